@@ -319,7 +319,7 @@ class Device(Administering, Care):
             if found is None:
                 return
             # Calls that wait through the handle which was closed find out; others go on waiting.
-            found.volume.wake()
+            found.volume.wake_own()
             if self._users[name] <= 0:
                 del self._attachments[name]
                 found.detach()

@@ -264,7 +264,7 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
 
     def wake(self) -> None:
         """Make the waiting calls of this process look for a message now; a signal handler may call it."""
-        self._attachment.volume.wake()
+        self._attachment.volume.wake_own()
 
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
         attachment = self._attachment

@@ -49,7 +49,7 @@ class QueueWatch(watching.Watch):
             self._attachment.look_after(waits=True)
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
-            if not self.hang(seen.empty):
+            if not self.register(seen.empty):
                 return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), self._heard_seconds()))
             self._hears_from = self._clock.monotonic() + self._volume.deaf_seconds
 
@@ -62,7 +62,7 @@ class QueueWatch(watching.Watch):
 
     def leave(self, names: Sequence[str]) -> None:
         """Be told of messages of these queues no longer, until the next look at them."""
-        self.let_go(self._ids(names))
+        self.unregister(self._ids(names))
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         def ids(unit: Unit) -> list[int]:

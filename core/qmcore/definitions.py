@@ -101,7 +101,7 @@ class OpenSpace:
         self.page_size = page_size
         self.me: Owner | None = None
         self.left_waits: set[tuple[int, str]] = set()
-        """Queues and bells of waits that have ended while the store could not be told."""
+        """Queue and wake-up address of each wait that has ended while the store could not be told."""
         self.start = start or (lambda _opened, _claim: None)
         self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         self.known: Definitions | None = None

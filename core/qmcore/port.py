@@ -155,13 +155,13 @@ class TransactionRecords(Protocol):
         """Return who is attached to the queue space, longest first."""
 
     def remove_owner(self, owner_id: int) -> list[str] | None:
-        """Forget who was attached, what it told, and for what it waited; return the bells that it waited for.
+        """Forget who was attached, what it told, and for what it waited; return the addresses of its wake-ups.
 
         None where it is forgotten already: it has left, or others have found it dead.
         """
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
-        """Record that a message of the queue is waited for, and which bell to ring."""
+        """Record that a message of the queue is waited for, and the address of the wake-up."""
 
     def remove_waiter(self, queue_id: int, address: str) -> None:
         """Forget that a message of the queue is waited for."""
@@ -172,7 +172,7 @@ class TransactionRecords(Protocol):
     def pass_on(self, space_id: int, queue_id: int) -> None:
         """Have another of those told who wait in turn for a queue of that space, where it has a message for them.
 
-        Whoever has waited in turn does this when it waits no longer: it may have been rung for what it leaves.
+        Whoever has waited in turn does this when it waits no longer: it may have been woken for what it leaves.
         """
 
     def notify(self, queue_id: int) -> None:
@@ -243,16 +243,16 @@ class Unit(
         """Have something done by whoever asked for the unit, once it is committed."""
 
 
-class Bell(Protocol):
-    """What a waiter sleeps on; any process that shares the volume can ring it by its address."""
+class Wakeup(Protocol):
+    """What a waiter sleeps on; any process that shares the volume can wake it by its address."""
 
     address: str
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until the bell rings or the seconds are over; tell whether it rang."""
+        """Sleep until woken or until the seconds are over; return whether it was woken."""
 
     def close(self) -> None:
-        """Take the bell down."""
+        """Remove the address: nobody can wake it any more."""
 
 
 class Snapshot(Protocol):
@@ -317,10 +317,10 @@ class Volume(Protocol):
 
     @property
     def deaf_seconds(self) -> float:
-        """For how long a wait that was just recorded is mostly not rung: what is under way by then may ring nobody.
+        """For how long a wait that was just recorded is mostly not woken: what is under way by then may wake nobody.
 
-        A commit may take longer, and who made it may be gone before he rings. So where this is not 0, who waits looks
-        again each second, too. 0: nothing is ever missed.
+        A commit may take longer, and its process may be gone before it wakes anybody. So where this is not 0, a waiter
+        looks again each second, too. 0: nothing is ever missed.
         """
 
     def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
@@ -419,24 +419,24 @@ class Volume(Protocol):
     def compare_clocks(self) -> None:
         """Bring the clock of this process up to date with the one that all who share the volume go by."""
 
-    def bell(self, *, in_turn: bool = False) -> Bell:
-        """Return a bell of this process.
+    def wakeup(self, *, in_turn: bool = False) -> Wakeup:
+        """Return a new wake-up of this process.
 
-        Of the bells that ring in turn a message may ring one alone. They are for those who take any message of one
+        Of those that wait `in_turn` a message may wake one alone. They are for waiters that take any message of one
         queue, and pass on what they leave (`Unit.pass_on`).
         """
 
-    def ring(self, addresses: Sequence[str]) -> None:
-        """Ring bells, of whichever process; one that is gone is passed over."""
+    def wake(self, addresses: Sequence[str]) -> None:
+        """Wake the waiters at these addresses, of whichever process; one that is gone is passed over."""
 
-    def wake(self) -> None:
-        """Ring all bells of this process; a signal handler may call it."""
+    def wake_own(self) -> None:
+        """Wake all waiters of this process; a signal handler may call it."""
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
 
-    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
-        """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
+    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
+        """Remove the private file of an owner, ours or one that died, and the wake-ups that it has left."""
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
         """Return the numbers of those owners whose processes live and are still attached."""

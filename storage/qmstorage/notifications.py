@@ -9,18 +9,18 @@ ALL: Final = sys.maxsize
 """As many as there are."""
 
 
-class News:
-    """Queues for which bells are to be rung, and for how many messages.
+class Notifications:
+    """Queues whose waiters are to be woken, and for how many messages.
 
-    Whoever takes any message of a queue waits in turn: for each message one of them is rung. All others are rung by
-    any: only they know whether it is the one that they wait for.
+    Those who take any message of a queue wait in turn: each message wakes one of them. Each message wakes all others:
+    only they know whether it is the one that they wait for.
     """
 
     def __init__(self) -> None:
         self.queues: set[int] = set()
         """Where something came or changed."""
         self.turns: dict[int, int] = {}
-        """How many to ring of those who wait in turn, by queue."""
+        """How many to wake of those who wait in turn, by queue."""
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -37,10 +37,10 @@ class News:
         self.came(queue_id, ALL)
 
     def passed_on(self, queue_id: int) -> None:
-        """Somebody who waited in turn, and may have been rung, has left messages for the next."""
+        """Somebody who waited in turn, and may have been woken, has left messages for the next."""
         self.turns[queue_id] = self.turns.get(queue_id, 0) + 1
 
-    def add(self, other: News) -> None:
+    def add(self, other: Notifications) -> None:
         """Take over what another has to tell."""
         self.queues |= other.queues
         for queue_id, messages in other.turns.items():

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from qmstorage.notifications import News
+from qmstorage.notifications import Notifications
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -123,10 +123,10 @@ _compiled_once = functools.cache(_compiled)
 class Runner:
     """Runs statements in the database transaction that its cursor is in, and remembers what those who wait are told."""
 
-    def __init__(self, cursor: Cursor, texts: Texts, news: News | None = None) -> None:
+    def __init__(self, cursor: Cursor, texts: Texts, notifications: Notifications | None = None) -> None:
         self._cursor = cursor
         self._texts = texts
-        self.news = News() if news is None else news
+        self.notifications = Notifications() if notifications is None else notifications
 
     def run(self, statement: Statement, **values: Any) -> Cursor:
         """Run a statement and return the cursor."""

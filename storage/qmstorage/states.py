@@ -127,7 +127,7 @@ class States(Runner):
             message_id=place.message_id,
             retries=place.retries,
         )
-        self.news.came(place.queue_id)
+        self.notifications.came(place.queue_id)
 
     def make_due(self, place: Place, available_us: int) -> None:
         """Keep the message back until a time; those who wait for the queue are told."""
@@ -140,7 +140,7 @@ class States(Runner):
             retries=place.retries,
         )
         # Each sleeps until the next is due.
-        self.news.changed(place.queue_id)
+        self.notifications.changed(place.queue_id)
 
     def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
         """Note when a message that no transaction holds expires."""
@@ -188,7 +188,7 @@ class States(Runner):
             ],
         )
         if released:
-            self.news.came(queue_id, len(released))
+            self.notifications.came(queue_id, len(released))
 
     def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Take at most `limit` messages that have expired out of their states; damaged ones stay, and do not expire."""

@@ -134,7 +134,7 @@ class Transactions(Forwardings):
         ]
 
     def remove_owner(self, owner_id: int) -> list[str] | None:
-        """Forget who was attached, what it told, and for what it waited; return the bells that it waited for.
+        """Forget who was attached, what it told, and for what it waited; return the addresses of its wake-ups.
 
         None where it is forgotten already: it has left, or others have found it dead.
         """
@@ -143,12 +143,12 @@ class Transactions(Forwardings):
         # Now that nobody adds to it.
         self.forget_forwarding(owner_id)
         for queue_id, _ in waits:
-            # It may have been rung.
-            self.news.passed_on(queue_id)
+            # It may have been woken.
+            self.notifications.passed_on(queue_id)
         return [address for _, address in waits] if removed else None
 
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
-        """Record that a message of the queue is waited for, and which bell to ring."""
+        """Record that a message of the queue is waited for, and the address of the wake-up."""
         self.run(_ADD_WAITER, queue_id=queue_id, address=address, owner_id=owner_id)
 
     def remove_waiter(self, queue_id: int, address: str) -> None:
@@ -164,4 +164,4 @@ class Transactions(Forwardings):
 
     def notify(self, queue_id: int) -> None:
         """Have all told, once the unit is committed, who wait for the queue."""
-        self.news.changed(queue_id)
+        self.notifications.changed(queue_id)

@@ -101,7 +101,7 @@ class SqlUnit(Loading, Damages, Imports, Highest, Listings, History, Transaction
 
     def memory_of(self, texts: Texts) -> MemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return MemoryStore(self._cursor, texts, self.news)
+        return MemoryStore(self._cursor, texts, self.notifications)
 
     def finds_place(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
         """Look for the message that others are to stand before; note its order key, and return whether it is there."""

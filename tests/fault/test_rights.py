@@ -92,12 +92,12 @@ class TestModes:
             device.create_space(space_definition())
             device.create_entry(tmp_path / "SECOND", 0, 100)
             with device.open_space("SPACE") as space:
-                bell = attachment_of(space).volume.bell()
+                wakeup = attachment_of(space).volume.wakeup()
                 files = [path, f"{path}-wal", f"{path}-shm", tmp_path / "SECOND", *Path(f"{path}-run").iterdir()]
                 assert {mode(name) for name in files} == {0o660}
                 assert {Path(name).stat().st_gid for name in files} == {group.gr_gid}
                 assert mode(f"{path}-run") & 0o777 == 0o770
-                bell.close()
+                wakeup.close()
 
     def test_after_it_was_closed_and_opened_again_too(self, tmp_path, any_umask):
         path, group = tmp_path / "QUE", grp.getgrgid(os.getegid())

@@ -181,7 +181,7 @@ def test_message_that_comes_wakes_the_forwarder_at_once(site, space):
         began = time.perf_counter()
         ask(space, "UPPER", "a")
         took.append(time.perf_counter() - began)
-    # The check that covers a lost ring comes only each second.
+    # The check that covers a lost wake-up comes only each second.
     assert statistics.median(took) < 0.25
 
 

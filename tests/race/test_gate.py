@@ -14,12 +14,12 @@ from tests.interrupts import at_every_line
 TELLING = """
 from qmstorage.sqlite import writer_gate
 
-wait = writer_gate.Calls.wait
+wait = writer_gate.WakeupPipe.wait
 
 
 def told(calls, seconds):
-    if writer_gate.Calls.wait is told:
-        writer_gate.Calls.wait = wait
+    if writer_gate.WakeupPipe.wait is told:
+        writer_gate.WakeupPipe.wait = wait
         say("waits")
     wait(calls, seconds)
 """
@@ -36,7 +36,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
     say("ready")
     heard()
-    writer_gate.Calls.wait = told
+    writer_gate.WakeupPipe.wait = told
 
     def arrive(unit):
         enqueuing.enqueue_in(unit, attachment.opened, new)
@@ -52,7 +52,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     heard()
     # So long that nobody looks by himself before the test is over.
     writer_gate._PAUSE_FIRST = writer_gate._PAUSE_MOST = 60
-    writer_gate.Calls.wait = told
+    writer_gate.WakeupPipe.wait = told
     # What is small would be left to whoever is inside.
     space.enqueue_many("Q", [sys.argv[2].ljust(5000)] * 2)
     say("done")

@@ -7,7 +7,7 @@ import pytest
 
 from qmstorage.postgres import keys
 from qmstorage.postgres.volume import PostgresVolume
-from qmstorage.postgres.wakeups import ServerBell
+from qmstorage.postgres.wakeups import ServerWakeup
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, eventually, make_queue, waiting_for
 
@@ -128,15 +128,15 @@ class TestWhoBringsAMessage:
             yield queue, end
 
     @pytest.mark.parametrize("rings_in_vain", [0, 2])
-    def test_a_wait_that_began_under_his_commit_is_not_rung_and_looks_again_soon(
+    def test_a_wait_that_began_under_his_commit_is_not_woken_and_looks_again_soon(
         self, space, listener, stuck, monkeypatch, rings_in_vain
     ):
-        """Also where its bell has rung meanwhile for what another has taken."""
+        """Also where it was woken meanwhile for what another has taken."""
         queue, end = stuck
         listener.listen(queue)
         pauses = []
 
-        def sleep(_bell, seconds):
+        def sleep(_wakeup, seconds):
             pauses.append(seconds)
             if len(pauses) <= rings_in_vain:
                 return True
@@ -144,7 +144,7 @@ class TestWhoBringsAMessage:
             return False
 
         brought = []
-        monkeypatch.setattr(ServerBell, "wait", sleep)
+        monkeypatch.setattr(ServerWakeup, "wait", sleep)
         assert space.dequeue("LATE", wait=30).msgid == brought[0]
         assert listener.heard(queue) == 0
         assert len(pauses) == rings_in_vain + 1
@@ -154,7 +154,7 @@ class TestWhoBringsAMessage:
         _, end = stuck
         pauses = []
 
-        def sleep(_bell, seconds):
+        def sleep(_wakeup, seconds):
             pauses.append(seconds)
             if len(pauses) == 2:
                 brought.extend(end())
@@ -162,7 +162,7 @@ class TestWhoBringsAMessage:
             return False
 
         brought = []
-        monkeypatch.setattr(ServerBell, "wait", sleep)
+        monkeypatch.setattr(ServerWakeup, "wait", sleep)
         assert space.dequeue("LATE", wait=30).msgid == brought[0]
         assert pauses[1] == 1
 

@@ -100,7 +100,7 @@ class TestWaiting:
             monkeypatch.setattr(volume, "changes", lambda: looks.append(1) or changes())
             monkeypatch.setattr(volume, "done", lambda *args, **how: writes.append(1) or done(*args, **how))
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
-            # One to look, one to hang up the bell, and one that looks again.
+            # One to look, one to register the wake-up, and one that looks again.
             eventually(lambda: len(writes) == 3, "it waits")
             before = len(looks)
             eventually(lambda: len(looks) > before + 5, "it has looked several times")
@@ -108,9 +108,9 @@ class TestWaiting:
             space.enqueue("Q", "x")
             assert work.results()[0].text == "x"
 
-    def test_a_message_is_found_for_which_no_bell_was_rung(self, file_device, device, monkeypatch):
+    def test_a_message_is_found_for_which_no_wake_up_was_sent(self, file_device, device, monkeypatch):
         with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
-            monkeypatch.setattr(attachment_of(other).volume, "ring", lambda *_: None)
+            monkeypatch.setattr(attachment_of(other).volume, "wake", lambda *_: None)
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
             eventually(lambda: waits(space), "it waits")
             other.enqueue("Q", "x")
@@ -129,25 +129,25 @@ class TestManyWait:
     """How long those sleep who wait, while nothing is changed."""
 
     @pytest.fixture
-    def bell(self, space, monkeypatch):
-        """The bell of the next wait: it says for how long it was waited on each time, and rings once."""
+    def wakeup(self, space, monkeypatch):
+        """The wakeup of the next wait: it says for how long it was waited on each time, and rings once."""
 
-        class Bell:
-            rings = 20
-            address = "bell"
+        class Wakeup:
+            waits = 20
+            address = "wake-up"
 
             def __init__(self):
                 self.slept = []
 
             def wait(self, seconds):
                 self.slept.append(seconds)
-                return len(self.slept) == self.rings
+                return len(self.slept) == self.waits
 
             def close(self):
                 """Be taken down."""
 
-        made = Bell()
-        monkeypatch.setattr(attachment_of(space).volume, "bell", lambda **_: made)
+        made = Wakeup()
+        monkeypatch.setattr(attachment_of(space).volume, "wakeup", lambda **_: made)
         return made
 
     @pytest.fixture
@@ -159,7 +159,7 @@ class TestManyWait:
         def wait_beside(others, attempt, look_after=lambda: None):
             def add(unit):
                 for number in range(1, others + 1):
-                    unit.add_waiter(queue_id, f"bell {number}", opened.owner.id)
+                    unit.add_waiter(queue_id, f"wake-up {number}", opened.owner.id)
 
             volume.write(add)
             return waiting.wait_for(
@@ -176,32 +176,32 @@ class TestManyWait:
 
     @pytest.mark.parametrize(("waits", "seconds"), [(1, 1), (6, 1), (40, 6), (1000, 15)])
     def test_each_looks_the_less_often_the_more_wait_but_in_some_seconds(
-        self, bell, wait_beside, monkeypatch, waits, seconds
+        self, wakeup, wait_beside, monkeypatch, waits, seconds
     ):
         monkeypatch.setattr(waiting.random, "uniform", lambda _, high: high)
-        wait_beside(waits - 1, lambda: len(bell.slept) == bell.rings)
-        assert bell.slept == [waiting.CHECK_SECONDS, *[pytest.approx(seconds)] * (bell.rings - 1)]
+        wait_beside(waits - 1, lambda: len(wakeup.slept) == wakeup.waits)
+        assert wakeup.slept == [waiting.CHECK_SECONDS, *[pytest.approx(seconds)] * (wakeup.waits - 1)]
 
-    def test_they_do_not_look_at_the_same_time(self, bell, wait_beside):
+    def test_they_do_not_look_at_the_same_time(self, wakeup, wait_beside):
         """Where nothing is changed, a look is followed by a sleep of three quarters to all of the longest."""
         looks = []
-        wait_beside(999, lambda: len(bell.slept) == bell.rings, lambda: looks.append(1))
-        assert bell.slept[0] == waiting.CHECK_SECONDS
-        assert all(0.75 * 15 <= seconds <= 15 for seconds in bell.slept[1:])
-        assert len(set(bell.slept)) > 2
+        wait_beside(999, lambda: len(wakeup.slept) == wakeup.waits, lambda: looks.append(1))
+        assert wakeup.slept[0] == waiting.CHECK_SECONDS
+        assert all(0.75 * 15 <= seconds <= 15 for seconds in wakeup.slept[1:])
+        assert len(set(wakeup.slept)) > 2
         assert len(looks) == 19
 
-    def test_nor_do_they_try_each_second_where_other_queues_are_busy(self, space, bell, wait_beside, monkeypatch):
+    def test_nor_do_they_try_each_second_where_other_queues_are_busy(self, space, wakeup, wait_beside, monkeypatch):
         tries = []
         monkeypatch.setattr(attachment_of(space).volume, "changes", object)
 
         def attempt():
-            tries.append(len(bell.slept))
-            return "came" if bell.slept and tries[-1] == 30 else None
+            tries.append(len(wakeup.slept))
+            return "came" if wakeup.slept and tries[-1] == 30 else None
 
         assert wait_beside(999, attempt) == "came"
         # Once before it waits.
         assert tries == [0, *range(31)]
-        # Behind a ring, there may be something the sooner.
-        is_long = [0.75 * 15 <= seconds <= 15 for seconds in bell.slept]
+        # After a wake-up, there may be something the sooner.
+        is_long = [0.75 * 15 <= seconds <= 15 for seconds in wakeup.slept]
         assert [at for at, long in enumerate(is_long) if not long] == [0, 20]

@@ -209,14 +209,14 @@ class TestWaiting:
         importer.begin(plan_of(planned(rows, mode=mode)))
         importer.load(rows)
         volume, owner, queue = importer.volume, importer.opened.owner, space.queue("Q")
-        bell = volume.bell()
-        volume.write(lambda unit: unit.add_waiter(queue.id, bell.address, owner.id), concurrent=True)
-        bell.wait(0.01)
+        wakeup = volume.wakeup()
+        volume.write(lambda unit: unit.add_waiter(queue.id, wakeup.address, owner.id), concurrent=True)
+        wakeup.wait(0.01)
         importer.publish()
         importer.merge()
-        assert bell.wait(DEADLINE)
-        volume.write(lambda unit: unit.remove_waiter(queue.id, bell.address), concurrent=True)
-        bell.close()
+        assert wakeup.wait(DEADLINE)
+        volume.write(lambda unit: unit.remove_waiter(queue.id, wakeup.address), concurrent=True)
+        wakeup.close()
 
 
 class TestThresholds:

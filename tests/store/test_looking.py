@@ -521,7 +521,7 @@ class TestListen:
 
 @pytest.fixture(params=["file", "memory"])
 def real(request, tmp_path, monkeypatch):
-    """A queue space on the machine's own clock, where a ring that is lost is noticed by nobody."""
+    """A queue space on the machine's own clock, where a wake-up that is lost is noticed by nobody."""
     monkeypatch.setattr(waiting, "CHECK_SECONDS", 1_000.0)
     monkeypatch.setenv("QM_SHM_DIR", str(tmp_path))
     path = ":memory:" if request.param == "memory" else tmp_path / "QUE"

@@ -73,7 +73,7 @@ def test_a_dequeue_that_finds_nothing_brings_nothing_to_the_disk(tmp_path):
             assert len(synced) == before + 1
 
 
-def test_a_waiter_whose_bell_cannot_be_taken_down_still_gets_its_message(space, monkeypatch):
+def test_a_waiter_whose_wake_up_cannot_be_removed_still_gets_its_message(space, monkeypatch):
     found = []
     attachment = attachment_of(space)
     write = attachment.volume.write

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qmadmin import create_device, open_device
 from qmcore.times import MICROS, SystemClock
 from qmstorage.postgres.clock import Reading, ServerClock, elapsed
-from qmstorage.postgres.liveness import Patience, Presence
+from qmstorage.postgres.liveness import Liveness, Patience
 from tests.fix_store import DEADLINE, eventually, make_queue, space_definition
 
 HOUR = 3600
@@ -60,9 +60,9 @@ def test_a_sign_of_life_sets_the_clock(database_url):
     clock.learn(Reading(0, 0, 0))
     address = Address.parse(database_url)
     patience = Patience(ping_seconds=0.01)
-    presence = Presence(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
-    with contextlib.closing(presence):
-        presence.listen(presence.bell().address, 1)
+    liveness = Liveness(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
+    with contextlib.closing(liveness):
+        liveness.listen(liveness.wakeup().address, 1)
         eventually(lambda: seconds_between(clock, SystemClock()) < HOUR, "the clock is set")
 
 
@@ -74,9 +74,9 @@ def test_a_session_that_has_asked_for_other_things_asks_for_the_time_when_nobody
     clock.learn(Reading(long_ago, long_ago, long_ago))
     address = Address.parse(database_url)
     patience = Patience(ping_seconds=HOUR)
-    presence = Presence(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
-    with contextlib.closing(presence):
-        presence.listen(presence.bell().address, 1)
+    liveness = Liveness(lambda: connection_timeouts.connected(address), "nowhere", patience, clock=clock)
+    with contextlib.closing(liveness):
+        liveness.listen(liveness.wakeup().address, 1)
         eventually(lambda: seconds_between(clock, SystemClock()) < HOUR, "the clock is set")
 
 

@@ -13,7 +13,7 @@ from qmadmin.opening import open_device
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.queue import Delivery
-from qmstorage.postgres.joining import Followers
+from qmstorage.postgres.joining import ApplicationTransactions
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 
@@ -240,17 +240,17 @@ def _switched_often():
 
 @pytest.mark.usefixtures("_switched_often")
 def test_who_works_in_a_transaction_can_be_asked_while_others_begin_theirs(engine):
-    followers, stopped = Followers(), threading.Event()
+    joined_transactions, stopped = ApplicationTransactions(), threading.Event()
 
     def join():
         for _ in range(100):
             with engine.connect() as one, engine.connect() as other:
                 for connection in (one, other):
-                    followers.of(connection, None)
+                    joined_transactions.of(connection, None)
         stopped.set()
 
     def ask():
         while not stopped.is_set():
-            assert not followers.has_thread(0)
+            assert not joined_transactions.has_thread(0)
 
     assert Work(join, ask, ask).results() == [None] * 3

@@ -60,7 +60,7 @@ def test_a_process_is_present_once_although_the_start_of_that_was_interrupted(ar
 
     def interrupted(thread):
         start(thread)
-        if thread.name == "qmadmin-presence" and interrupts:
+        if thread.name == "qmadmin-liveness" and interrupts:
             raise interrupts.pop()
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
@@ -73,7 +73,7 @@ def test_a_process_is_present_once_although_the_start_of_that_was_interrupted(ar
 
 def present():
     """Return the threads that keep this process present on servers."""
-    return {thread for thread in threading.enumerate() if thread.name == "qmadmin-presence"}
+    return {thread for thread in threading.enumerate() if thread.name == "qmadmin-liveness"}
 
 
 @pytest.mark.parametrize(

@@ -121,18 +121,18 @@ def test_a_disk_can_fail_before_a_sync(file_store):
 
 
 def test_a_wait_and_a_wake_up_are_told(real_device):
-    asleep, woken, rung = threading.Event(), [], []
+    asleep, woken, sent = threading.Event(), [], []
     with real_device.open_space("SPACE") as space, open_device(real_device.config) as other:
         space.probe.at(Point.BEFORE_WAIT, lambda _seconds: asleep.set())
         space.probe.at(Point.AFTER_WAIT, woken.append)
         work = Work(lambda: space.dequeue("Q", wait=math.inf))
         assert asleep.wait(90)
         with other.open_space("SPACE") as bringing:
-            bringing.probe.at(Point.AFTER_WAKE_UP, rung.append)
+            bringing.probe.at(Point.AFTER_WAKE_UP, sent.append)
             bringing.enqueue("Q", "x")
         assert work.results()[0].text == "x"
     assert True in woken
-    assert rung
+    assert sent
 
 
 def test_a_process_can_have_its_actions_before_it_opens_anything(file_device):

@@ -262,7 +262,7 @@ class TestGroupCommit:
         shared = Shared(space)
         results = shared.run(
             lambda: space.enqueue("Q", "a"),
-            lambda: volume.done(group_commit.Job(half_and_fail, looks_first=True)),
+            lambda: volume.done(group_commit.Work(half_and_fail, looks_first=True)),
             lambda: space.enqueue("Q", "b"),
             refused_inside(space),
         )

@@ -1,6 +1,6 @@
 """Waiting for a message: woken at once by whoever brings one, exact at the due time, and ended from outside.
 
-The check each second that covers a lost ring is put off here, so that a wait which only it would end is seen to hang.
+The check each second that covers a lost wake-up is put off here, so that a wait which only it ends is seen to hang.
 """
 
 import math
@@ -32,7 +32,7 @@ from tests.fix_store import (
 
 @pytest.fixture(autouse=True)
 def never_check(monkeypatch):
-    """Let a lost ring be noticed by nobody."""
+    """Let a lost wake-up be noticed by nobody."""
     monkeypatch.setattr(waiting, "CHECK_SECONDS", 1_000.0)
 
 
@@ -317,7 +317,7 @@ class TestQuiet:
         space.probe.at(Point.BEFORE_WAIT, lambda _seconds: asleep.set())
 
         def act():
-            # It has looked once more, behind its bell, by now.
+            # It has looked once more, behind its wake-up, by now.
             assert asleep.wait(20)
             connection.set_trace_callback(statements.append)
             assert not connection.in_transaction
@@ -328,16 +328,18 @@ class TestQuiet:
         while_waiting(space, act)
         assert statements == []
 
-    def test_a_ring_that_is_lost_is_made_good_by_the_check(self, space, monkeypatch):
+    def test_a_wake_up_that_is_lost_is_made_good_by_the_check(self, space, monkeypatch):
         monkeypatch.setattr(waiting, "CHECK_SECONDS", 0.05)
-        monkeypatch.setattr(type(attachment_of(space).volume), "ring", lambda *_: None)
+        monkeypatch.setattr(type(attachment_of(space).volume), "wake", lambda *_: None)
         (message,) = while_waiting(space, lambda: space.enqueue("Q", "x"))
         assert message.text == "x"
 
-    def test_nobody_is_rung_for_a_queue_that_nobody_waits_for(self, space, monkeypatch):
-        rung = []
-        monkeypatch.setattr(type(attachment_of(space).volume), "ring", lambda _, addresses, *__: rung.extend(addresses))
+    def test_nobody_is_woken_for_a_queue_that_nobody_waits_for(self, space, monkeypatch):
+        woken = []
+        monkeypatch.setattr(
+            type(attachment_of(space).volume), "wake", lambda _, addresses, *__: woken.extend(addresses)
+        )
         space.enqueue("ERRORS", "x")
         with space.transaction():
             space.enqueue("Q", "y")
-        assert rung == []
+        assert woken == []

@@ -1,7 +1,7 @@
-"""On SQLite, those who would take any message of a queue wait in turn: as many are rung as messages have come.
+"""On SQLite, those who would take any message of a queue wait in turn: as many are woken as messages have come.
 
-The check each second that covers a lost ring is put off here, so that a message of which nobody is told is seen to
-be left. Where it matters who is rung, bells hang that nobody sleeps on.
+The check each second that covers a lost wake-up is put off here, so that a message of which nobody is told is seen to
+be left. Where it matters who is woken, wake-ups are registered that nobody sleeps on.
 """
 
 import math
@@ -28,7 +28,7 @@ MEMORY = 50 * 4096
 
 @pytest.fixture(autouse=True)
 def never_check(monkeypatch):
-    """Let a lost ring be noticed by nobody."""
+    """Let a lost wake-up be noticed by nobody."""
     monkeypatch.setattr(waiting, "CHECK_SECONDS", 1_000.0)
 
 
@@ -60,27 +60,27 @@ def two(tmp_path):
 
 
 @pytest.fixture
-def hang():
-    """Hang bells for a queue that nobody sleeps on, the oldest first."""
-    hung = []
+def register():
+    """Register wake-ups for a queue that nobody sleeps on, the oldest first."""
+    registered = []
 
-    def hanging(space, count, name="Q", *, in_turn=True):
+    def registering(space, count, name="Q", *, in_turn=True):
         attachment, queue_id = attachment_of(space), space.queue(name).id
-        bells = [attachment.volume.bell(in_turn=in_turn) for _ in range(count)]
-        hung.extend(bells)
-        for bell in bells:
-            address, owner = bell.address, attachment.opened.owner
+        wakeups = [attachment.volume.wakeup(in_turn=in_turn) for _ in range(count)]
+        registered.extend(wakeups)
+        for wakeup in wakeups:
+            address, owner = wakeup.address, attachment.opened.owner
             attachment.volume.write(lambda unit, at=address, who=owner.id: unit.add_waiter(queue_id, at, who))
-        return bells
+        return wakeups
 
-    yield hanging
-    for bell in hung:
-        bell.close()
+    yield registering
+    for wakeup in registered:
+        wakeup.close()
 
 
-def rung(bells):
-    """Return the places of the bells that have rung since the last look."""
-    return [place for place, bell in enumerate(bells) if bell.wait(0)]
+def woken(wakeups):
+    """Return the places of the wake-ups that have come since the last look."""
+    return [place for place, wakeup in enumerate(wakeups) if wakeup.wait(0)]
 
 
 def waits(space):
@@ -98,106 +98,106 @@ def wait_in(space, name="Q", **how):
 
 
 class TestWhoIsRung:
-    def test_a_message_rings_the_one_that_has_waited_longest(self, space, hang):
-        bells = hang(space, 3)
+    def test_a_message_wakes_the_one_that_has_waited_longest(self, space, register):
+        wakeups = register(space, 3)
         space.enqueue("Q", "x")
-        assert rung(bells) == [0]
+        assert woken(wakeups) == [0]
 
-    def test_each_of_several_messages_rings_another(self, space, hang):
-        bells = hang(space, 3)
+    def test_each_of_several_messages_wakes_another(self, space, register):
+        wakeups = register(space, 3)
         space.enqueue("Q", "x")
         space.enqueue("Q", "y")
-        assert rung(bells) == [0, 1]
+        assert woken(wakeups) == [0, 1]
 
-    def test_where_all_were_rung_a_moment_ago_one_is_rung_again(self, space, hang):
-        bells = hang(space, 2)
+    def test_where_all_were_woken_a_moment_ago_one_is_woken_again(self, space, register):
+        wakeups = register(space, 2)
         for _ in range(2):
             space.enqueue("Q", "x")
-        assert rung(bells) == [0, 1]
+        assert woken(wakeups) == [0, 1]
         space.enqueue("Q", "x")
-        assert rung(bells) == [0]
+        assert woken(wakeups) == [0]
 
-    def test_the_only_one_is_rung_each_time(self, space, hang):
-        bells = hang(space, 1)
+    def test_the_only_one_is_woken_each_time(self, space, register):
+        wakeups = register(space, 1)
         for _ in range(3):
             space.enqueue("Q", "x")
-            assert rung(bells) == [0]
+            assert woken(wakeups) == [0]
 
-    def test_a_commit_rings_as_many_as_it_brings_messages(self, space, hang):
-        bells = hang(space, 5)
+    def test_a_commit_wakes_as_many_as_it_brings_messages(self, space, register):
+        wakeups = register(space, 5)
         with space.transaction():
             for _ in range(3):
                 space.enqueue("Q", "x")
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_more_messages_than_wait_ring_all(self, space, hang):
-        bells = hang(space, 3)
+    def test_more_messages_than_wait_wake_all(self, space, register):
+        wakeups = register(space, 3)
         with space.transaction():
             for _ in range(9):
                 space.enqueue("Q", "x")
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_many_that_are_enqueued_together_ring_as_many(self, space, hang):
-        bells = hang(space, 5)
+    def test_many_that_are_enqueued_together_wake_as_many(self, space, register):
+        wakeups = register(space, 5)
         space.enqueue_many("Q", ["a", "b", "c"])
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_a_message_that_is_kept_in_memory_rings_one(self, space, hang):
-        bells = hang(space, 3)
+    def test_a_message_that_is_kept_in_memory_wakes_one(self, space, register):
+        wakeups = register(space, 3)
         space.enqueue("Q", "x", persistent=False)
-        assert rung(bells) == [0]
+        assert woken(wakeups) == [0]
 
-    def test_a_message_that_comes_back_by_a_rollback_rings_one(self, space, hang):
+    def test_a_message_that_comes_back_by_a_rollback_wakes_one(self, space, register):
         space.enqueue("Q", "x")
         with space.transaction() as transaction:
             space.dequeue("Q")
-            bells = hang(space, 3)
+            wakeups = register(space, 3)
             transaction.rollback()
-        assert rung(bells) == [0]
+        assert woken(wakeups) == [0]
 
-    def test_a_message_that_is_kept_back_rings_all_so_that_each_knows_when_it_is_due(self, space, hang):
-        bells = hang(space, 3)
+    def test_a_message_that_is_kept_back_wakes_all_so_that_each_knows_when_it_is_due(self, space, register):
+        wakeups = register(space, 3)
         space.enqueue("Q", "x", delay=500)
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_a_message_that_waits_for_its_next_try_rings_all(self, space, hang):
+    def test_a_message_that_waits_for_its_next_try_wakes_all(self, space, register):
         space.enqueue("LATER", "x")
         with space.transaction() as transaction:
             space.dequeue("LATER")
-            bells = hang(space, 3, "LATER")
+            wakeups = register(space, 3, "LATER")
             transaction.rollback()
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_a_queue_that_is_stopped_rings_all(self, space, hang):
-        bells = hang(space, 3)
+    def test_a_queue_that_is_stopped_wakes_all(self, space, register):
+        wakeups = register(space, 3)
         space.stop_queue("Q")
-        assert rung(bells) == [0, 1, 2]
+        assert woken(wakeups) == [0, 1, 2]
 
-    def test_the_bells_of_those_who_choose_ring_at_each_message(self, space, hang):
-        choosy, bells = hang(space, 3, in_turn=False), hang(space, 3)
+    def test_those_who_choose_are_woken_at_each_message(self, space, register):
+        choosy, wakeups = register(space, 3, in_turn=False), register(space, 3)
         space.enqueue("Q", "x")
-        assert rung(choosy) == [0, 1, 2]
-        assert rung(bells) == [0]
+        assert woken(choosy) == [0, 1, 2]
+        assert woken(wakeups) == [0]
         space.enqueue("Q", "x")
-        assert rung(choosy) == [0, 1, 2]
-        assert rung(bells) == [1]
+        assert woken(choosy) == [0, 1, 2]
+        assert woken(wakeups) == [1]
 
-    def test_a_bell_that_is_gone_costs_the_others_nothing(self, space, hang):
-        bells = hang(space, 3)
-        for bell in bells[:2]:
-            bell.close()
+    def test_a_wake_up_that_is_gone_costs_the_others_nothing(self, space, register):
+        wakeups = register(space, 3)
+        for wakeup in wakeups[:2]:
+            wakeup.close()
         space.enqueue("Q", "x")
-        assert bells[2].wait(0)
+        assert wakeups[2].wait(0)
 
-    def test_what_the_application_commits_rings_as_many_as_it_brings(self, file_device, hang):
+    def test_what_the_application_commits_wakes_as_many_as_it_brings(self, file_device, register):
         engine = create_engine(f"sqlite:///{file_device.path}")
         with file_device.open_space("SPACE") as space:
-            bells = hang(space, 3)
+            wakeups = register(space, 3)
             with engine.begin() as connection:
                 for _ in range(2):
                     space.enqueue("Q", "x", connection=connection)
-            assert all(bell.wait(20) for bell in bells[:2])
-            assert not bells[2].wait(0)
+            assert all(wakeup.wait(20) for wakeup in wakeups[:2])
+            assert not wakeups[2].wait(0)
         engine.dispose()
 
 
@@ -213,26 +213,26 @@ class TestWhoWaitsInTurn:
         ],
         ids=["corrid", "pattern", "condition", "peek", "listen"],
     )
-    def test_whoever_chooses_or_takes_nothing_is_rung_beside_those_who_take_any(self, space, hang, wait):
-        bells = hang(space, 3)
+    def test_whoever_chooses_or_takes_nothing_is_woken_beside_those_who_take_any(self, space, register, wait):
+        wakeups = register(space, 3)
         work = Work(lambda: wait(space, wait=math.inf))
         eventually(lambda: waits(space) == 4, "the thread waits")
         space.enqueue("Q", "x", corrid="a")
-        assert rung(bells) == [0]
+        assert woken(wakeups) == [0]
         (found,) = work.results()
         assert found == "Q" or found.text == "x"
 
-    def test_whoever_waits_for_any_message_is_not_rung_where_another_was(self, space, hang):
-        (bell,) = hang(space, 1)
+    def test_whoever_waits_for_any_message_is_not_woken_where_another_was(self, space, register):
+        (wakeup,) = register(space, 1)
         work = wait_in(space)
         space.enqueue("Q", "x")
-        assert bell.wait(0)
+        assert wakeup.wait(0)
         assert space.dequeue("Q").text == "x"
         assert waits(space) == 2
         space.enqueue("Q", "y")
         assert [message.text for message in work.results()] == ["y"]
 
-    def test_so_does_whoever_locks_any_message(self, space, hang):
+    def test_so_does_whoever_locks_any_message(self, space, register):
         def lock():
             with space.transaction() as transaction:
                 locked = space.lock("Q", wait=math.inf).text
@@ -241,37 +241,37 @@ class TestWhoWaitsInTurn:
 
         work = Work(lock)
         eventually(lambda: waits(space) == 1, "the thread waits")
-        (bell,) = hang(space, 1)
+        (wakeup,) = register(space, 1)
         space.enqueue("Q", "x")
         assert work.results() == ["x"]
         assert space.dequeue("Q").text == "x"
         # It came back by the rollback.
-        assert bell.wait(0)
+        assert wakeup.wait(0)
 
 
 class TestPassedOn:
-    """What is left by one who was rung reaches the others."""
+    """What is left by one who was woken reaches the others."""
 
     @pytest.mark.parametrize("persistent", [True, False], ids=["on disk", "in memory"])
-    def test_one_ring_for_many_messages_serves_all_who_wait(self, two, monkeypatch, persistent):
+    def test_one_wake_up_for_many_messages_serves_all_who_wait(self, two, monkeypatch, persistent):
         space, other = two
         works = [wait_in(space) for _ in range(4)]
         volume = attachment_of(other).volume
-        ring = volume.ring
-        monkeypatch.setattr(volume, "ring", lambda addresses, at_most: ring(addresses, min(at_most, 1)))
+        wake = volume.wake
+        monkeypatch.setattr(volume, "wake", lambda addresses, at_most: wake(addresses, min(at_most, 1)))
         with other.transaction():
             for text in "abcd":
                 other.enqueue("Q", text, persistent=persistent)
         assert sorted(work.results()[0].text for work in works) == ["a", "b", "c", "d"]
 
-    def test_whoever_takes_the_last_message_rings_nobody(self, space, hang):
+    def test_whoever_takes_the_last_message_wakes_nobody(self, space, register):
         work = wait_in(space)
-        bells = hang(space, 2)
+        wakeups = register(space, 2)
         space.enqueue("Q", "x")
         assert [message.text for message in work.results()] == ["x"]
-        assert rung(bells) == []
+        assert woken(wakeups) == []
 
-    def test_whoever_was_rung_for_what_another_took_goes_on_waiting(self, space):
+    def test_whoever_was_woken_for_what_another_took_goes_on_waiting(self, space):
         work = wait_in(space)
         volume, queue_id = attachment_of(space).volume, space.queue("Q").id
         for _ in range(3):
@@ -280,12 +280,12 @@ class TestPassedOn:
         space.enqueue("Q", "x")
         assert [message.text for message in work.results()] == ["x"]
 
-    def test_one_that_leaves_the_queue_space_passes_its_ring_on(self, two, hang):
+    def test_one_that_leaves_the_queue_space_passes_its_wake_up_on(self, two, register):
         one, other = two
-        (bell,) = hang(one, 1)
+        (wakeup,) = register(one, 1)
         work = wait_in(other)
         other.enqueue("Q", "x")
-        assert bell.wait(0)
+        assert wakeup.wait(0)
         one.close()
         assert [message.text for message in work.results()] == ["x"]
 
@@ -308,7 +308,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
         eventually(lambda: waiting_for(file_device.path) == 1, "the process waits")
         return child
 
-    def test_one_that_is_interrupted_when_it_is_rung_passes_the_ring_on(self, file_device, child):
+    def test_one_that_is_interrupted_when_it_is_woken_passes_the_wake_up_on(self, file_device, child):
         with file_device.open_space("SPACE") as space:
             work = wait_in(space)
             child.freeze()
@@ -326,7 +326,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             assert [message.text for message in work.results()] == ["x"]
 
-    def test_whoever_finds_dead_one_that_was_rung_passes_its_ring_on(self, file_device, child):
+    def test_whoever_finds_dead_one_that_was_woken_passes_its_wake_up_on(self, file_device, child):
         with file_device.open_space("SPACE") as space:
             work = wait_in(space)
             child.freeze()

@@ -442,7 +442,7 @@ def _joined(scene: Scene) -> Iterator[None]:
 
 def _handed_over(scene: Scene, call: Callable[[], object]) -> None:
     """Make a call while another process has the writer, which does what is left to it in its own commit."""
-    from tests.fix_desk import SERVING, places_of
+    from tests.fix_handoff import SERVING, places_of
     from tests.fix_store import Work, eventually
 
     server = scene.start(SERVING, scene.config, "nowhere")

@@ -141,15 +141,15 @@ def end_what_was_left(
             if unit.end_transaction(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
                 give_back(unit, opened, transaction_id, queue_ids, now, Ending(cause))
-        bells = [unit.remove_owner(owner.id) for owner in dead]
+        wakeups = [unit.remove_owner(owner.id) for owner in dead]
         thresholds.start_what_was_left(unit, opened)
-        return bells
+        return wakeups
 
-    bells = volume.write(end, durable=False, concurrent=True, repeatable=always)
+    wakeups = volume.write(end, durable=False, concurrent=True, repeatable=always)
     _let_memory_follow(volume, opened, now)
-    for owner, left_bells in zip(dead, bells, strict=True):
-        volume.release_owner(owner, left_bells or ())
-        if left_bells is not None:
+    for owner, left_wakeups in zip(dead, wakeups, strict=True):
+        volume.release_owner(owner, left_wakeups or ())
+        if left_wakeups is not None:
             space = opened.space.name
             logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, space)
     return attached

@@ -1,8 +1,9 @@
-"""The act of waiting for a message. It does not poll: it sleeps on a bell that whoever brings a message rings.
+"""The act of waiting for a message. It does not poll: it sleeps until whoever brings a message wakes it.
 
-A waiter first records its bell and then looks once more, so that a message which comes in between rings it. Those who
-would take any message of a queue wait in turn: a message rings one of them, and whoever was rung and leaves while there
-are messages passes that on. A check each second covers a ring that was lost; where many wait, they share the checks.
+A waiter first records its wake-up and then looks once more, so that a message which comes in between wakes it. Waiters
+that would take any message of a queue wait in turn: a message wakes one of them, and one that was woken and leaves
+while there are messages passes that on. A check each second covers a wake-up that was lost; where many wait, they share
+the checks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
-from qmcore.port import Bell, Unit, Volume, always
+from qmcore.port import Unit, Volume, Wakeup, always
 from qmcore.probe import Point
 from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
@@ -58,7 +59,7 @@ def wait_for(
     failure: QueueError | None = None
     while isinstance(found, Nothing) and not wait.is_over():
         try:
-            found = wait.try_at_each_ring(found)
+            found = wait.try_at_each_wakeup(found)
             failure = None
         except QueueError as error:
             if not may_pass(error):
@@ -94,10 +95,10 @@ class _Wait(Generic[T]):
         """Tell whether the time is over, or whoever waits wants no more."""
         return self.left() <= 0 or (self.stop is not None and self.stop())
 
-    def try_at_each_ring(self, found: Nothing) -> T | Nothing:
-        """Wait on one bell; it ends early where others have taken us for dead, and no longer know of the bell."""
+    def try_at_each_wakeup(self, found: Nothing) -> T | Nothing:
+        """Wait on one wake-up; it ends early where others have taken us for dead, and no longer know of it."""
         volume, owner = self.volume, self.opened.owner
-        with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as bell:
+        with listening(volume, self.opened, found.queue_ids, in_turn=self.in_turn) as wakeup:
             hears_from = self.clock.monotonic() + volume.deaf_seconds
             seconds = CHECK_SECONDS
             while True:
@@ -107,16 +108,16 @@ class _Wait(Generic[T]):
                 if not isinstance(result, Nothing) or self.is_over() or self.opened.owner is not owner:
                     return result
                 deaf = hears_from - self.clock.monotonic()
-                seconds = self._sleep(bell, result, before, deaf if deaf > 0 else seconds)
+                seconds = self._sleep(wakeup, result, before, deaf if deaf > 0 else seconds)
 
-    def _sleep(self, bell: Bell, found: Nothing, before: object, seconds: float) -> float:
-        """Sleep until there may be something: the bell has rung, a message is due, or something has changed.
+    def _sleep(self, wakeup: Wakeup, found: Nothing, before: object, seconds: float) -> float:
+        """Sleep until there may be something: it was woken, a message is due, or something has changed.
 
         The latter is looked for after the seconds, and then now and then. Returns after how many to look the next time.
         """
         longest, volume = 0.0, self.volume
         while not self.is_over() and (due := seconds_until(found.next_due_us, self.clock)) > 0:
-            if sleep(volume, bell, min(self.left(), seconds, due)) or before is None:
+            if sleep(volume, wakeup, min(self.left(), seconds, due)) or before is None:
                 break
             # As long as nothing is changed, as many wait.
             longest = longest or self._longest_pause()
@@ -126,7 +127,7 @@ class _Wait(Generic[T]):
             # wait: hundreds do, and must not all try each second where others are busy.
             if volume.changes() != before:
                 return seconds
-            # What comes back by this rings the bell.
+            # What comes back by this wakes us.
             self.look_after()
         return CHECK_SECONDS
 
@@ -138,22 +139,22 @@ class _Wait(Generic[T]):
 
 def pause(volume: Volume, seconds: float) -> None:
     """Sleep, unless the process is woken before."""
-    bell = volume.bell()
+    wakeup = volume.wakeup()
     try:
-        sleep(volume, bell, seconds)
+        sleep(volume, wakeup, seconds)
     finally:
-        bell.close()
+        wakeup.close()
 
 
-def sleep(volume: Volume, bell: Bell, seconds: float) -> bool:
-    """Sleep until the bell rings or the seconds are over; return whether it rang."""
+def sleep(volume: Volume, wakeup: Wakeup, seconds: float) -> bool:
+    """Sleep until woken or until the seconds are over; return whether it was woken."""
     probe = volume.probe
     if probe.actions:
         probe.reach(Point.BEFORE_WAIT, seconds)
-    rang = bell.wait(seconds)
+    is_woken = wakeup.wait(seconds)
     if probe.actions:
-        probe.reach(Point.AFTER_WAIT, rang)
-    return rang
+        probe.reach(Point.AFTER_WAIT, is_woken)
+    return is_woken
 
 
 def seconds_until(moment_us: int | None, clock: Clock) -> float:
@@ -172,14 +173,16 @@ def may_pass(error: QueueError) -> bool:
 
 
 @contextlib.contextmanager
-def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in_turn: bool = False) -> Iterator[Bell]:
-    """Give a bell that rings when messages come to one of the queues, or in turn with those of others who wait so.
+def listening(
+    volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in_turn: bool = False
+) -> Iterator[Wakeup]:
+    """Register a wake-up for messages that come to one of the queues, or in turn with others who wait so.
 
     Raises SystemFailureError where as many wait already as the queue space has actions for.
     """
     owner = opened.owner
-    bell = volume.bell(in_turn=in_turn)
-    rows = [(queue_id, bell.address) for queue_id in queue_ids]
+    wakeup = volume.wakeup(in_turn=in_turn)
+    rows = [(queue_id, wakeup.address) for queue_id in queue_ids]
     left = list(opened.left_waits)
     gone = set(left)
 
@@ -196,18 +199,18 @@ def listening(volume: Volume, opened: OpenSpace, queue_ids: Sequence[int], *, in
         for queue_id, address in rows:
             unit.remove_waiter(queue_id, address)
             if in_turn:
-                # It may have rung for what is left.
+                # It may have been woken for what is left.
                 unit.pass_on(opened.space.id, queue_id)
 
     try:
         volume.write(record, durable=False, concurrent=True, repeatable=always)
         opened.left_waits.difference_update(left)
-        yield bell
+        yield wakeup
     finally:
-        # A message may have been taken meanwhile, and must reach the caller whatever becomes of the bell: rows that
+        # A message may have been taken meanwhile, and must reach the caller whatever becomes of the wake-up: rows that
         # stay behind go with the next wait, or with their owner.
         with contextlib.suppress(OSError):
-            bell.close()
+            wakeup.close()
         try:
             volume.write(forget, durable=False, concurrent=True, repeatable=always)
         except QueueError:

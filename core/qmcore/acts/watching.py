@@ -1,8 +1,8 @@
-"""The act of watching queues for long: a bell that hangs while its owner is at work, and rings for what comes next.
+"""The act of watching queues for long: a wake-up that stays registered while its owner is at work.
 
-A wait records its bell and takes it down each time. Whoever serves queues for hours would do that for each message; a
-watch keeps its bell, and lets go of queues that need no ring for now, so that those who bring messages ring nobody in
-vain.
+A wait registers its wake-up and removes it each time. Whoever serves queues for hours would do that for each message; a
+watch keeps its wake-up, and unregisters queues that it need not hear of for now, so that those who bring messages wake
+nobody in vain.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from qmcore.selection import FIRST_CHOICE
 
 
 class Watch:
-    """A bell of this process that rings when messages come to the queues that it was hung for."""
+    """A wake-up of this process for messages that come to the queues that it was registered for."""
 
     def __init__(self, volume: Volume, opened: OpenSpace) -> None:
         self._volume = volume
         self._opened = opened
-        self._bell = volume.bell()
+        self._wakeup = volume.wakeup()
         self._owner: Owner | None = None
-        self._hung: set[int] = set()
+        self._queue_ids: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -41,54 +41,54 @@ class Watch:
     ) -> None:
         self.close()
 
-    def hang(self, queue_ids: Iterable[int]) -> bool:
-        """Be told of messages of these queues, too; tell whether that is new, so that one has to look again.
+    def register(self, queue_ids: Iterable[int]) -> bool:
+        """Be told of messages of these queues, too; return whether that is new, so that one has to look again.
 
         Raises SystemFailureError where as many wait already as the queue space has actions for.
         """
         owner = self._opened.owner
         if owner is not self._owner:
-            # What others took for dead has no bells any more.
-            self._owner, self._hung = owner, set()
-        new = set(queue_ids) - self._hung
+            # What others took for dead has no wake-ups any more.
+            self._owner, self._queue_ids = owner, set()
+        new = set(queue_ids) - self._queue_ids
         if not new:
             return False
-        is_first = not self._hung
+        is_first = not self._queue_ids
 
         def record(unit: Unit) -> None:
             if is_first:
                 take_action(unit, self._opened, owner)
             for queue_id in new:
                 # In case that this is done twice.
-                unit.remove_waiter(queue_id, self._bell.address)
-                unit.add_waiter(queue_id, self._bell.address, owner.id)
+                unit.remove_waiter(queue_id, self._wakeup.address)
+                unit.add_waiter(queue_id, self._wakeup.address, owner.id)
 
         self._volume.write(record, durable=False, concurrent=True, repeatable=always)
-        self._hung |= new
+        self._queue_ids |= new
         return True
 
-    def let_go(self, queue_ids: Iterable[int]) -> None:
+    def unregister(self, queue_ids: Iterable[int]) -> None:
         """Be told of messages of these queues no longer."""
-        old = self._hung & set(queue_ids)
+        old = self._queue_ids & set(queue_ids)
         if old and self._opened.owner is self._owner:
             self._forget(old)
-        self._hung -= old
+        self._queue_ids -= old
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until it rings or the seconds are over; tell whether it rang."""
-        return sleep(self._volume, self._bell, seconds)
+        """Sleep until woken or until the seconds are over; return whether it was woken."""
+        return sleep(self._volume, self._wakeup, seconds)
 
     def close(self) -> None:
-        """Take the bell down. Rows that cannot be removed go with their owner."""
+        """Remove the wake-up. Rows that cannot be removed go with their owner."""
         with contextlib.suppress(OSError):
-            self._bell.close()
+            self._wakeup.close()
         with contextlib.suppress(QueueError):
-            self.let_go(tuple(self._hung))
+            self.unregister(tuple(self._queue_ids))
 
     def _forget(self, queue_ids: Collection[int]) -> None:
         def forget(unit: Unit) -> None:
             for queue_id in queue_ids:
-                unit.remove_waiter(queue_id, self._bell.address)
+                unit.remove_waiter(queue_id, self._wakeup.address)
 
         self._volume.write(forget, durable=False, concurrent=True, repeatable=always)
 

@@ -85,7 +85,7 @@ class SharedArrivals(States, Holdings):
                 self.put_body(number, arrival.body)
             row["retries"] = 0
             given.setdefault((due if is_due else ready, expires is not None), []).append(row)
-        self.news.came(route.queue_id)
+        self.notifications.came(route.queue_id)
         for which, several in given.items():
             if len(several) < _MANY or not can_copy(self._cursor):
                 self.many(_BRING[which], several)

@@ -41,15 +41,15 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
     driver = _driver_of(connection)
     if not connection.in_transaction():
         connection.begin()
-    follower = volume.followers.of(connection, volume)
+    transaction = volume.joined_transactions.of(connection, volume)
     try:
-        if not follower.is_checked:
+        if not transaction.is_checked:
             _check_place(driver, volume)
-            follower.is_checked = True
+            transaction.is_checked = True
         unit, result = _in_savepoint(driver, volume, work)
     except psycopg.Error as error:
         raise translate.from_psycopg(error, volume.path, joined=True) from error
-    follower.follow(unit)
+    transaction.note(unit)
     return result
 
 
@@ -58,7 +58,7 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
     if on is None:
         action()
     else:
-        volume.followers.of(joined.checked(on), volume).add(action)
+        volume.joined_transactions.of(joined.checked(on), volume).add(action)
 
 
 def is_in_transaction(connection: object) -> bool:
@@ -128,7 +128,7 @@ def _in_savepoint(
                 _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot)
             result = work(unit)
-            _tell(plain, volume.address.schema, unit.news.queues)
+            _tell(plain, volume.address.schema, unit.notifications.queues)
         except BaseException:
             if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
@@ -159,30 +159,30 @@ def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:
         plain.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
 
 
-class Followers:
-    """What is to be done when applications commit that work with us in transactions of their own."""
+class ApplicationTransactions:
+    """The transactions of applications that work with us, by their connections."""
 
     def __init__(self) -> None:
-        self._followers: weakref.WeakKeyDictionary[Connection, Follower] = weakref.WeakKeyDictionary()
+        self._transactions: weakref.WeakKeyDictionary[Connection, ApplicationTransaction] = weakref.WeakKeyDictionary()
         self._changing = threading.Lock()
 
-    def of(self, connection: Connection, volume: PostgresVolume) -> Follower:
-        """Return what follows the connection."""
+    def of(self, connection: Connection, volume: PostgresVolume) -> ApplicationTransaction:
+        """Return the transaction of a connection."""
         with self._changing:
-            found = self._followers.get(connection)
+            found = self._transactions.get(connection)
             if found is None:
-                found = self._followers[connection] = Follower(connection, volume)
+                found = self._transactions[connection] = ApplicationTransaction(connection, volume)
         found.thread = threading.get_ident()
         return found
 
     def has_thread(self, thread: int) -> bool:
         """Tell whether a thread has worked in a transaction that is still open."""
         with self._changing:
-            return any(follower.thread == thread for follower in self._followers.values())
+            return any(transaction.thread == thread for transaction in self._transactions.values())
 
 
-class Follower:
-    """What is to be done when one application commits; it is forgotten when it rolls back."""
+class ApplicationTransaction:
+    """A transaction of one application: what is to be done when it commits, forgotten when it rolls back."""
 
     def __init__(self, connection: Connection, volume: PostgresVolume) -> None:
         self._volume = volume
@@ -194,7 +194,7 @@ class Follower:
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
-    def follow(self, unit: PostgresUnit) -> None:
+    def note(self, unit: PostgresUnit) -> None:
         """Remember what a unit has to have done once it is committed."""
         self._actions += unit.actions
         self._number = unit.transaction_number or self._number

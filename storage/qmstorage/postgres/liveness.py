@@ -1,4 +1,4 @@
-"""The session by which a process is known to others: it holds the locks of its owners, and hears for its bells.
+"""The session by which a process is known to others: it holds the locks of its owners, and listens for its waiters.
 
 One thread has one connection for it. What the process wants is kept as a state - locks that it is to hold, channels
 that it is to hear - and the thread brings the server to that state, again after each loss of the connection. Others
@@ -30,7 +30,7 @@ from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.nonblocking_connection import Link, drain
 from qmstorage.postgres.own_records import OwnRecords
-from qmstorage.postgres.wakeups import Belfry, ServerBell
+from qmstorage.postgres.wakeups import ServerWakeup, Wakeups
 from qmstorage.process_identity import this_process
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class Patience:
     answer_seconds: float = 10.0
     ping_seconds: float = 10.0
     linger_seconds: float = 5.0
-    """How long a channel is heard on after its last bell was taken down."""
+    """How long a channel is heard on after its last wake-up was removed."""
 
 
-class Presence:
+class Liveness:
     """What tells other processes that this one lives, and this one that others have brought messages.
 
     `connect` makes a connection in autocommit mode; it is called when the first owner or channel is wanted, and after
@@ -77,7 +77,7 @@ class Presence:
         self._schema = schema
         self._own = own
         self._patience = patience or Patience()
-        self._belfry = Belfry(self._patience.linger_seconds)
+        self._wakeups = Wakeups(self._patience.linger_seconds)
         # Taken by itself: in between the condition's own steps for that an interrupt would leave it taken for ever.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -102,37 +102,37 @@ class Presence:
         for each in (self._nudged, self._nudger):
             each.setblocking(False)
 
-    def bell(self) -> ServerBell:
-        """Return a bell of this process. Its address stands for it in `listen` and in the table of waiters."""
-        bell = self._belfry.hang()
+    def wakeup(self) -> ServerWakeup:
+        """Return a new wake-up of this process. Its address stands for it in `listen` and in the table of waiters."""
+        wakeup = self._wakeups.register()
         if self._closed:
-            bell.ring()
-        return bell
+            wakeup.wake()
+        return wakeup
 
     def listen(self, address: str, *queue_ids: int) -> None:
-        """Return when a bell of ours rings at notifications of the queues; harmless where it does so already.
+        """Return once notifications of the queues wake a wake-up of ours; harmless where they do so already.
 
         Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
         """
         channels = {channel(self._schema, queue_id) for queue_id in queue_ids}
-        self._belfry.hear(address, channels)
+        self._wakeups.listen(address, channels)
         try:
-            self._reach(lambda: channels <= self._heard or not self._belfry.has(address))
+            self._reach(lambda: channels <= self._heard or not self._wakeups.has(address))
         except BaseException:
-            self._belfry.ignore(address, channels)
+            self._wakeups.unlisten(address, channels)
             raise
 
     def unlisten(self, address: str, *queue_ids: int) -> None:
-        """Let a bell of ours ring no more at notifications of the queues; a closed bell needs no such call."""
-        self._belfry.ignore(address, {channel(self._schema, queue_id) for queue_id in queue_ids})
+        """Wake a wake-up of ours no more at notifications of the queues; a closed one needs no such call."""
+        self._wakeups.unlisten(address, {channel(self._schema, queue_id) for queue_id in queue_ids})
 
-    def ring(self, addresses: Iterable[str]) -> None:
-        """Ring bells of this process; others' are passed over, as they hear the server's notifications."""
-        self._belfry.ring_addresses(addresses)
+    def wake(self, addresses: Iterable[str]) -> None:
+        """Wake waiters of this process; others' are passed over, as they hear the server's notifications."""
+        self._wakeups.wake(addresses)
 
-    def wake(self) -> None:
-        """Ring all bells of this process; a signal handler may call it."""
-        self._belfry.ring_all()
+    def wake_own(self) -> None:
+        """Wake all waiters of this process; a signal handler may call it."""
+        self._wakeups.wake_own()
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a key of the server that tells others, as long as this process lives, that it does.
@@ -160,7 +160,7 @@ class Presence:
             since_us=now_us,
         )
 
-    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:  # noqa: ARG002 - bells leave nothing here
+    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:  # noqa: ARG002 - they leave nothing here
         """Unlock the key of an owner of ours; of one that died nothing is left."""
         lock = liveness_queries.key_of(owner)
         if lock in self._keys:
@@ -196,12 +196,12 @@ class Presence:
         return owner.boot == liveness_queries.server(connection).boot
 
     def close(self) -> None:
-        """Ring all bells and end the session; it takes a second where the server does not answer."""
+        """Wake all waiters and end the session; it takes a second where the server does not answer."""
         with self._lock:
             self._closed = self._closed or "the device is closed"
             self._changed.notify_all()
             thread = self._thread
-        self._belfry.ring_all()
+        self._wakeups.wake_own()
         self._nudge()
         if thread is None:
             self._close_nudges()
@@ -233,7 +233,7 @@ class Presence:
         self._changed = threading.Condition(self._lock)
         self._thread = None
         self._clock.abandon()
-        self._belfry.abandon()
+        self._wakeups.abandon()
         link, self._link = self._link, None
         if link is not None:
             link.abandon(idle=idle)
@@ -282,7 +282,7 @@ class Presence:
     def _start(self) -> None:
         if self._thread is None:
             here = threading.get_native_id()
-            threading.Thread(target=self._run, args=(here,), name="qmadmin-presence", daemon=True).start()
+            threading.Thread(target=self._run, args=(here,), name="qmadmin-liveness", daemon=True).start()
 
     def _nudge(self) -> None:
         # A full socket has nudges enough, and a closed one nobody to nudge.
@@ -296,23 +296,23 @@ class Presence:
         self._nudger.close()
 
     def _run(self, starter: int) -> None:
-        """Be present until closed, unless another thread is: one that an interrupt has started twice."""
+        """Hold the session until closed, unless another thread is: one that an interrupt has started twice."""
         with self._lock:
             if self._thread is not None:
                 return
             self._thread = threading.current_thread()
-        # They are for the main thread, which may be asleep on a bell and has to wake up. With gevent that is this one.
+        # They are for the main thread, which may be asleep in a wait and has to wake up. With gevent that is this one.
         if threading.get_native_id() != starter:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._closed:
             try:
-                self._be_present()
+                self._stay_connected()
             except Exception as error:  # noqa: BLE001 - whatever has gone wrong, others must go on seeing this process
                 self._note_loss(error)
                 self._sleep_off()
         self._close_nudges()
 
-    def _be_present(self) -> None:
+    def _stay_connected(self) -> None:
         link = self._new_link()
         if link is None:
             return
@@ -331,7 +331,7 @@ class Presence:
                 if self._own is not None:
                     self._own.follow_clock(link, tuple(self._keys))
                 for told in link.sleep(ping_due):
-                    self._belfry.ring(told)
+                    self._wakeups.wake_listeners(told)
         finally:
             link.close()
             self._link = None
@@ -372,7 +372,7 @@ class Presence:
     def _bring_about(self, link: Link) -> bool:
         """Bring the session to what is wanted; tell whether there was anything to do."""
         with self._lock:
-            keys, channels = set(self._keys), self._belfry.wanted()
+            keys, channels = set(self._keys), self._wakeups.wanted()
             lock, unlock = keys - self._held, self._held - keys
             hear, ignore = channels - self._heard, self._heard - channels
             # Whoever wants one of them from now on has to wait until it is heard again.
@@ -398,7 +398,7 @@ class Presence:
             self._lost = False
             logger.info("this process is known again to others in schema %r", self._schema)
             # What came meanwhile was told to nobody.
-            self._belfry.ring_all()
+            self._wakeups.wake_own()
 
     def _note_loss(self, error: Exception) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ from qmstorage.unit import MemoryStore
 if TYPE_CHECKING:
     from qmcore.port import Unit
     from qmcore.times import Clock
-    from qmstorage.postgres.liveness import Presence
+    from qmstorage.postgres.liveness import Liveness
 
 _CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
 _REMOVE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
@@ -98,7 +98,7 @@ class PostgresUnit(
         schema: str,
         slot: int,
         memories: Mapping[int, Texts] | None = None,
-        presence: Presence | None = None,
+        liveness: Liveness | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(cursor, texts, memories)
@@ -106,7 +106,7 @@ class PostgresUnit(
         self.schema = schema
         self.slot = slot
         self.heard: list[str] = []
-        self._presence = presence
+        self._liveness = liveness
 
     @property
     def transaction_number(self) -> str:
@@ -115,7 +115,7 @@ class PostgresUnit(
 
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        memory = PostgresMemoryStore(self._cursor, texts, self.news)
+        memory = PostgresMemoryStore(self._cursor, texts, self.notifications)
         memory.slot, memory.schema, memory.heard = self.slot, memory_schema(self.schema), self.heard
         return memory
 
@@ -153,16 +153,16 @@ class PostgresUnit(
     def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
         """Record that a message of the queue is waited for, and listen to its channel."""
         super().add_waiter(queue_id, address, owner_id)
-        if self._presence is not None:
+        if self._liveness is not None:
             # After the commit: the server may take its time. The waiter looks once more after that.
-            presence = self._presence
-            self.afterwards(lambda: presence.listen(address, queue_id))
+            liveness = self._liveness
+            self.afterwards(lambda: liveness.listen(address, queue_id))
 
     def remove_waiter(self, queue_id: int, address: str) -> None:
         """Forget that a message of the queue is waited for."""
         super().remove_waiter(queue_id, address)
-        if self._presence is not None:
-            self._presence.unlisten(address, queue_id)
+        if self._liveness is not None:
+            self._liveness.unlisten(address, queue_id)
 
 
 def ours(unit: Unit) -> PostgresUnit:

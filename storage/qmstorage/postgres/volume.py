@@ -34,7 +34,7 @@ from qmstorage.postgres import (
     wakeup_notify,
 )
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.liveness import Presence
+from qmstorage.postgres.liveness import Liveness
 from qmstorage.postgres.liveness_queries import Identity
 from qmstorage.postgres.memory_tables import Memories
 from qmstorage.postgres.own_records import OwnRecords
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.connection_timeouts import WatchedConnection
-    from qmstorage.postgres.wakeups import ServerBell
+    from qmstorage.postgres.wakeups import ServerWakeup
 
 T = TypeVar("T")
 
@@ -102,10 +102,10 @@ class PostgresVolume:
         self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         own = OwnRecords(address.schema, server)
-        self._presence = Presence(self._connected, address.schema, own=own, clock=server)
+        self._liveness = Liveness(self._connected, address.schema, own=own, clock=server)
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
-        self.followers = joining.Followers()
+        self.joined_transactions = joining.ApplicationTransactions()
         FORKS.add(self)
 
     # ---- work --------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class PostgresVolume:
         """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
-        return self.followers.has_thread(threading.get_ident())
+        return self.joined_transactions.has_thread(threading.get_ident())
 
     @contextlib.contextmanager
     def still(self, seconds: float) -> Iterator[None]:
@@ -249,37 +249,37 @@ class PostgresVolume:
         """Ask the server for the time."""
         self._server_clock.learn(self._asked(liveness_queries.reading))
 
-    def bell(self, *, in_turn: bool = False) -> ServerBell:
-        """Return a bell of this process. None rings in turn: the server tells all who listen."""
+    def wakeup(self, *, in_turn: bool = False) -> ServerWakeup:
+        """Return a new wake-up of this process. None waits in turn: the server tells all who listen."""
         del in_turn
         self._check_usable()
-        return self._presence.bell()
+        return self._liveness.wakeup()
 
-    def ring(self, addresses: Sequence[str]) -> None:
-        """Ring bells of this process; others hear what the server tells."""
-        self._presence.ring(addresses)
+    def wake(self, addresses: Sequence[str]) -> None:
+        """Wake waiters of this process; others hear what the server tells."""
+        self._liveness.wake(addresses)
 
-    def wake(self) -> None:
-        """Ring all bells of this process; a signal handler may call it."""
-        self._presence.wake()
+    def wake_own(self) -> None:
+        """Wake all waiters of this process; a signal handler may call it."""
+        self._liveness.wake_own()
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a key that tells others, as long as this process lives and is connected, that it does."""
         self._check_usable()
-        return self._translated(lambda: self._presence.new_owner(space_id, role, now_us))
+        return self._translated(lambda: self._liveness.new_owner(space_id, role, now_us))
 
-    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
+    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
         """Give up the key of an owner of ours; of one that died nothing is left."""
-        self._translated(lambda: self._presence.release_owner(owner, bells))
+        self._translated(lambda: self._liveness.release_owner(owner, wakeups))
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
         """Return the numbers of those owners whose processes are connected and still attached."""
-        alive = self._asked(lambda connection: self._presence.alive(owners, connection)) if owners else []
+        alive = self._asked(lambda connection: self._liveness.alive(owners, connection)) if owners else []
         return {owner.id for owner in alive}
 
     def same_boot(self, owner: Owner) -> bool:
         """Tell whether the server has run without restart since the owner attached."""
-        return self._asked(lambda connection: self._presence.same_boot(owner, connection))
+        return self._asked(lambda connection: self._liveness.same_boot(owner, connection))
 
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""
@@ -287,21 +287,21 @@ class PostgresVolume:
             return
         self._closed = f"device {self.path!r} is closed"
         FORKS.discard(self)
-        self._presence.close()
+        self._liveness.close()
         self._sessions.close()
 
     def pause(self) -> bool:
         """Let the sessions be as they are: a fork leaves them to the parent."""
-        return self._presence.pause()
+        return self._liveness.pause()
 
     def resume(self) -> None:
         """Go on after the fork."""
-        self._presence.resume()
+        self._liveness.resume()
 
     def give_to_parent(self, *, idle: bool) -> None:
         """Let go, in a forked process, of what is the parent's, without a word to the server."""
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
-        self._presence.abandon(idle=idle)
+        self._liveness.abandon(idle=idle)
         self._sessions.abandon()
 
     def is_in_progress(self, number: str) -> bool:
@@ -356,7 +356,7 @@ class PostgresVolume:
             committing.commit(
                 self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
             )
-            wakeup_notify.tell(session, self._schema, unit.news.queues, self.probe)
+            wakeup_notify.tell(session, self._schema, unit.notifications.queues, self.probe)
         for action in unit.actions:
             action()
         return result
@@ -380,7 +380,7 @@ class PostgresVolume:
             schema=self._schema,
             slot=slot,
             memories=self._memories.attached if memories is None else memories,
-            presence=self._presence,
+            liveness=self._liveness,
             clock=self.clock,
         )
 

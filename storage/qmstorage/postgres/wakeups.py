@@ -1,4 +1,4 @@
-"""Bells of this process, and the channels on which they hear that a queue has got messages."""
+"""Wake-ups of this process, and the channels on which they hear that a queue has got messages."""
 
 from __future__ import annotations
 
@@ -9,103 +9,103 @@ import time
 from collections.abc import Iterable
 
 
-class ServerBell:
-    """A bell that the process's session rings when the server notifies it."""
+class ServerWakeup:
+    """A wake-up that the process's session sends when the server notifies it."""
 
-    def __init__(self, belfry: Belfry) -> None:
+    def __init__(self, wakeups: Wakeups) -> None:
         self.address = f"{secrets.token_hex(8)}.bell"
-        self._belfry = belfry
-        # A bare lock, free while the bell rings: a signal handler may release it, also while this thread waits for it.
-        self._silence = threading.Lock()
-        self._silence.acquire()
+        self._wakeups = wakeups
+        # A bare lock, free once woken: a signal handler may release it, also while this thread waits for it.
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
 
-    def ring(self) -> None:
-        """Let it ring; who waits, or waits next, is woken. A signal handler may call it."""
+    def wake(self) -> None:
+        """Wake who waits, or waits next. A signal handler may call it."""
         with contextlib.suppress(RuntimeError):
-            self._silence.release()
+            self._asleep.release()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until the bell rings or the seconds are over; tell whether it rang."""
-        return self._silence.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+        """Sleep until woken or until the seconds are over; return whether it was woken."""
+        return self._asleep.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def close(self) -> None:
-        """Take the bell down."""
-        self._belfry.take_down(self)
+        """Remove it: nobody can wake it any more."""
+        self._wakeups.remove(self)
 
 
-class Belfry:
-    """The bells of this process on one volume."""
+class Wakeups:
+    """The wake-ups of this process on one volume."""
 
     def __init__(self, linger_seconds: float) -> None:
         self._linger = linger_seconds
         self._lock = threading.RLock()
-        self._hung: dict[str, ServerBell] = {}
-        self._hearing: dict[str, set[ServerBell]] = {}
+        self._registered: dict[str, ServerWakeup] = {}
+        self._listeners: dict[str, set[ServerWakeup]] = {}
         self._left: dict[str, float] = {}
 
-    def hang(self) -> ServerBell:
-        """Return a new bell."""
-        bell = ServerBell(self)
-        self._hung[bell.address] = bell
-        return bell
+    def register(self) -> ServerWakeup:
+        """Return a new wake-up."""
+        wakeup = ServerWakeup(self)
+        self._registered[wakeup.address] = wakeup
+        return wakeup
 
-    def take_down(self, bell: ServerBell) -> None:
-        """Forget a bell."""
-        self._hung.pop(bell.address, None)
+    def remove(self, wakeup: ServerWakeup) -> None:
+        """Forget a wake-up."""
+        self._registered.pop(wakeup.address, None)
         with self._lock:
-            self._forget(bell, [channel for channel, bells in self._hearing.items() if bell in bells])
+            self._forget(wakeup, [channel for channel, wakeups in self._listeners.items() if wakeup in wakeups])
 
-    def hear(self, address: str, channels: Iterable[str]) -> None:
-        """Let a bell of ours ring at what comes on the channels; one that hangs no longer is passed over."""
+    def listen(self, address: str, channels: Iterable[str]) -> None:
+        """Wake one of ours at what comes on the channels; one that was removed is passed over."""
         with self._lock:
-            bell = self._hung.get(address)
-            if bell is not None:
+            wakeup = self._registered.get(address)
+            if wakeup is not None:
                 for channel in channels:
-                    self._hearing.setdefault(channel, set()).add(bell)
+                    self._listeners.setdefault(channel, set()).add(wakeup)
 
-    def ignore(self, address: str, channels: Iterable[str]) -> None:
-        """Let a bell of ours ring no more at what comes on the channels."""
+    def unlisten(self, address: str, channels: Iterable[str]) -> None:
+        """Wake one of ours no more at what comes on the channels."""
         with self._lock:
-            bell = self._hung.get(address)
-            if bell is not None:
-                self._forget(bell, channels)
+            wakeup = self._registered.get(address)
+            if wakeup is not None:
+                self._forget(wakeup, channels)
 
     def has(self, address: str) -> bool:
-        """Tell whether a bell hangs here."""
-        return address in self._hung
+        """Return whether a wake-up of ours has this address."""
+        return address in self._registered
 
     def wanted(self) -> set[str]:
-        """Return the channels that bells hear, or heard a moment ago: who waits often need not ask each time."""
+        """Return the channels that wake-ups listen on, or did a moment ago: who waits often need not ask each time."""
         with self._lock:
             now = time.monotonic()
             self._left = {channel: since for channel, since in self._left.items() if now - since < self._linger}
-            return self._hearing.keys() | self._left.keys()
+            return self._listeners.keys() | self._left.keys()
 
-    def ring(self, channel: str) -> None:
-        """Ring the bells that hear a channel."""
+    def wake_listeners(self, channel: str) -> None:
+        """Wake those that listen on a channel."""
         with self._lock:
-            for bell in self._hearing.get(channel, ()):
-                bell.ring()
+            for wakeup in self._listeners.get(channel, ()):
+                wakeup.wake()
 
-    def ring_addresses(self, addresses: Iterable[str]) -> None:
-        """Ring bells by their addresses; those of other processes are passed over."""
+    def wake(self, addresses: Iterable[str]) -> None:
+        """Wake by address; those of other processes are passed over."""
         for address in addresses:
-            bell = self._hung.get(address)
-            if bell is not None:
-                bell.ring()
+            wakeup = self._registered.get(address)
+            if wakeup is not None:
+                wakeup.wake()
 
-    def ring_all(self) -> None:
-        """Ring all bells. A signal handler may call it: it waits for nobody."""
-        for bell in tuple(self._hung.values()):
-            bell.ring()
+    def wake_own(self) -> None:
+        """Wake all. A signal handler may call it: it waits for nobody."""
+        for wakeup in tuple(self._registered.values()):
+            wakeup.wake()
 
     def abandon(self) -> None:
         """Let go, in a forked process, of a lock that a thread of the parent may have had."""
         self._lock = threading.RLock()
 
-    def _forget(self, bell: ServerBell, channels: Iterable[str]) -> None:
+    def _forget(self, wakeup: ServerWakeup, channels: Iterable[str]) -> None:
         for channel in channels:
-            bells = self._hearing.get(channel, set())
-            bells.discard(bell)
-            if not bells and self._hearing.pop(channel, None) is not None:
+            wakeups = self._listeners.get(channel, set())
+            wakeups.discard(wakeup)
+            if not wakeups and self._listeners.pop(channel, None) is not None:
                 self._left[channel] = time.monotonic()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from qmcore.errors import BadResourceError, InUseError
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.writer_gate import attends_another_file
+from qmstorage.sqlite.writer_gate import is_open_on_another_file
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.wal import Log
@@ -40,7 +40,7 @@ def refuse_others(path: str) -> None:
     Whoever finds out lets go by itself, so that a moment's patience mostly helps.
     """
     directory = files.run_directory(path)
-    if not _comes_true(lambda: not attends_another_file(directory, path)):
+    if not _comes_true(lambda: not is_open_on_another_file(directory, path)):
         raise InUseError(
             f"device {path!r} is open in a program, and its file was removed or replaced meanwhile",
             hint="End that program first: what it has written is in the old file then. lsof or fuser shows it.",

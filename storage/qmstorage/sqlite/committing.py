@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from qmcore.errors import OutcomeUnknownError
 from qmcore.probe import Point
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.group_commit import Job, SpoiltError, settle
+from qmstorage.sqlite.group_commit import SpoiltError, Work, settle
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
     from qmcore.times import Clock
-    from qmstorage.sqlite.handoff import Answer, Desk, Served
-    from qmstorage.sqlite.memory_files import Residences
-    from qmstorage.sqlite.wal import Beside
-    from qmstorage.sqlite.writer_gate import Gate
+    from qmstorage.sqlite.handoff import Answer, Handoff, Served
+    from qmstorage.sqlite.memory_files import MemoryFiles
+    from qmstorage.sqlite.wal import WriterResources
+    from qmstorage.sqlite.writer_gate import WriterGate
     from qmstorage.statements import Texts
 
 
@@ -29,8 +29,8 @@ class Committer:
         path: str,
         connection: sqlite3.Connection,
         texts: Texts,
-        residences: Residences,
-        beside: Beside,
+        memory_files: MemoryFiles,
+        resources: WriterResources,
         check: Callable[[], None],
         clock: Clock,
     ) -> None:
@@ -38,9 +38,9 @@ class Committer:
         self._path = path
         self._connection = connection
         self._texts = texts
-        self._residences = residences
-        self._beside = beside
-        self._probe = beside.probe
+        self._memory_files = memory_files
+        self._resources = resources
+        self._probe = resources.probe
         self._check = check
         self._clock = clock
         self._unit: SqliteUnit | None = None
@@ -48,80 +48,80 @@ class Committer:
         self.closed = ""
         """Why the volume must not be used any more."""
 
-    def commit(self, jobs: list[Job[Any]], *, serves: bool) -> None:
+    def commit(self, batch: list[Work[Any]], *, serves: bool) -> None:
         """Commit works in one transaction, or let another process do the only one; `serves`: those of others, too.
 
         Raises SpoiltError, and nothing is done, where each of the works is to have a transaction of its own.
         """
-        gate, desk, log = self._beside.gate, self._beside.desk, self._beside.log
+        gate, handoff, log = self._resources.gate, self._resources.handoff, self._resources.log
         if self.closed or (log is not None and log.lost is not None):
             self._check()
-        if desk is not None and desk.asked:
+        if handoff is not None and handoff.asked:
             # A work that was interrupted, and once more while it was taken back. Its answer is nobody's.
-            desk.take_off()
+            handoff.take_off()
         try:
             if gate is None:
-                wanted = self._commit_inside(jobs, serves=serves)
-            elif jobs[0].patient and all(job.patient for job in jobs):
-                with gate.behind_others(bool if desk is None else desk.has_posts):
-                    wanted = self._commit_inside(jobs, serves=serves)
-            elif not gate.enters_at_once() and self._is_done_by_others(gate, jobs):
+                wanted = self._commit_inside(batch, serves=serves)
+            elif batch[0].patient and all(work.patient for work in batch):
+                with gate.behind_others(bool if handoff is None else handoff.has_posts):
+                    wanted = self._commit_inside(batch, serves=serves)
+            elif not gate.try_enter() and self._is_done_by_others(gate, batch):
                 wanted = ()
             else:
                 try:
-                    wanted = self._commit_inside(jobs, serves=serves)
+                    wanted = self._commit_inside(batch, serves=serves)
                 finally:
                     gate.leave()
                     # It may be another by now: a signal handler may have forked.
-                    desk_now = self._beside.desk
-                    if desk_now is not None and desk_now.has_posts():
-                        desk_now.call()
+                    current = self._resources.handoff
+                    if current is not None and current.has_posts():
+                        current.call()
         except BaseException as error:
             # An interrupt may have come at any step; what came of the work is nobody's any more.
-            if desk is not None and desk.withdraw() and isinstance(error, Exception):
+            if handoff is not None and handoff.withdraw() and isinstance(error, Exception):
                 raise OutcomeUnknownError(str(error), path=self._path) from error
             raise
         if wanted:
-            self._ring(wanted)
+            self._wake(wanted)
 
     def tell(self, served: Sequence[Served]) -> None:
         """Tell other processes that what was done for them is on the disk."""
-        desk = self._beside.desk
-        if desk is not None:
-            desk.tell(served)
+        handoff = self._resources.handoff
+        if handoff is not None:
+            handoff.tell(served)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def _ring(self, wanted: Sequence[tuple[list[str], int]]) -> None:
+    def _wake(self, wanted: Sequence[tuple[list[str], int]]) -> None:
         if self._probe.actions:
             self._probe.reach(Point.BEFORE_WAKE_UP, wanted)
         for addresses, at_most in wanted:
-            self._beside.belfry.ring(addresses, at_most)
+            self._resources.wakeups.wake(addresses, at_most)
         if self._probe.actions:
             self._probe.reach(Point.AFTER_WAKE_UP, wanted)
 
-    def _is_done_by_others(self, gate: Gate, jobs: list[Job[Any]]) -> bool:
+    def _is_done_by_others(self, gate: WriterGate, batch: list[Work[Any]]) -> bool:
         """Wait before the gate, and tell whether another process has done the work meanwhile; if not, we are inside."""
-        desk, errand = self._beside.desk, jobs[0].errand
-        if desk is None or errand is None or len(jobs) > 1 or not desk.post(errand):
+        handoff, request = self._resources.handoff, batch[0].request
+        if handoff is None or request is None or len(batch) > 1 or not handoff.post(request):
             gate.enter()
             return False
-        answer = desk.wait(gate)
+        answer = handoff.wait(gate)
         if answer is not None:
-            self._settle_by(desk, jobs[0], answer)
+            self._settle_by(handoff, batch[0], answer)
         return answer is not None
 
-    def _commit_inside(self, jobs: list[Job[Any]], *, serves: bool) -> Sequence[tuple[list[str], int]]:
-        """Do the works and commit them; return the bells that are to be rung then."""
+    def _commit_inside(self, batch: list[Work[Any]], *, serves: bool) -> Sequence[tuple[list[str], int]]:
+        """Do the works and commit them; return whom to wake then."""
         connection = self._connection
         served: list[Served] = []
-        log = self._beside.log
+        log = self._resources.log
         if self.closed or (log is not None and log.lost is not None):
             # A signal handler may have forked while the gate was closed, or the disk have failed.
             self._check()
         unit, self._unit = self._unit or self._new_unit(), None
         try:
-            wanted = self._do(jobs, unit, served, serves=serves)
+            wanted = self._do(batch, unit, served, serves=serves)
             self._unit = unit
         except (sqlite3.Error, SpoiltError) as error:
             if served:
@@ -129,7 +129,7 @@ class Committer:
                 raise SpoiltError from error
             if isinstance(error, SpoiltError):
                 raise
-            raise translate.from_sqlite(error, self._path, self._residences.full()) from error
+            raise translate.from_sqlite(error, self._path, self._memory_files.full()) from error
         finally:
             if connection.in_transaction:
                 unit.roll_back()
@@ -139,71 +139,71 @@ class Committer:
         return wanted
 
     def _do(
-        self, jobs: list[Job[Any]], unit: SqliteUnit, served: list[Served], *, serves: bool
+        self, batch: list[Work[Any]], unit: SqliteUnit, served: list[Served], *, serves: bool
     ) -> Sequence[tuple[list[str], int]]:
         if self._probe.actions:
-            self._probe.reach(Point.BEFORE_WRITE, len(jobs))
+            self._probe.reach(Point.BEFORE_WRITE, len(batch))
         unit.begin()
-        desk, probe, alone = self._beside.desk, self._probe, len(jobs) == 1
+        handoff, probe, alone = self._resources.handoff, self._probe, len(batch) == 1
         before = self._connection.total_changes
-        answer = desk.take_back(unit) if desk is not None and desk.asked else None
-        if desk is not None and answer is not None:
-            self._settle_by(desk, jobs[0], answer)
+        answer = handoff.take_back(unit) if handoff is not None and handoff.asked else None
+        if handoff is not None and answer is not None:
+            self._settle_by(handoff, batch[0], answer)
             return ()
-        for job in jobs:
-            job.run(unit, alone=alone)
-        if jobs[0].error is not None and all(job.error is not None for job in jobs):
-            settle(jobs, 0)
+        for work in batch:
+            work.run(unit, alone=alone)
+        if batch[0].error is not None and all(work.error is not None for work in batch):
+            settle(batch, 0)
             return ()
         if probe.actions:
-            probe.reach(Point.AFTER_WRITE, len(jobs))
-        if serves and desk is not None and desk.has_posts():
-            self._serve(desk, unit, served, before)
-        wanted = unit.bells_to_ring() if unit.news.turns else ()
-        self._end(jobs, unit, served, before)
+            probe.reach(Point.AFTER_WRITE, len(batch))
+        if serves and handoff is not None and handoff.has_posts():
+            self._serve(handoff, unit, served, before)
+        wanted = unit.wakeups_to_send() if unit.notifications.turns else ()
+        self._end(batch, unit, served, before)
         return wanted
 
-    def _end(self, jobs: list[Job[Any]], unit: SqliteUnit, served: list[Served], before: int) -> None:
+    def _end(self, batch: list[Work[Any]], unit: SqliteUnit, served: list[Served], before: int) -> None:
         """Commit, and note what is committed by that."""
-        connection, probe, log = self._connection, self._probe, self._beside.log
+        connection, probe, log = self._connection, self._probe, self._resources.log
         if self.closed:
             # A signal handler may have forked meanwhile. In the child this connection has none of SQLite's locks: what
             # others have written since would be written over.
             self._check()
         try:
             if probe.actions:
-                probe.reach(Point.BEFORE_COMMIT, len(jobs))
+                probe.reach(Point.BEFORE_COMMIT, len(batch))
             unit.commit()
             if probe.actions:
-                probe.reach(Point.AFTER_COMMIT, len(jobs))
-            if served and self._beside.desk is not None:
-                self._beside.desk.note_committed(served)
-                _let_tell(jobs, tuple(served))
+                probe.reach(Point.AFTER_COMMIT, len(batch))
+            if served and self._resources.handoff is not None:
+                self._resources.handoff.note_committed(served)
+                _let_tell(batch, tuple(served))
                 # From here on they are not to be declined.
                 served.clear()
             # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
-            settle(jobs, self.note_commit() if connection.total_changes > before else 0)
+            settle(batch, self.note_commit() if connection.total_changes > before else 0)
         except sqlite3.Error:
             raise
         except BaseException:
             # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
             if not connection.in_transaction:
-                settle(jobs, self.note_commit())
+                settle(batch, self.note_commit())
             raise
         if unit.brought_many and log is not None:
             log.keep_short(connection)
 
     def _new_unit(self) -> SqliteUnit:
-        unit = SqliteUnit(self._connection.cursor(), self._texts, self._residences.texts)
+        unit = SqliteUnit(self._connection.cursor(), self._texts, self._memory_files.texts)
         unit.clock = self._clock
         return unit
 
-    def _serve(self, desk: Desk, unit: SqliteUnit, served: list[Served], before: int) -> None:
+    def _serve(self, handoff: Handoff, unit: SqliteUnit, served: list[Served], before: int) -> None:
         """Do what other processes have posted."""
         # It is nobody's work here.
         unit.start_work()
         try:
-            desk.serve(unit, served, lambda: self._connection.total_changes > before)
+            handoff.serve(unit, served, lambda: self._connection.total_changes > before)
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -211,25 +211,25 @@ class Committer:
 
     def _leave_to_owners(self, served: list[Served]) -> None:
         # SQLite may have undone the transaction by itself: then another may be doing the works by now.
-        if self._beside.desk is not None and self._connection.in_transaction:
-            self._beside.desk.decline(served)
+        if self._resources.handoff is not None and self._connection.in_transaction:
+            self._resources.handoff.decline(served)
 
-    def _settle_by(self, desk: Desk, job: Job[Any], answer: Answer) -> None:
-        assert job.errand is not None  # noqa: S101 - only such a work is left to others
-        job.answer(desk.outcome(job.errand, answer))
-        settle([job], 0 if answer.synced else self.note_commit())
+    def _settle_by(self, handoff: Handoff, work: Work[Any], answer: Answer) -> None:
+        assert work.request is not None  # noqa: S101 - only such a work is left to others
+        work.answer(handoff.outcome(work.request, answer))
+        settle([work], 0 if answer.synced else self.note_commit())
 
     def note_commit(self) -> int:
         """Count a commit that was written."""
-        return 1 if self._beside.log is None else self._beside.log.note_commit()
+        return 1 if self._resources.log is None else self._resources.log.note_commit()
 
 
-def _let_tell(jobs: list[Job[Any]], served: Sequence[Served]) -> None:
+def _let_tell(batch: list[Work[Any]], served: Sequence[Served]) -> None:
     """Let a thread tell others that their works are on the disk: one that waits for that with a work of its own.
 
-    Best the one that leads, who has no bell: he does it at once. Where there is none, as the works of those were
+    Best the one that leads, which has no wake-up: it does so at once. Where there is none, as the works of those were
     refused, the others see to it themselves.
     """
-    telling = [job for job in jobs if job.serves and job.error is None]
+    telling = [work for work in batch if work.serves and work.error is None]
     if telling:
-        min(telling, key=lambda job: job.bell is not None).served = served
+        min(telling, key=lambda work: work.wakeup is not None).served = served

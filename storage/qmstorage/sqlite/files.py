@@ -80,7 +80,7 @@ def bare_connection(path: str, mode: str) -> sqlite3.Connection:
 def _prepare_to_write(connection: sqlite3.Connection) -> None:
     """Set what holds for writers. For a reader this would touch the file already, which it may not be able to."""
     connection.execute("PRAGMA foreign_keys = ON")
-    # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `beside`).
+    # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `wal`).
     connection.execute("PRAGMA synchronous = NORMAL")
     keep_log_short(connection, "main")
 
@@ -280,12 +280,12 @@ def _refuse_changed(path: str, mode: str, before: tuple[int, int]) -> None:
 
 
 def run_directory(path: str) -> Path:
-    """Return the directory beside the file that holds locks and bells."""
+    """Return the directory beside the file that holds locks and the sockets of wake-ups."""
     return Path(path + RUN)
 
 
 def surroundings(path: str) -> Surroundings:
-    """Return the directory for locks and bells, made if need be; it is for those who may use the device."""
+    """Return the directory for locks and wake-ups, made if need be; it is for those who may use the device."""
     directory = run_directory(path)
     status = Path(path).stat()
     found = Surroundings(directory, stat.S_IMODE(status.st_mode) & SHARED_MODE, status.st_uid, status.st_gid)

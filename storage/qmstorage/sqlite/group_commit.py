@@ -1,4 +1,4 @@
-"""Work that stands in line for the writer, and what becomes of it."""
+"""Group commit: work that is queued for the writer, and committed together with what else is queued."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.handoff import Served
-    from qmstorage.sqlite.handoff_requests import Errand
+    from qmstorage.sqlite.handoff_requests import Request
     from qmstorage.sqlite.unit import SqliteUnit
     from qmstorage.sqlite.wal import Log
 
@@ -28,13 +28,14 @@ _YIELDS: Final = 4
 """How often others are let go first, without any of them coming, before a commit is begun."""
 
 
-class Job(Generic[T]):
+class Work(Generic[T]):
     """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then.
 
-    `patient`: others go first who wait for the writer in other processes. `looks_first`: nothing is changed before it
-    is known that all will be, so that a refusal leaves nothing to be undone. `bell` wakes the thread that asked for the
-    work, where that sleeps. `errand` is the work as another process may do it. `serves`: the thread that asked brings
-    it to the disk at once, so that its commit may do works of other processes; those are `served`, and are told then.
+    `patient`: others go first that wait for the writer in other processes. `looks_first`: nothing is changed before it
+    is known that all will be, so that a refusal leaves nothing to be undone. `wakeup` wakes the thread that asked for
+    the work, where that sleeps. `request` is the work as another process may do it. `serves`: the thread that asked
+    brings it to the disk at once, so that its commit may do works of other processes; those are `served`, and are told
+    then.
     """
 
     __slots__ = (
@@ -42,15 +43,15 @@ class Job(Generic[T]):
         "_actions",
         "_asked",
         "_result",
-        "bell",
         "commit",
-        "errand",
         "error",
         "looks_first",
         "patient",
+        "request",
         "served",
         "serves",
         "settled",
+        "wakeup",
     )
 
     def __init__(
@@ -59,19 +60,19 @@ class Job(Generic[T]):
         *asked: object,
         patient: bool = False,
         looks_first: bool = False,
-        errand: Errand | None = None,
+        request: Request | None = None,
     ) -> None:
         """Take a function, which gets the unit of the commit and what is `asked`."""
         self._act = act
         self._asked = asked
         self.patient = patient
         self.looks_first = looks_first
-        self.errand = errand
+        self.request = request
         self.serves = False
         self.served: Sequence[Served] = ()
         self._result: T
         self._actions: Sequence[Callable[[], None]] = ()
-        self.bell: threading.Lock | None = None
+        self.wakeup: threading.Lock | None = None
         self.error: Exception | None = None
         self.commit = 0
         self.settled = False
@@ -121,13 +122,13 @@ class Job(Generic[T]):
         return self._result
 
     def wake(self) -> bool:
-        """Ring the bell of the thread that asked for the work; tell whether it has one."""
-        bell = self.bell
-        if bell is None:
+        """Wake the thread that asked for the work; return whether it sleeps."""
+        wakeup = self.wakeup
+        if wakeup is None:
             return False
-        # Another may have rung it.
+        # Another may have woken it.
         with contextlib.suppress(RuntimeError):
-            bell.release()
+            wakeup.release()
         return True
 
 
@@ -136,47 +137,47 @@ class SpoiltError(Exception):
 
 
 class Commit(Protocol):
-    """Commits jobs in one database transaction; `serves`: it may do works of other processes, too."""
+    """Commits a batch in one database transaction; `serves`: it may do works of other processes, too."""
 
-    def __call__(self, jobs: list[Job[Any]], *, serves: bool) -> None:
+    def __call__(self, batch: list[Work[Any]], *, serves: bool) -> None:
         """Raise SpoiltError where that can only be done with a transaction for each, which then does nothing else."""
 
 
 class CommitInTurn(Protocol):
-    """Has all that stands in line committed, when it is this thread's turn."""
+    """Has all that is queued committed, when it is this thread's turn."""
 
-    def __call__(self, job: Job[Any]) -> int:
-        """Return how many jobs that was; do nothing, and return 0, where the job was committed by then."""
+    def __call__(self, work: Work[Any]) -> int:
+        """Return the size of the batch; do nothing, and return 0, where the work was committed by then."""
 
 
-class Line:
-    """Where the works of a process stand that are to be committed; who comes first leads, and does it for all.
+class CommitQueue:
+    """The works of a process that are to be committed; the thread that comes first leads, and does it for all.
 
-    Those who come while somebody leads sleep until he has brought their works to the disk too, and are woken once, one
-    by another. To pass a lock that each gets in turn, and to wake all at once, cost a fifth of the time (measured): the
+    Those that come while one leads sleep until it has brought their works to the disk too, and are woken once, one by
+    another. To pass a lock that each gets in turn, and to wake all at once, cost a fifth of the time (measured): the
     interpreter is had by one thread at a time.
     """
 
     def __init__(self) -> None:
-        self._jobs: deque[Job[Any]] = deque()
-        self._leader: dict[None, Job[Any]] = {}
-        """The job whose thread leads, if one does."""
+        self._queued: deque[Work[Any]] = deque()
+        self._leader: dict[None, Work[Any]] = {}
+        """The work whose thread leads, if one does."""
         self._together = 1
         """How many were committed together last."""
-        self._asleep: deque[Job[Any]] = deque()
-        self._to_be_woken: deque[Job[Any]] = deque()
+        self._asleep: deque[Work[Any]] = deque()
+        self._to_be_woken: deque[Work[Any]] = deque()
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._queued)
 
-    def append(self, job: Job[Any]) -> None:
-        """Let a job stand in line."""
-        self._jobs.append(job)
+    def append(self, work: Work[Any]) -> None:
+        """Queue a work."""
+        self._queued.append(work)
 
-    def leave(self, job: Job[Any]) -> None:
-        """Take a job out of the line, unless it is out already."""
-        self._abdicate(job)
-        _take_out(self._jobs, job)
+    def leave(self, work: Work[Any]) -> None:
+        """Take a work out of the queue, unless it is out already."""
+        self._abdicate(work)
+        _take_out(self._queued, work)
 
     def start_afresh(self) -> None:
         """Let nobody wait, in a forked process, for threads that only the parent has."""
@@ -184,80 +185,80 @@ class Line:
         self._asleep.clear()
         self._to_be_woken.clear()
 
-    def commit_durably(self, job: Job[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
-        """Return when a job is committed and on the disk, together with those that have come meanwhile."""
+    def commit_durably(self, work: Work[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
+        """Return once a work is committed and on the disk, together with those that have come meanwhile."""
         # To lead is taken up in one step, as an interrupt may come between any two.
-        while self._leader.setdefault(None, job) is not job:
-            self._sleep(job, log)
-            if _is_done(job, log):
+        while self._leader.setdefault(None, work) is not work:
+            self._sleep(work, log)
+            if _is_done(work, log):
                 return
         try:
-            if len(self._jobs) < self._together:
-                self._gather(job)
-            self._together = commit_in_turn(job) or self._together
+            if len(self._queued) < self._together:
+                self._gather(work)
+            self._together = commit_in_turn(work) or self._together
             # That brings the others with it. Where this one was refused they do so themselves: it is not told of a disk
             # that fails, which its own outcome does not depend on.
-            log.sync(job.commit)
+            log.sync(work.commit)
         finally:
             self._leader.pop(None, None)
             if self._asleep:
                 self._wake_all()
 
     def commit_all(self, commit: Commit) -> int:
-        """Commit all that stands in line, together where that goes well, and return how many jobs that was.
+        """Commit all that is queued, together where that goes well, and return how many works that was.
 
-        The caller is the only one who does so. Until it is done it stands in line: an interrupt may come between any
+        The caller is the only one that does so. Until it is done it stays queued: an interrupt may come between any
         two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
         """
-        jobs = list(self._jobs)
-        if len(jobs) > 1:
-            jobs = [each for each in jobs if not each.settled]
+        batch = list(self._queued)
+        if len(batch) > 1:
+            batch = [each for each in batch if not each.settled]
         apart = False
         try:
             try:
-                commit(jobs, serves=jobs[0].serves)
+                commit(batch, serves=batch[0].serves)
             except SpoiltError:
                 apart = True
             except QueueError as error:
                 # Where the store failed with several, whose work was to blame is not known.
-                apart = len(jobs) > 1
+                apart = len(batch) > 1
                 if not apart:
-                    _fail(jobs, error)
+                    _fail(batch, error)
             if apart:
                 # Behind the handlers: what one is refused has nothing to do with what ended them all.
-                _commit_each(jobs, commit)
+                _commit_each(batch, commit)
         finally:
-            for each in list(self._jobs):
+            for each in list(self._queued):
                 if each.settled:
-                    _take_out(self._jobs, each)
-        return len(jobs)
+                    _take_out(self._queued, each)
+        return len(batch)
 
-    def _sleep(self, job: Job[Any], log: Log) -> None:
-        """Sleep as long as another leads; he may have done the work then, or has left it to its own thread."""
-        bell = threading.Lock()
-        bell.acquire()
-        job.bell = bell
-        self._asleep.append(job)
+    def _sleep(self, work: Work[Any], log: Log) -> None:
+        """Sleep as long as another leads; it may have done the work then, or have left it to its own thread."""
+        wakeup = threading.Lock()
+        wakeup.acquire()
+        work.wakeup = wakeup
+        self._asleep.append(work)
         try:
             # Who ends to lead after this looks who is asleep.
-            if self._leader and not _is_done(job, log):
-                bell.acquire(timeout=_LOOK_AGAIN_SECONDS)
+            if self._leader and not _is_done(work, log):
+                wakeup.acquire(timeout=_LOOK_AGAIN_SECONDS)
         finally:
-            job.bell = None
+            work.wakeup = None
             # Mostly whoever led has taken it out.
-            _take_out(self._asleep, job)
+            _take_out(self._asleep, work)
             self._wake_one()
 
-    def _abdicate(self, job: Job[Any]) -> None:
-        if self._leader.get(None) is job:
+    def _abdicate(self, work: Work[Any]) -> None:
+        if self._leader.get(None) is work:
             del self._leader[None]
 
-    def _gather(self, job: Job[Any]) -> None:
+    def _gather(self, work: Work[Any]) -> None:
         """Let those come who were committed together last: their threads have been woken, and are on their way."""
-        most, yields = len(self._jobs), 0
-        while most < self._together and yields < _YIELDS and not job.settled:
+        most, yields = len(self._queued), 0
+        while most < self._together and yields < _YIELDS and not work.settled:
             time.sleep(0)
-            there = len(self._jobs)
+            there = len(self._queued)
             # Those who need nothing of the disk come and go meanwhile.
             most, yields = (there, 0) if there > most else (most, yields + 1)
 
@@ -273,48 +274,48 @@ class Line:
         """Wake one of those who are to be woken; he wakes the next."""
         while self._to_be_woken:
             try:
-                job = self._to_be_woken.popleft()
+                work = self._to_be_woken.popleft()
             except IndexError:
                 return
-            if job.wake():
+            if work.wake():
                 return
 
 
-def settle(jobs: Iterable[Job[Any]], commit: int) -> None:
-    """Note that the jobs are done, by this commit where they were not refused."""
-    for job in jobs:
-        if job.error is None:
-            job.commit = commit
-        job.settled = True
+def settle(batch: Iterable[Work[Any]], commit: int) -> None:
+    """Note that works are done, by this commit where they were not refused."""
+    for work in batch:
+        if work.error is None:
+            work.commit = commit
+        work.settled = True
 
 
-def _take_out(jobs: deque[Job[Any]], job: Job[Any]) -> None:
-    """Take a job out, unless it is out already."""
+def _take_out(queue: deque[Work[Any]], work: Work[Any]) -> None:
+    """Take a work out, unless it is out already."""
     try:
-        jobs.remove(job)
+        queue.remove(work)
     except ValueError:
         return
 
 
-def _is_done(job: Job[Any], log: Log) -> bool:
-    return job.settled and log.has(job.commit)
+def _is_done(work: Work[Any], log: Log) -> bool:
+    return work.settled and log.has(work.commit)
 
 
-def _commit_each(jobs: list[Job[Any]], commit: Commit) -> None:
-    for job in jobs:
-        if job.settled:
+def _commit_each(batch: list[Work[Any]], commit: Commit) -> None:
+    for work in batch:
+        if work.settled:
             continue
         try:
-            commit([job], serves=False)
+            commit([work], serves=False)
         except QueueError as error:
-            _fail([job], error)
+            _fail([work], error)
 
 
-def _fail(jobs: Iterable[Job[Any]], error: QueueError) -> None:
-    """Note that the jobs which are not done yet have failed."""
-    for job in jobs:
-        if not job.settled:
+def _fail(batch: Iterable[Work[Any]], error: QueueError) -> None:
+    """Note that those works have failed which are not done yet."""
+    for work in batch:
+        if not work.settled:
             # One of its own for each: an exception that several threads raise mixes up their tracebacks.
-            job.error = copy.copy(error)
-            job.error.__cause__ = error.__cause__
-            job.settled = True
+            work.error = copy.copy(error)
+            work.error.__cause__ = error.__cause__
+            work.settled = True

@@ -34,9 +34,9 @@ from qmstorage.sqlite.handoff_memory import Places, open_places, stamp
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from qmstorage.sqlite.handoff_requests import Errand
+    from qmstorage.sqlite.handoff_requests import Request
     from qmstorage.sqlite.unit import SqliteUnit
-    from qmstorage.sqlite.writer_gate import Gate, Surroundings
+    from qmstorage.sqlite.writer_gate import Surroundings, WriterGate
 
 _STATE, _TAKEN, _ANSWERED, _DECLINED = 3, 1, 2, 3
 """How far a work is, in the last two bits of the word that says which it is."""
@@ -65,8 +65,8 @@ Served: TypeAlias = tuple[int, int]
 """A work of another process: its place and its number."""
 
 
-class Desk:
-    """The desk of a volume, as one process sees it."""
+class Handoff:
+    """The handoff between the processes of a volume, as one of them sees it."""
 
     def __init__(self, places: Places, path: str, file: tuple[int, int]) -> None:
         self._places = places
@@ -78,30 +78,30 @@ class Desk:
         """The number of the work that is posted; 0: what was posted last has come to its end."""
         self._full_until = 0.0
         self._given_up = ""
-        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._bell.setblocking(False)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.setblocking(False)
         # A name that is no file, so that nothing is left of a process that dies, and that nobody has after it: those
         # that the kernel gives come again.
-        self._bell.bind(f"\0qm{secrets.token_hex(6)}")
+        self._socket.bind(f"\0qm{secrets.token_hex(6)}")
         self._poll = select.poll()
-        self._poll.register(self._bell, select.POLLIN)
+        self._poll.register(self._socket, select.POLLIN)
 
     # ---- the owner of a work -----------------------------------------------------------------------------------------
 
-    def post(self, errand: Errand) -> bool:
+    def post(self, request: Request) -> bool:
         """Leave a work to whoever has the writer; tell whether that can be."""
         if self._place is None and not self._takes_place():
             return False
-        request = self._errands.packed(errand)
-        if request is None or self._place is None:
+        content = self._requests.packed(request)
+        if content is None or self._place is None:
             return False
         self._number += 1
         self.asked = self._number
-        self._places.ask(self._place, self.asked, request)
+        self._places.ask(self._place, self.asked, content)
         self._places.posted[self._place] = self.asked
         return True
 
-    def wait(self, gate: Gate) -> Answer | None:
+    def wait(self, gate: WriterGate) -> Answer | None:
         """Wait until another has done the work, and return his answer; None: the gate is open, and the caller inside.
 
         Raises what the gate raises to whoever waits in vain; OutcomeUnknownError, where the work was begun by then.
@@ -125,7 +125,7 @@ class Desk:
                 self.take_off()
                 gate.enter()
                 return None
-            elif gate.enters_at_once():
+            elif gate.try_enter():
                 return None
             if is_over:
                 self._give_up(gate)
@@ -173,26 +173,26 @@ class Desk:
 
         `has_changed` tells whether anything has been changed in that transaction.
         """
-        places, run = self._places, self._errands.run
-        requests = []
+        places, run = self._places, self._requests.run
+        contents = []
         # All of them are looked at before this commit is counted, with which the answers of one that died would seem
         # to be committed.
         for place, number in places.posts():
-            request = self._takes(place, number, unit)
-            if request is not None:
+            content = self._takes(place, number, unit)
+            if content is not None:
                 served.append((place, number))
-                requests.append(request)
+                contents.append(content)
         commit = 0
-        for work, request in zip(tuple(served), requests, strict=True):
+        for work, content in zip(tuple(served), contents, strict=True):
             place, number = work
-            answer = run(unit, request)
+            answer = run(unit, content)
             if answer is None:
                 places.taken[place] = number << 2 | _DECLINED
                 served.remove(work)
                 continue
             if not commit and has_changed():
                 # The file may have been lost with the power, and the database not.
-                commit = places.last_commit = unit.count_errands(places.id, places.last_commit + 1)
+                commit = places.last_commit = unit.count_handoff_commit(places.id, places.last_commit + 1)
             # What has changed nothing, and was told of nothing that this commit changes, is good without it.
             places.answer(place, number, commit, answer)
             places.taken[place] = number << 2 | _ANSWERED
@@ -214,21 +214,21 @@ class Desk:
                 # A signal handler has forked. Those are the parent's to tell.
                 return
             self._places.synced[place] = number
-            self._places.ring(self._bell, place)
+            self._places.wake(self._socket, place)
 
     def call(self) -> None:
         """Wake the first of those whose work nobody has taken."""
         for place, number in self._places.posts():
             if self._places.taken[place] >> 2 != number:
-                self._places.ring(self._bell, place)
+                self._places.wake(self._socket, place)
                 return
 
     # ---- its end -----------------------------------------------------------------------------------------------------
 
-    def outcome(self, errand: Errand, answer: Answer) -> Any:
+    def outcome(self, request: Request, answer: Answer) -> Any:
         """Return what the work that was posted returns, by its answer; after that, it has come to its end."""
         try:
-            found = self._errands.outcome(errand, answer.content)
+            found = self._requests.outcome(request, answer.content)
         except Exception as error:
             raise translate.answer_lost(self._path) from error
         self.take_off()
@@ -236,7 +236,7 @@ class Desk:
 
     def close(self) -> None:
         """Give it up."""
-        self._bell.close()
+        self._socket.close()
         self._places.close()
 
     def give_to_parent(self, reason: str) -> None:
@@ -245,11 +245,11 @@ class Desk:
 
     def abandon(self) -> None:
         """Close what a fork has left us of the parent's."""
-        self._bell.close()
+        self._socket.close()
         self._places.abandon()
 
     @functools.cached_property
-    def _errands(self) -> ModuleType:
+    def _requests(self) -> ModuleType:
         """What packs works and does them, which is loaded when processes first meet: most programs are alone."""
         from qmstorage.sqlite import handoff_requests
 
@@ -260,7 +260,7 @@ class Desk:
     def _takes_place(self) -> bool:
         if time.monotonic() < self._full_until:
             return False
-        claimed = self._places.claim(self._file, self._bell)
+        claimed = self._places.claim(self._file, self._socket)
         if claimed is None:
             self._full_until = time.monotonic() + _FULL_SECONDS
             return False
@@ -279,15 +279,15 @@ class Desk:
             return None
         word = places.taken[place]
         is_done = word >> 2 == number and (word & _STATE == _DECLINED or self._is_done(place, number, unit))
-        request = None if is_done else places.asked(place, number)
-        if request is None:
+        content = None if is_done else places.asked(place, number)
+        if content is None:
             return None
         places.taken[place] = number << 2 | _TAKEN
         # After that: its owner withdraws it first and looks then whether it is taken.
         if places.withdrawn[place] >= number:
             places.taken[place] = number << 2 | _DECLINED
             return None
-        return request
+        return content
 
     def _is_done(self, place: int, number: int, unit: SqliteUnit) -> bool:
         """Tell whether a work that was taken is committed; if not, forget that it was taken."""
@@ -297,35 +297,35 @@ class Desk:
         if places.taken[place] & _STATE == _ANSWERED:
             found = places.answered(place, number)
             # An answer that cannot be read is damaged: it must not be done again, and its owner is told.
-            if found is None or found[0] <= unit.errands_committed(places.id):
+            if found is None or found[0] <= unit.handoff_commit(places.id):
                 return True
         # Before a later commit is counted, with which its number would seem to be committed.
         places.taken[place] = 0
         return False
 
     def _rest(self) -> None:
-        """Sleep until somebody rings, or it is time to look."""
+        """Sleep until woken, or until it is time to look."""
         if self._poll.poll(_LOOK_MILLISECONDS):
             try:
-                self._bell.recv(1)
+                self._socket.recv(1)
             except BlockingIOError:
                 return
 
-    def _give_up(self, gate: Gate) -> None:
+    def _give_up(self, gate: WriterGate) -> None:
         if self.withdraw():
             raise translate.left_unknown(self._path, gate.holder())
         raise translate.gate_closed(self._path, gate.holder())
 
 
-def open_desk(surroundings: Surroundings, path: str) -> Desk | None:
-    """Return the desk of a volume; None where it has none."""
+def open_handoff(surroundings: Surroundings, path: str) -> Handoff | None:
+    """Return the handoff of a volume; None where it has none."""
     file = files.identity(path)
     places = None if file is None else open_places(surroundings)
     if file is None or places is None:
         return None
     try:
-        return Desk(places, path, file)
+        return Handoff(places, path, file)
     except OSError:
-        # There is no other bell to be had.
+        # There is no descriptor for another socket.
         places.close()
         return None

@@ -57,9 +57,9 @@ The commit is 0 with a request, and with an answer that is good whatever becomes
 """
 
 _FILE: Final = struct.Struct("=QQ")
-_BELL: Final = struct.Struct("=16p")
-_OWNER_BYTES: Final = _FILE.size + _BELL.size
-"""Whose place it is: device and number of the file that it has open, and the name of its bell."""
+_SOCKET: Final = struct.Struct("=16p")
+_OWNER_BYTES: Final = _FILE.size + _SOCKET.size
+"""Whose place it is: device and number of the file that it has open, and the name of the socket that wakes it."""
 
 CONTENT_MAX: Final = _AREA_BYTES - _AREA.size
 """Bytes of a request or of an answer."""
@@ -78,7 +78,7 @@ _PAUSE: Final = 0.002
 
 
 class Places:
-    """The places of a volume's desk."""
+    """The places in which the processes of a volume leave works for each other."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -112,11 +112,11 @@ class Places:
     def last_commit(self, number: int) -> None:
         self._words[_COMMITS] = number
 
-    def claim(self, file: bytes, bell: socket.socket) -> tuple[int, int] | None:
+    def claim(self, file: bytes, its: socket.socket) -> tuple[int, int] | None:
         """Take a place and return it, and the last number that was used there; None: all are taken."""
         for place in range(NUMBER):
             if locks(self._fd, place):
-                return place, self._move_in(place, file, bell)
+                return place, self._move_in(place, file, its)
         return None
 
     def is_alive(self, place: int) -> bool:
@@ -128,11 +128,11 @@ class Places:
         start = _OWNERS_FROM + place * _OWNER_BYTES
         return self._memory[start : start + _FILE.size] == file
 
-    def ring(self, ringer: socket.socket, place: int) -> None:
+    def wake(self, sender: socket.socket, place: int) -> None:
         """Wake the process whose place it is."""
-        (name,) = _BELL.unpack_from(self._memory, _OWNERS_FROM + place * _OWNER_BYTES + _FILE.size)
+        (name,) = _SOCKET.unpack_from(self._memory, _OWNERS_FROM + place * _OWNER_BYTES + _FILE.size)
         try:
-            ringer.sendto(b"!", name)
+            sender.sendto(b"!", name)
         except OSError:
             # It is gone, or called already; it also looks by itself.
             return
@@ -166,7 +166,7 @@ class Places:
         self._memory.close()
         os.close(self._fd)
 
-    def _move_in(self, place: int, file: bytes, bell: socket.socket) -> int:
+    def _move_in(self, place: int, file: bytes, its: socket.socket) -> int:
         words = self.posted, self.withdrawn, self.committed, self.synced
         self.posted[place] = 0
         asked, *_ = _AREA.unpack_from(self._memory, _REQUESTS_FROM + place * _AREA_BYTES)
@@ -176,7 +176,7 @@ class Places:
             for word in (*words, self.taken):
                 word[place] = 0
         start = _OWNERS_FROM + place * _OWNER_BYTES
-        self._memory[start : start + _OWNER_BYTES] = file + _BELL.pack(bell.getsockname())
+        self._memory[start : start + _OWNER_BYTES] = file + _SOCKET.pack(its.getsockname())
         return last
 
     def _put(self, area: int, place: int, number: int, commit: int, content: bytes) -> None:

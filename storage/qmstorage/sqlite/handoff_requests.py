@@ -38,31 +38,31 @@ _SOME_SPACE: Final = Space(
 """Stands for the queue space of a message, which this process need not have opened."""
 
 
-Errand: TypeAlias = Command | PlainDeparture
+Request: TypeAlias = Command | PlainDeparture
 """A work that may be left to another process."""
 
 
-def run(unit: SqliteUnit, request: bytes) -> bytes | None:
+def run(unit: SqliteUnit, content: bytes) -> bytes | None:
     """Do what another process asks, and return the answer; None: nothing was done, and it has to do it itself."""
-    kind, *values = unpackb(request, use_list=False)
+    kind, *values = unpackb(content, use_list=False)
     return _ACTS[kind](unit, *values)
 
 
-def packed(errand: Errand) -> bytes | None:
+def packed(request: Request) -> bytes | None:
     """Return what is asked; None where that is nothing for another process."""
-    return _packed_departure(errand) if isinstance(errand, PlainDeparture) else _packed_command(errand)
+    return _packed_departure(request) if isinstance(request, PlainDeparture) else _packed_command(request)
 
 
-def outcome(errand: Errand, answer: bytes) -> Sequence[Result] | Refused | Message | Nothing:
+def outcome(request: Request, answer: bytes) -> Sequence[Result] | Refused | Message | Nothing:
     """Return what came of it: of a command what the store answers; the message that went, if there was one."""
-    if not isinstance(errand, PlainDeparture):
+    if not isinstance(request, PlainDeparture):
         is_refused, values = unpackb(answer)
         return Refused(*values) if is_refused else [Enqueued(*values)]
     retries, row = unpackb(answer)
     if retries is None:
         due, held = row
-        return Nothing((errand.queue_id,), due, held=held)
-    its = rows.facts(row[: rows.BODY_ID], errand.space, errand.queue_name, Delivery.PERSIST)
+        return Nothing((request.queue_id,), due, held=held)
+    its = rows.facts(row[: rows.BODY_ID], request.space, request.queue_name, Delivery.PERSIST)
     return rows.to_message(its, row[rows.BODY], retries, State.HELD)
 
 
@@ -71,17 +71,17 @@ def _packed_command(command: Command) -> bytes | None:
     if sum(arrival.size for arrival in command.arrivals) >= CONTENT_MAX:
         return None
     try:
-        request: bytes = packb((_ENQUEUE, *command))
+        content: bytes = packb((_ENQUEUE, *command))
     except (ValueError, OverflowError):
         # What cannot be stored either, as half of a character.
         return None
-    return request if len(request) <= CONTENT_MAX else None
+    return content if len(content) <= CONTENT_MAX else None
 
 
 def _packed_departure(departure: PlainDeparture) -> bytes:
     space, generation, queue_id, _, now = departure
-    request: bytes = packb((_DEPART, space.id, generation, queue_id, now))
-    return request
+    content: bytes = packb((_DEPART, space.id, generation, queue_id, now))
+    return content
 
 
 def _enqueue(

@@ -9,16 +9,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmstorage import joined
-from qmstorage.notifications import News
+from qmstorage.notifications import Notifications
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.unit import SqliteUnit
 from qmstorage.statements import Texts
@@ -45,13 +46,13 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     """Run `work` in the transaction of a SQLAlchemy connection to the file of the volume."""
     connection = joined.checked(connection)
     driver = _driver_of(connection, volume.path)
-    follower = volume.followers.get(connection)
-    if follower is None:
-        follower = volume.followers[connection] = Follower(connection, volume)
+    transaction = volume.joined_transactions.get(connection)
+    if transaction is None:
+        transaction = volume.joined_transactions[connection] = ApplicationTransaction(connection, volume)
         volume.was_joined = True
     cursor = driver.cursor()
     try:
-        _begin(connection, driver, cursor, follower)
+        _begin(connection, driver, cursor, transaction)
         unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
         unit.clock = volume.clock
         result = _in_savepoint(driver, cursor, lambda: work(unit))
@@ -59,7 +60,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
         raise _refusal(error, volume.path) from error
     finally:
         cursor.close()
-    follower.follow(unit)
+    transaction.note(unit)
     return result
 
 
@@ -68,10 +69,12 @@ def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -
     if on is None:
         action()
     else:
-        volume.followers[joined.checked(on)].add(action)
+        volume.joined_transactions[joined.checked(on)].add(action)
 
 
-def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, follower: Follower) -> None:
+def _begin(
+    connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, transaction: ApplicationTransaction
+) -> None:
     """Have the driver begin a transaction, where SQLAlchemy has begun one and the driver would do so late."""
     begun = None if connection.in_transaction() else connection.begin()
     if not (driver.in_transaction or _begins_late(driver)):
@@ -80,8 +83,8 @@ def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.C
         raise joined.commits_by_itself()
     if not driver.in_transaction:
         _in_turn(cursor, "BEGIN IMMEDIATE")
-        follower.has_begun = True
-    elif connection.in_nested_transaction() and not follower.has_begun and _begins_late(driver):
+        transaction.has_begun = True
+    elif connection.in_nested_transaction() and not transaction.has_begun and _begins_late(driver):
         raise InvalidArgumentError(
             "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
             " which would be committed at the end of the SAVEPOINT",
@@ -89,7 +92,7 @@ def _begin(connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.C
         )
     else:
         _in_turn(cursor, _NOTHING)
-    follower.thread = threading.get_ident()
+    transaction.thread = threading.get_ident()
 
 
 def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
@@ -174,12 +177,12 @@ def _driver_of(connection: Connection, path: str) -> sqlite3.Connection:
     return driver
 
 
-class Follower:
-    """What is to be done when the application commits; it is forgotten when it rolls back."""
+class ApplicationTransaction:
+    """A transaction of the application: what is to be done when it commits, forgotten when it rolls back."""
 
     def __init__(self, connection: Connection, volume: SqliteVolume) -> None:
         self._volume = volume
-        self._news = News()
+        self._notifications = Notifications()
         self._actions: list[Callable[[], None]] = []
         self.thread: int | None = None
         """The thread that has worked in a transaction which is still open."""
@@ -188,9 +191,9 @@ class Follower:
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
-    def follow(self, unit: SqliteUnit) -> None:
+    def note(self, unit: SqliteUnit) -> None:
         """Remember what a unit has to have done once it is committed."""
-        self._news.add(unit.news)
+        self._notifications.add(unit.notifications)
         self._actions += unit.actions
 
     def add(self, action: Callable[[], None]) -> None:
@@ -198,23 +201,23 @@ class Follower:
         self._actions.append(action)
 
     def _committing(self, _: Connection) -> None:
-        news, actions = self._news, self._actions
+        its = notifications, actions = self._notifications, self._actions
         self._forget()
-        if news.turns or actions:
+        if notifications.turns or actions:
             # The event comes before the commit. A write of ours waits until the application has let the file go.
-            threading.Thread(target=self._after, args=(news, actions), name="qmadmin-follow", daemon=True).start()
+            threading.Thread(target=self._after, args=its, name="qmadmin-follow", daemon=True).start()
 
     def _rolled_back(self, _: Connection) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._news, self._actions = News(), []
+        self._notifications, self._actions = Notifications(), []
         self.thread, self.has_begun = None, False
 
-    def _after(self, news: News, actions: list[Callable[[], None]]) -> None:
+    def _after(self, notifications: Notifications, actions: list[Callable[[], None]]) -> None:
         def tell(unit: Unit) -> None:
             assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
-            unit.news.add(news)
+            unit.notifications.add(notifications)
 
         try:
             self._volume.write(tell, durable=False)
@@ -223,3 +226,6 @@ class Follower:
         except QueueError:
             # Waiters look by themselves within a second, and housekeeping starts what was claimed.
             return
+
+
+ApplicationTransactions: TypeAlias = weakref.WeakKeyDictionary[Connection, ApplicationTransaction]

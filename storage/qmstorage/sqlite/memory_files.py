@@ -34,7 +34,7 @@ _DIRECTORY_VARIABLE = "QM_SHM_DIR"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of our own is made in it, and looked at before it is used
 
 
-class Residences:
+class MemoryFiles:
     """The memories that are attached to a volume's connection, and how their tables are called there."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:

@@ -46,10 +46,10 @@ _BEGIN: Final = insert(trans).from_select(
 )
 """Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
-_OF_DESK: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_desk"))
-_ERRANDS: Final = select(counter.c.sequence).where(*_OF_DESK)
-_COUNT_ERRANDS: Final = (
-    update(counter).where(*_OF_DESK, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
+_OF_HANDOFF: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_handoff"))
+_HANDOFF_COMMIT: Final = select(counter.c.sequence).where(*_OF_HANDOFF)
+_COUNT_HANDOFF_COMMIT: Final = (
+    update(counter).where(*_OF_HANDOFF, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
 )
 """Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
 
@@ -135,19 +135,19 @@ class PlainTraffic(Transitions):
             return False
         return True
 
-    def errands_committed(self, desk: int) -> int:
+    def handoff_commit(self, handoff: int) -> int:
         """Return the number of the last commit that did works of several processes."""
-        found: Row | None = self.run_in_order(_ERRANDS, desk).fetchone()
+        found: Row | None = self.run_in_order(_HANDOFF_COMMIT, handoff).fetchone()
         return int(found[0]) if found is not None else 0
 
-    def count_errands(self, desk: int, commit: int) -> int:
+    def count_handoff_commit(self, handoff: int, commit: int) -> int:
         """Note that this is such a commit, and return its number: the one that is given, if it is a later one."""
-        if self.run_in_order(_COUNT_ERRANDS, commit, desk, commit).rowcount == 0:
-            last = self.errands_committed(desk)
+        if self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit).rowcount == 0:
+            last = self.handoff_commit(handoff)
             if not last:
-                self.add_counters(0, desk)
+                self.add_counters(0, handoff)
             commit = last + 1
-            self.run_in_order(_COUNT_ERRANDS, commit, desk, commit)
+            self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit)
         return commit
 
     # ---- steps -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from qmstorage.sqlite.memory_files import memory_files
 from qmstorage.sqlite.owner_files import same_boot
 from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once
-from qmstorage.sqlite.wakeups import SocketBell
+from qmstorage.sqlite.wakeups import SocketWakeup
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -148,15 +148,15 @@ class ReadOnlyVolume:
     def check_place(self) -> None:
         """Do nothing: what a reader sees is not lost."""
 
-    def bell(self, *, in_turn: bool = False) -> SocketBell:
+    def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
         """Refuse."""
         del in_turn
         raise self._refusal()
 
-    def ring(self, addresses: Sequence[str]) -> None:
+    def wake(self, addresses: Sequence[str]) -> None:
         """Do nothing: a reader brings no messages."""
 
-    def wake(self) -> None:
+    def wake_own(self) -> None:
         """Do nothing: a reader does not wait."""
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
@@ -164,7 +164,7 @@ class ReadOnlyVolume:
         del space_id, role, now_us
         raise self._refusal()
 
-    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
+    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
         """Do nothing: a reader has no file."""
 
     def living(self, owners: Sequence[Owner]) -> set[int]:

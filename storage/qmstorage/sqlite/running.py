@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmstorage.refused import RefusedError
-from qmstorage.sqlite.group_commit import Job
+from qmstorage.sqlite.group_commit import Work
 from qmstorage.sqlite.unit import SqliteUnit, ours
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def run(volume: SqliteVolume, commands: Sequence[Command], on: object) -> Sequen
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
         if len(commands) == 1:
-            return volume.done(Job(SqliteUnit.execute, commands, looks_first=True, errand=commands[0]))
-        return volume.done(Job(SqliteUnit.execute, commands))
+            return volume.done(Work(SqliteUnit.execute, commands, looks_first=True, request=commands[0]))
+        return volume.done(Work(SqliteUnit.execute, commands))
     except RefusedError as error:
         return error.refused
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from qmcore.message import Message
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
-from qmstorage.sqlite.group_commit import Job
+from qmstorage.sqlite.group_commit import Work
 from qmstorage.sqlite.transitions import MAIN
 from qmstorage.sqlite.unit import SqliteUnit
 
 if TYPE_CHECKING:
-    from qmstorage.sqlite.handoff_requests import Errand
+    from qmstorage.sqlite.handoff_requests import Request
     from qmstorage.sqlite.volume import SqliteVolume
 
 Asked = TypeVar("Asked")
@@ -32,7 +32,7 @@ class SqliteShortcut:
 
     def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
         """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.depart_plainly, departure, departure))
+        return self._volume.done(_work(SqliteUnit.depart_plainly, departure, departure))
 
     def depart_together(self, departure: PlainDeparture, most: int) -> None:
         """Leave it to the ordinary way: what that asks for each call is little beside what each message takes."""
@@ -47,12 +47,12 @@ class SqliteShortcut:
 
     def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.hold_plainly, hold), durable=False)
+        return self._volume.done(_work(SqliteUnit.hold_plainly, hold), durable=False)
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
-        return self._volume.done(_job(SqliteUnit.end_plainly, end))
+        return self._volume.done(_work(SqliteUnit.end_plainly, end))
 
 
-def _job(act: Callable[[SqliteUnit, Asked], T], asked: Asked, errand: Errand | None = None) -> Job[T]:
-    return Job(act, asked, looks_first=True, errand=errand)
+def _work(act: Callable[[SqliteUnit, Asked], T], asked: Asked, request: Request | None = None) -> Work[T]:
+    return Work(act, asked, looks_first=True, request=request)

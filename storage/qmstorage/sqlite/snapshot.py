@@ -11,7 +11,7 @@ from typing import TypeVar
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmstorage.sqlite import files, translate
-from qmstorage.sqlite.memory_files import Residences
+from qmstorage.sqlite.memory_files import MemoryFiles
 from qmstorage.sqlite.unit import SqliteUnit
 from qmstorage.statements import Texts
 
@@ -95,18 +95,18 @@ class SqliteSnapshot:
         self._closed = False
         self._texts = Texts(files.DIALECT)
         self._connection = connection
-        self._residences = Residences(path, connection)
+        self._memory_files = MemoryFiles(path, connection)
         spaces = SqliteUnit(connection.cursor(), self._texts).spaces() if memory else []
-        self._residences.attach_to_read(space for space in spaces if space.name in memory)
+        self._memory_files.attach_to_read(space for space in spaces if space.name in memory)
         self._connection.execute("BEGIN")
         # It begins with the first look, not before.
         self._connection.execute("SELECT count(*) FROM device").fetchone()
-        self._residences.look()
+        self._memory_files.look()
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
         with self._in_use() as connection:
-            return work(SqliteUnit(connection.cursor(), self._texts, self._residences.texts))
+            return work(SqliteUnit(connection.cursor(), self._texts, self._memory_files.texts))
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""

@@ -132,9 +132,9 @@ class Traffic(States, Holdings):
             self._stand_many(queue_id, base, sequences, arrivals, position, group_id, now)
         if is_due:
             # Each who waits sleeps until the next is due.
-            self.news.changed(queue_id)
+            self.notifications.changed(queue_id)
         else:
-            self.news.came(queue_id, count)
+            self.notifications.came(queue_id, count)
 
     def _stand_many(
         self,
@@ -189,7 +189,7 @@ class Traffic(States, Holdings):
     def make_ready(self, place: Place) -> None:
         """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
         self.run_in_order(MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
-        self.news.came(place.queue_id)
+        self.notifications.came(place.queue_id)
 
     def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
         """Take the first ready message that is chosen out of `ready`."""

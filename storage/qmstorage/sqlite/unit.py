@@ -46,8 +46,8 @@ class SqliteUnit(PlainTraffic):
         self._cursor.execute("BEGIN IMMEDIATE")
         self.actions, self._generations, self._stores = [], {}, {}
         self._main, self.brought_many = None, False
-        if self.news.turns:
-            self.news.clear()
+        if self.notifications.turns:
+            self.notifications.clear()
 
     def commit(self) -> None:
         """Commit it."""
@@ -82,24 +82,24 @@ class SqliteUnit(PlainTraffic):
         """Have another of those told who wait in turn for the queue, where it has a message for them."""
         memory = self.memory(space_id)
         if self.has_ready(queue_id) or (memory is not None and memory.has_ready(queue_id)):
-            self.news.passed_on(queue_id)
+            self.notifications.passed_on(queue_id)
 
-    def bells_to_ring(self) -> list[tuple[list[str], int]]:
-        """Return bells that are to be rung once the unit is committed, in their order, and how many of them."""
+    def wakeups_to_send(self) -> list[tuple[list[str], int]]:
+        """Return whom to wake once the unit is committed: addresses in their order, and how many of them."""
         wanted: list[tuple[list[str], int]] = []
-        for queue_id, turns in self.news.turns.items():
+        for queue_id, turns in self.notifications.turns.items():
             rows = self._cursor.execute(self._texts.in_order[_WAITERS], (queue_id,)).fetchall()
             # Mostly nobody waits.
             in_turn = [address for (address,) in rows if is_in_turn(address)] if rows else []
             if in_turn:
                 wanted.append((in_turn, turns))
-            if len(in_turn) < len(rows) and queue_id in self.news.queues:
+            if len(in_turn) < len(rows) and queue_id in self.notifications.queues:
                 wanted.append(([address for (address,) in rows if not is_in_turn(address)], ALL))
         return wanted
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return SqliteMemoryStore(self._cursor, texts, self.news)
+        return SqliteMemoryStore(self._cursor, texts, self.notifications)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.

@@ -10,7 +10,6 @@ import contextlib
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,19 +23,17 @@ from qmstorage.forks import FORKS
 from qmstorage.notifications import ALL
 from qmstorage.sqlite import aliases, files, joining, running, translate
 from qmstorage.sqlite.committing import Committer
-from qmstorage.sqlite.group_commit import Job, Line
-from qmstorage.sqlite.memory_files import Residences, memory_files
+from qmstorage.sqlite.group_commit import CommitQueue, Work
+from qmstorage.sqlite.memory_files import MemoryFiles, memory_files
 from qmstorage.sqlite.owner_files import same_boot
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once, roll_back
-from qmstorage.sqlite.wakeups import SocketBell
-from qmstorage.sqlite.wal import Beside
+from qmstorage.sqlite.wakeups import SocketWakeup
+from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Row, Statement, Texts
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
     from qmcore.times import Clock
@@ -67,22 +64,22 @@ class SqliteVolume:
         self.shortcut = SqliteShortcut(self)
         self._connection = connection
         self._texts = Texts(files.DIALECT)
-        self._residences = Residences(path, connection)
+        self._memory_files = MemoryFiles(path, connection)
         self._snapshots = OpenSnapshots()
         self._writing = threading.Lock()
-        self._line = Line()
+        self._queue = CommitQueue()
         self._closed = self._advice = ""
         self._levels: dict[int, Use] = {}
         # What is to be done when applications commit that work with us in transactions of their own.
-        self.followers: weakref.WeakKeyDictionary[Connection, joining.Follower] = weakref.WeakKeyDictionary()
+        self.joined_transactions = joining.ApplicationTransactions()
         self.was_joined = False  # Whether an application has ever done so.
         try:
-            self._beside = Beside(path, probe, durable=durable)
+            self._resources = WriterResources(path, probe, durable=durable)
         except OSError as error:
             connection.close()
             raise translate.from_os(error, "opening the files beside device", path) from error
-        self._gate: contextlib.AbstractContextManager[None] = self._beside.gate or contextlib.nullcontext()
-        its = self._texts, self._residences, self._beside
+        self._gate: contextlib.AbstractContextManager[None] = self._resources.gate or contextlib.nullcontext()
+        its = self._texts, self._memory_files, self._resources
         self._committer = Committer(path, connection, *its, self._check_usable, clock)
         self._belongings = aliases.Belongings(path)
         self._next_look = time.monotonic() + _LOOK_SECONDS
@@ -107,37 +104,37 @@ class SqliteVolume:
     ) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
         del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
-        return self.done(Job(work, patient=patient), durable=durable)
+        return self.done(Work(work, patient=patient), durable=durable)
 
-    def done(self, job: Job[T], *, durable: bool = True) -> T:
-        """Let a job stand in line, and return its outcome once it is committed and, if that is wanted, on the disk."""
+    def done(self, work: Work[T], *, durable: bool = True) -> T:
+        """Queue a work, and return its outcome once it is committed and, if that is wanted, on the disk."""
         if self.was_joined and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         if time.monotonic() > self._next_look:
             self.check_place()
-        log = self._beside.log if durable else None
+        log = self._resources.log if durable else None
         try:
-            self._line.append(job)
+            self._queue.append(work)
             if self.probe.actions:
-                self.probe.reach(Point.QUEUED, len(self._line))
+                self.probe.reach(Point.QUEUED, len(self._queue))
             if log is None:
-                self._commit_in_turn(job)
+                self._commit_in_turn(work)
             else:
-                job.serves = True
-                self._line.commit_durably(job, self._commit_in_turn, log)
-                if job.served:
-                    self._committer.tell(job.served)
+                work.serves = True
+                self._queue.commit_durably(work, self._commit_in_turn, log)
+                if work.served:
+                    self._committer.tell(work.served)
         except BaseException:
-            self._line.leave(job)
+            self._queue.leave(work)
             self._clear_away()
             raise
-        return job.outcome()
+        return work.outcome()
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
         with self._writing:
             self._check_usable()
-            return read_once(self._connection, self._texts, self.path, work, self._residences.texts)
+            return read_once(self._connection, self._texts, self.path, work, self._memory_files.texts)
 
     def look(self, statement: Statement, *values: Any) -> list[Row]:
         """Return the rows of a statement that changes nothing, and that is a database transaction by itself."""
@@ -156,7 +153,7 @@ class SqliteVolume:
             return False
         try:
             self._check_usable()
-            gate = self._beside.gate
+            gate = self._resources.gate
             with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
                 return inside and files.can_begin(self._connection, end - time.monotonic())
         except sqlite3.Error as error:
@@ -172,7 +169,9 @@ class SqliteVolume:
         """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
-        return any(follower.thread == threading.get_ident() for follower in list(self.followers.values()))
+        return any(
+            transaction.thread == threading.get_ident() for transaction in list(self.joined_transactions.values())
+        )
 
     def memory_levels(self) -> dict[int, Use]:
         """Return how much the memories of queue spaces hold that this process has open, as far as it is known at once.
@@ -181,12 +180,12 @@ class SqliteVolume:
         """
 
         def levels(unit: Unit) -> dict[int, Use]:
-            memories = {space_id: unit.memory(space_id) for space_id in list(self._residences.texts)}
+            memories = {space_id: unit.memory(space_id) for space_id in list(self._memory_files.texts)}
             return {space_id: memory.level(space_id) for space_id, memory in memories.items() if memory is not None}
 
-        if self._residences.texts and self._writing.acquire(blocking=False):
+        if self._memory_files.texts and self._writing.acquire(blocking=False):
             try:
-                self._levels = read_once(self._connection, self._texts, self.path, levels, self._residences.texts)
+                self._levels = read_once(self._connection, self._texts, self.path, levels, self._memory_files.texts)
             finally:
                 self._writing.release()
         return self._levels
@@ -194,21 +193,21 @@ class SqliteVolume:
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
         """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""
         with self._alone():
-            return self._residences.attach(space, queues)
+            return self._memory_files.attach(space, queues)
 
     def detach_memory(self, space: Space) -> None:
         """Let go of the memory of a queue space, once for each time that it was attached."""
         with self._alone():
-            self._residences.detach(space)
+            self._memory_files.detach(space)
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
         with self._alone():
             if unused and read_once(
-                self._connection, self._texts, self.path, lambda unit: unit.owners(space.id), self._residences.texts
+                self._connection, self._texts, self.path, lambda unit: unit.owners(space.id), self._memory_files.texts
             ):
                 return
-            self._residences.remove(space)
+            self._memory_files.remove(space)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the files of a queue space's memory, and their sizes in bytes."""
@@ -231,7 +230,7 @@ class SqliteVolume:
             raise translate.not_still(self.path)
         try:
             self._check_usable()
-            gate = self._beside.gate
+            gate = self._resources.gate
             with gate.within(end - time.monotonic()) if gate else contextlib.nullcontext(enter_result=True) as inside:
                 if not inside or not files.begin_within(self._connection, end - time.monotonic()):
                     raise translate.not_still(self.path)
@@ -245,7 +244,7 @@ class SqliteVolume:
     @contextlib.contextmanager
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[SqliteSnapshot]:
         """Give the volume as it stands now, while others go on writing. One in memory has none."""
-        if self._beside.log is None:
+        if self._resources.log is None:
             raise InvalidArgumentError("a device in memory has no second connection that could check it")
         refuse_token(of)
         self._check_usable()
@@ -274,7 +273,7 @@ class SqliteVolume:
 
         That of a queue space which is destroyed, or has no memory any more, is missed by nobody.
         """
-        for path, space, incarnation in self._residences.lost():
+        for path, space, incarnation in self._memory_files.lost():
             found = self.read(lambda unit, name=space: unit.space(name))  # type: ignore[misc]
             if found is not None and found.incarnation == incarnation and found.definition.memory:
                 return (
@@ -285,50 +284,50 @@ class SqliteVolume:
 
     def changes(self) -> object:
         """Return what is another value after each commit that changes something; None where that is not known."""
-        if self._beside.log is None:
+        if self._resources.log is None:
             return None
         with self._writing:
             self._check_usable()
             try:
-                versions = [files.version(self._connection, name) for name in self._residences.schemas()]
+                versions = [files.version(self._connection, name) for name in self._memory_files.schemas()]
             except sqlite3.Error as error:
                 raise translate.from_sqlite(error, self.path) from error
             return versions, self._connection.total_changes
 
     def take_turn(self, space_id: int, now_us: int) -> bool:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
-        return self._beside.turns.take(space_id, now_us)
+        return self._resources.turns.take(space_id, now_us)
 
     def compare_clocks(self) -> None:
         """Do nothing: all go by the machine's clock."""
 
-    def bell(self, *, in_turn: bool = False) -> SocketBell:
-        """Return a bell of this process."""
+    def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
+        """Return a new wake-up of this process."""
         with translate.os_errors("waiting on device", self.path):
-            return self._beside.belfry.hang(in_turn=in_turn)
+            return self._resources.wakeups.register(in_turn=in_turn)
 
-    def ring(self, addresses: Sequence[str], at_most: int = ALL) -> None:
-        """Ring so many of the bells, of whichever process; one that is gone is passed over."""
+    def wake(self, addresses: Sequence[str], at_most: int = ALL) -> None:
+        """Wake so many of the waiters, of whichever process; one that is gone is passed over."""
         if addresses:
-            self._beside.belfry.ring(addresses, at_most)
+            self._resources.wakeups.wake(addresses, at_most)
 
-    def wake(self) -> None:
-        """Ring all bells of this process; a signal handler may call it."""
-        self._beside.belfry.ring_own()
+    def wake_own(self) -> None:
+        """Wake all waiters of this process; a signal handler may call it."""
+        self._resources.wakeups.wake_own()
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a private file that tells others, as long as this process lives, that it does."""
         with translate.os_errors("attaching to device", self.path):
-            return self._beside.owners.new(space_id, role, now_us)
+            return self._resources.owners.new(space_id, role, now_us)
 
-    def release_owner(self, owner: Owner, bells: Sequence[str] = ()) -> None:
-        """Remove the private file of an owner, ours or one that died, and the bells that it has left."""
-        self._beside.owners.release(owner)
-        self._beside.belfry.clear(bells)
+    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
+        """Remove the private file of an owner, ours or one that died, and the wake-ups that it has left."""
+        self._resources.owners.release(owner)
+        self._resources.wakeups.clear(wakeups)
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
         """Return the numbers of those owners whose processes live and are still attached."""
-        return {owner.id for owner in owners if self._beside.owners.is_alive(owner)}
+        return {owner.id for owner in owners if self._resources.owners.is_alive(owner)}
 
     def same_boot(self, owner: Owner) -> bool:
         """Tell whether the machine has run without restart since the owner attached."""
@@ -343,22 +342,22 @@ class SqliteVolume:
             return
         self._closed = self._committer.closed = reason
         FORKS.discard(self)
-        self._beside.belfry.ring_own()
+        self._resources.wakeups.wake_own()
         with self._writing:
             self._snapshots.close()
             try:
-                if self._beside.log is not None:
-                    self._belongings.leave(self._beside.log, self._connection)
+                if self._resources.log is not None:
+                    self._belongings.leave(self._resources.log, self._connection)
                     # First: those who have committed and not synced yet are served by it.
-                    self._beside.log.close()
+                    self._resources.log.close()
             finally:
                 self._close_connection()
-                self._beside.close()
+                self._resources.close()
 
     def _close_connection(self) -> None:
         """Leave the log to processes that have lost SQLite's locks: to SQLite we seem to be the last one then."""
         with contextlib.ExitStack() as later:
-            if self._beside.owners.any_without_lock():
+            if self._resources.owners.any_without_lock():
                 with contextlib.suppress(sqlite3.Error):
                     reader = later.enter_context(contextlib.closing(files.connect(self.path, "ro")))
                     # Whoever may only read removes nothing.
@@ -367,8 +366,8 @@ class SqliteVolume:
 
     def sync_all(self) -> None:
         """Bring everything that was written to the disk, also what no commit of ours has written."""
-        if self._beside.log is not None:
-            self._beside.log.sync(self._beside.log.note_commit())
+        if self._resources.log is not None:
+            self._resources.log.sync(self._resources.log.note_commit())
 
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""
@@ -404,14 +403,14 @@ class SqliteVolume:
         """
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
         self._committer.closed = self._closed
-        if self._beside.desk is not None:
-            self._beside.desk.give_to_parent(self._closed)
+        if self._resources.handoff is not None:
+            self._resources.handoff.give_to_parent(self._closed)
         if idle:
             self._snapshots.give_to_parent()
             self._connection.close()
-            self._beside.abandon()
+            self._resources.abandon()
         self._writing = threading.Lock()
-        self._line.start_afresh()
+        self._queue.start_afresh()
         self._snapshots.registering = threading.Lock()
 
     @contextlib.contextmanager
@@ -431,18 +430,18 @@ class SqliteVolume:
         """
         if self._closed or self._writing.locked():
             return
-        if self._beside.gate is not None:
-            self._beside.gate.open()
-        if self._beside.desk is not None:
-            self._beside.desk.take_off()
+        if self._resources.gate is not None:
+            self._resources.gate.open()
+        if self._resources.handoff is not None:
+            self._resources.handoff.take_off()
 
-    def _commit_in_turn(self, job: Job[Any]) -> int:
+    def _commit_in_turn(self, work: Work[Any]) -> int:
         with self._writing:
-            return 0 if job.settled else self._line.commit_all(self._committer.commit)
+            return 0 if work.settled else self._queue.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
         if self._closed:
             raise NotOpenError(self._closed, hint=self._advice, path=self.path)
-        log = self._beside.log
+        log = self._resources.log
         if log is not None and log.lost is not None:
             log.check()

@@ -1,4 +1,4 @@
-"""Bells: Unix datagram sockets that waiters sleep on, and that whoever brings a message rings."""
+"""Wake-ups: Unix datagram sockets that waiters sleep on; whoever brings a message sends them a byte."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ _PATH_MAX = 100
 _IN_TURN = ".turn.bell"
 
 _ANSWER_SECONDS = 0.1
-"""How long whoever was rung is left to look before it is rung for another message while others wait."""
+"""How long a waiter that was woken is left to look before another message wakes it while others wait."""
 
 
 def is_in_turn(address: str) -> bool:
-    """Tell whether a bell rings in turn with others: its waiter takes any message, so that one of them is enough."""
+    """Return whether a wake-up waits in turn: its waiter takes any message, so that to wake one of them is enough."""
     return address.endswith(_IN_TURN)
 
 
-class SocketBell:
-    """A bell of this process."""
+class SocketWakeup:
+    """A wake-up of this process."""
 
-    def __init__(self, belfry: Belfry, *, in_turn: bool = False) -> None:
+    def __init__(self, wakeups: Wakeups, *, in_turn: bool = False) -> None:
         # By their addresses, those who have waited longest come first: the clock is the same for all of the machine.
         since_us = time.monotonic_ns() // 1_000
         self.address = f"{since_us:013x}{secrets.token_hex(3)}{_IN_TURN if in_turn else '.bell'}"
-        self._belfry = belfry
+        self._wakeups = wakeups
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
-        path = belfry.path_of(self.address)
+        path = wakeups.path_of(self.address)
         try:
             self._socket.bind(path)
-            belfry.surroundings.share(path)
+            wakeups.surroundings.share(path)
         except OSError:
             self._socket.close()
             raise
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until the bell rings or the seconds are over; tell whether it rang."""
+        """Sleep until woken or until the seconds are over; return whether it was woken."""
         # Not select(), which knows no descriptor above 1023.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        rang = bool(poll.poll(math.ceil(max(seconds, 0.0) * 1000)))
-        if rang:
+        woken = bool(poll.poll(math.ceil(max(seconds, 0.0) * 1000)))
+        if woken:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     self._socket.recv(1)
-        return rang
+        return woken
 
     def close(self) -> None:
-        """Take the bell down."""
-        self._belfry.take_down(self)
+        """Remove the socket and its file."""
+        self._wakeups.remove(self)
         self._socket.close()
 
     def abandon(self) -> None:
@@ -70,77 +70,77 @@ class SocketBell:
         self._socket.close()
 
 
-class Belfry:
-    """The directory in which the bells of a volume hang."""
+class Wakeups:
+    """The directory of the sockets on which the waiters of a volume sleep."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
         self._directory = surroundings.directory
-        self._hung: set[SocketBell] = set()
-        self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._registered: set[SocketWakeup] = set()
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             self._fd = os.open(surroundings.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            self._ringer.close()
+            self._sender.close()
             raise
-        self._ringer.setblocking(False)
+        self._sender.setblocking(False)
         self._choosing = threading.Lock()
-        self._rung: dict[str, float] = {}
+        self._woken: dict[str, float] = {}
 
-    def hang(self, *, in_turn: bool = False) -> SocketBell:
-        """Return a new bell."""
-        bell = SocketBell(self, in_turn=in_turn)
-        self._hung.add(bell)
-        return bell
+    def register(self, *, in_turn: bool = False) -> SocketWakeup:
+        """Return a new wake-up."""
+        wakeup = SocketWakeup(self, in_turn=in_turn)
+        self._registered.add(wakeup)
+        return wakeup
 
-    def take_down(self, bell: SocketBell) -> None:
-        """Remove the bell's file."""
-        self._hung.discard(bell)
-        (self._directory / bell.address).unlink(missing_ok=True)
+    def remove(self, wakeup: SocketWakeup) -> None:
+        """Remove the file of a wake-up."""
+        self._registered.discard(wakeup)
+        (self._directory / wakeup.address).unlink(missing_ok=True)
 
     def clear(self, addresses: Iterable[str]) -> None:
-        """Remove the files of bells that a process which died has left."""
+        """Remove the files of wake-ups that a process which died has left."""
         for address in addresses:
             (self._directory / address).unlink(missing_ok=True)
 
-    def ring(self, addresses: Sequence[str], at_most: int = ALL) -> None:
-        """Ring so many of the bells, of whichever process; one that is gone, or rings already, is passed over.
+    def wake(self, addresses: Sequence[str], at_most: int = ALL) -> None:
+        """Wake so many of the waiters, of whichever process; one that is gone, or woken already, is passed over.
 
-        Those come first that were not rung a moment ago: they have not had the time to take what they were rung for.
+        Those come last that were woken a moment ago: they have not had the time to take what they were woken for.
         """
         if at_most >= len(addresses):
             for address in addresses:
-                self._rings(address)
+                self._sends(address)
             return
         with self._choosing:
             for address in self._in_turn(addresses):
-                if self._rings(address):
-                    self._rung[address] = time.monotonic()
+                if self._sends(address):
+                    self._woken[address] = time.monotonic()
                     at_most -= 1
                     if not at_most:
                         return
 
-    def ring_own(self) -> None:
-        """Ring the bells of this process."""
-        self.ring([bell.address for bell in tuple(self._hung)])
+    def wake_own(self) -> None:
+        """Wake the waiters of this process."""
+        self.wake([wakeup.address for wakeup in tuple(self._registered)])
 
-    def _rings(self, address: str) -> bool:
+    def _sends(self, address: str) -> bool:
         try:
-            self._ringer.sendto(b"!", self.path_of(address))
+            self._sender.sendto(b"!", self.path_of(address))
         except OSError:
             return False
         return True
 
     def _in_turn(self, addresses: Sequence[str]) -> Iterator[str]:
-        """Give first those that have not been rung lately, each kind in the order in which they come."""
+        """Yield first those that have not been woken lately, each kind in the order in which they come."""
         since = time.monotonic() - _ANSWER_SECONDS
-        self._rung = {address: at for address, at in self._rung.items() if at > since}
-        rung = set(self._rung)
-        yield from (address for address in addresses if address not in rung)
-        yield from (address for address in addresses if address in rung)
+        self._woken = {address: at for address, at in self._woken.items() if at > since}
+        woken = set(self._woken)
+        yield from (address for address in addresses if address not in woken)
+        yield from (address for address in addresses if address in woken)
 
     def path_of(self, address: str) -> str:
-        """Return a path for the bell that is short enough for a socket."""
+        """Return a path for the socket that is short enough for a socket."""
         path = str(self._directory / address)
         if len(os.fsencode(path)) > _PATH_MAX and sys.platform == "linux":
             return f"/proc/self/fd/{self._fd}/{address}"
@@ -148,11 +148,11 @@ class Belfry:
 
     def close(self) -> None:
         """Give the directory up."""
-        self._ringer.close()
+        self._sender.close()
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close what a fork has left us of the parent's bells, which go on ringing there."""
-        for bell in self._hung:
-            bell.abandon()
+        """Close what a fork has left us of the parent's wake-ups, which go on working there."""
+        for wakeup in self._registered:
+            wakeup.abandon()
         self.close()

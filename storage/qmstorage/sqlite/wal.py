@@ -1,4 +1,4 @@
-"""What a process that writes to a volume keeps open beside the database: gate, desk, log, owners' locks, bells."""
+"""What a process that writes to a volume keeps open beside the database: gate, handoff, log, locks, wake-ups."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmcore.probe import Point, Probe
 from qmstorage.sqlite import files
-from qmstorage.sqlite.handoff import Desk, open_desk
+from qmstorage.sqlite.handoff import Handoff, open_handoff
 from qmstorage.sqlite.owner_files import OwnerFiles
-from qmstorage.sqlite.wakeups import Belfry
-from qmstorage.sqlite.writer_gate import Gate, Surroundings, Turns
+from qmstorage.sqlite.wakeups import Wakeups
+from qmstorage.sqlite.writer_gate import Surroundings, Turns, WriterGate
 
 _sync = getattr(os, "fdatasync", os.fsync)
 
@@ -150,13 +150,13 @@ class Log:
         os.close(self._fd)
 
 
-class Beside:
-    """Gate, desk, log, turns, owners' locks and bells of a volume; of one in memory the bells have a directory."""
+class WriterResources:
+    """Writer gate, handoff, log, turns, owners' locks, wake-ups; a volume in memory has a directory for the latter."""
 
     def __init__(self, path: str, probe: Probe, *, durable: bool) -> None:
         self.probe = probe
-        self.gate: Gate | None = None
-        self.desk: Desk | None = None
+        self.gate: WriterGate | None = None
+        self.handoff: Handoff | None = None
         self.log: Log | None = None
         self._scratch: Path | None = None
         if path == files.MEMORY:
@@ -168,11 +168,11 @@ class Beside:
         self.turns = Turns(around)
         with contextlib.ExitStack() as undo:
             # There may be too few descriptors for all of them.
-            self.belfry = undo.enter_context(contextlib.closing(Belfry(around)))
+            self.wakeups = undo.enter_context(contextlib.closing(Wakeups(around)))
             if path != files.MEMORY:
-                undo.callback(self._close_gate_and_desk)
-                self.gate = Gate(around, path)
-                self.desk = open_desk(around, path)
+                undo.callback(self._close_gate_and_handoff)
+                self.gate = WriterGate(around, path)
+                self.handoff = open_handoff(around, path)
                 self.log = Log(path, probe, durable=durable)
             undo.pop_all()
 
@@ -180,16 +180,16 @@ class Beside:
         """Give all of it up."""
         self.owners.close()
         self.turns.close()
-        self.belfry.close()
-        self._close_gate_and_desk()
+        self.wakeups.close()
+        self._close_gate_and_handoff()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _close_gate_and_desk(self) -> None:
-        if self.desk is not None:
-            self.desk.close()
+    def _close_gate_and_handoff(self) -> None:
+        if self.handoff is not None:
+            self.handoff.close()
             # Its memory goes with whoever is just telling others that their works are done.
-            self.desk = None
+            self.handoff = None
         if self.gate is not None:
             self.gate.close()
 
@@ -197,9 +197,9 @@ class Beside:
         """Close what a fork has left us of the parent's, without touching what is the parent's."""
         self.owners.abandon()
         self.turns.close()
-        self.belfry.abandon()
-        if self.desk is not None:
-            self.desk.abandon()
+        self.wakeups.abandon()
+        if self.handoff is not None:
+            self.handoff.abandon()
         if self.gate is not None:
             self.gate.close()
         if self.log is not None:

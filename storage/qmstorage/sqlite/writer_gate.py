@@ -30,7 +30,7 @@ _BEHIND_SECONDS = 0.02
 _TURN_MICROS = 900_000
 """For how long nobody else looks after a queue space. Each process asks once a second, and is early now and then."""
 
-_ENTRANCE, _WAITING_ROOM, _ATTENDANCE = 0, 1, 2
+_HOLDER, _WAITERS, _USERS = 0, 1, 2
 """The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
 
 _GATE = "gate"
@@ -40,8 +40,8 @@ _NOW, _SHARED_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_SH | fcntl.LOCK_NB
 _LOCKED = (BlockingIOError, PermissionError)
 """What the system says where another process has a byte locked."""
 
-_WHO_IS_INSIDE, _WHO_WAITS, _WHO_ATTENDS = (
-    struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_ENTRANCE, _WAITING_ROOM, _ATTENDANCE)
+_IS_HELD, _IS_WAITED_FOR, _IS_USED = (
+    struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_HOLDER, _WAITERS, _USERS)
 )
 _NOBODY = struct.pack("h", fcntl.F_UNLCK)
 """What the system is asked on Linux, and how its answer begins where nobody has the byte locked."""
@@ -49,7 +49,7 @@ _NOBODY = struct.pack("h", fcntl.F_UNLCK)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The directory beside a volume where its locks and bells are, and whose they are: whoever has the volume."""
+    """The directory beside a volume where its locks and wake-ups are, which belong to whom the volume belongs to."""
 
     directory: Path
     mode: int
@@ -78,8 +78,8 @@ class Surroundings:
         path.chmod(0o2770 if self.mode & 0o060 else 0o700)
 
 
-class Gate:
-    """Where processes queue for the writer's lock: who finds it closed is called, and looks again by himself.
+class WriterGate:
+    """Where processes queue for the writer's lock: one that finds it closed is woken, and also looks again by itself.
 
     It only spares time: SQLite's own lock keeps writers apart. A wait for the lock that blocks in the kernel has no
     end: a process that is stopped while it is inside would stop all others for ever, in silence.
@@ -91,13 +91,13 @@ class Gate:
         self._is_waited_for = functools.partial(_has_waiters, self._fd)
         if sys.platform == "linux":
             # After each commit: one call.
-            self._is_waited_for = functools.partial(_is_locked, self._fd, _WHO_WAITS)
-        if sys.platform != "linux" or not _is_locked(self._fd, _WHO_ATTENDS):
+            self._is_waited_for = functools.partial(_is_locked, self._fd, _IS_WAITED_FOR)
+        if sys.platform != "linux" or not _is_locked(self._fd, _IS_USED):
             os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
-        lock(self._fd, _ATTENDANCE, _SHARED_NOW)
+        lock(self._fd, _USERS, _SHARED_NOW)
         try:
-            self._calls = Calls(surroundings)
+            self._pipe = WakeupPipe(surroundings)
         except OSError:
             os.close(self._fd)
             raise
@@ -115,14 +115,14 @@ class Gate:
 
     def leave(self) -> None:
         """Let the next process in."""
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDER)
         if self._is_waited_for():
-            self._calls.call()
+            self._pipe.wake_one()
 
-    def enters_at_once(self) -> bool:
+    def try_enter(self) -> bool:
         """Enter if no other process is inside; tell whether that went well."""
         try:
-            fcntl.lockf(self._fd, _NOW, 1, _ENTRANCE)
+            fcntl.lockf(self._fd, _NOW, 1, _HOLDER)
         except _LOCKED:
             return False
         return True
@@ -131,12 +131,12 @@ class Gate:
         """Return the process that is inside, where the system tells it in the form that we know."""
         if sys.platform != "linux":
             return None
-        found = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, _WHO_IS_INSIDE))
+        found = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, _IS_HELD))
         return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
     def open(self) -> None:
         """Give up the entrance, be it taken or not."""
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _ENTRANCE)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDER)
 
     @contextlib.contextmanager
     def behind_others(self, others: Callable[[], bool] = bool) -> Iterator[None]:
@@ -166,20 +166,20 @@ class Gate:
                 self.leave()
 
     def _enter(self, seconds: float, *, announced: bool = True) -> bool:
-        if self.enters_at_once():
+        if self.try_enter():
             return True
         if announced:
             # Elsewhere than on Linux it fails where somebody is just looking whether anybody waits; he looks again.
-            lock(self._fd, _WAITING_ROOM, _SHARED_NOW)
+            lock(self._fd, _WAITERS, _SHARED_NOW)
         try:
-            return self._entered_by(time.monotonic() + seconds, self._calls.wait if announced else time.sleep)
+            return self._entered_by(time.monotonic() + seconds, self._pipe.wait if announced else time.sleep)
         finally:
             if announced:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _WAITERS)
 
     def _entered_by(self, end: float, rest: Callable[[float], None]) -> bool:
         pause = _PAUSE_FIRST
-        while not self.enters_at_once():
+        while not self.try_enter():
             if time.monotonic() > end:
                 return False
             rest(pause)
@@ -188,11 +188,11 @@ class Gate:
 
     def close(self) -> None:
         """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
-        self._calls.close(remove=lock(self._fd, _ATTENDANCE))
+        self._pipe.close(remove=lock(self._fd, _USERS))
         os.close(self._fd)
 
 
-def attends_another_file(directory: Path, path: str) -> bool:
+def is_open_on_another_file(directory: Path, path: str) -> bool:
     """Return whether other processes have a file open under this name that is another one, or gone, by now."""
     try:
         fd = os.open(directory / _GATE, os.O_RDONLY | os.O_CLOEXEC)
@@ -200,7 +200,7 @@ def attends_another_file(directory: Path, path: str) -> bool:
         return False
     try:
         # What was there before a process of this release wrote it is empty.
-        is_attended = sys.platform == "linux" and _is_locked(fd, _WHO_ATTENDS)
+        is_attended = sys.platform == "linux" and _is_locked(fd, _IS_USED)
         return is_attended and os.pread(fd, 8, 0) not in (b"", _number(path))
     finally:
         os.close(fd)
@@ -214,11 +214,11 @@ def _number(path: str) -> bytes:
         return bytes(8)
 
 
-class Calls:
-    """How whoever leaves the gate calls one of those who wait: a byte in a pipe, which wakes one of its readers.
+class WakeupPipe:
+    """How the process that leaves the gate wakes one of those that wait: a byte in a pipe wakes one of its readers.
 
-    A call is a hint only: it may be lost with its caller, or come for nobody, so that whoever waits also looks himself.
-    Where the system cannot wake one of many, each just looks.
+    A wake-up is a hint only: it may be lost with its sender, or come for nobody, so that a process which waits also
+    looks by itself. Where the system cannot wake one of many, each just looks.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -231,17 +231,17 @@ class Calls:
             with contextlib.suppress(OSError):
                 self._fds.append(_pipe(self._path, surroundings))
 
-    def call(self) -> None:
-        """Wake one of those who wait."""
+    def wake_one(self) -> None:
+        """Wake one of those that wait."""
         for fd in self._fds:
             with contextlib.suppress(BlockingIOError):
                 os.write(fd, b"!")
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a call comes or the seconds are over."""
+        """Sleep until woken or until the seconds are over."""
         if sys.platform == "linux" and self._poll is not None and self._fds:
             (fd,) = self._fds
-            # Anew each time: who is called is the one that was registered first.
+            # Again each time: the one that was registered first is woken.
             self._poll.register(fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
             try:
                 if self._poll.poll(max(seconds, _PAUSE_MOST)):
@@ -299,8 +299,8 @@ class Turns:
 
 def _has_waiters(fd: int) -> bool:
     """Return whether somebody waits at a gate, where the system does not tell it without a lock."""
-    free = lock(fd, _WAITING_ROOM)
-    fcntl.lockf(fd, fcntl.LOCK_UN, 1, _WAITING_ROOM)
+    free = lock(fd, _WAITERS)
+    fcntl.lockf(fd, fcntl.LOCK_UN, 1, _WAITERS)
     return not free
 
 

@@ -21,7 +21,7 @@ from tests.proxy import Proxy
 psycopg = pytest.importorskip("psycopg")
 
 from qmstorage.postgres.keys import Kind, channel, key  # noqa: E402 - where there is no psycopg, there is nothing to test
-from qmstorage.postgres.liveness import Patience, Presence  # noqa: E402
+from qmstorage.postgres.liveness import Liveness, Patience  # noqa: E402
 from qmstorage.postgres.nonblocking_connection import abandon_connection  # noqa: E402
 
 DEADLINE = 90.0
@@ -31,22 +31,22 @@ CHILD = """
 import os, sys, time
 import psycopg
 from qmstorage.postgres.nonblocking_connection import abandon_connection
-from qmstorage.postgres.liveness import Patience, Presence
+from qmstorage.postgres.liveness import Patience, Liveness
 
 url, schema, idle, role = sys.argv[1:]
 connect = lambda: psycopg.connect(url, autocommit=True)
-presence = Presence(connect, schema, Patience(idle_seconds=float(idle), ping_seconds=0.2))
+liveness = Liveness(connect, schema, Patience(idle_seconds=float(idle), ping_seconds=0.2))
 worker = connect()
-owner = presence.new_owner(1, role, 0)
+owner = liveness.new_owner(1, role, 0)
 print(owner.lock, owner.boot, flush=True)
 if role == "forks":
-    idle = presence.pause()
+    idle = liveness.pause()
     if os.fork() == 0:
-        presence.abandon(idle=idle)
+        liveness.abandon(idle=idle)
         abandon_connection(worker)
         print(os.getpid(), flush=True)
     else:
-        presence.resume()
+        liveness.resume()
 sys.stdin.read()
 """
 
@@ -71,10 +71,10 @@ class Place:
         self.worker.close()
         self.worker = self.connect()
 
-    def presence(self, connect=None, patience=None):
-        presence = Watched(connect or self.connect, self.schema, patience)
-        self._made.callback(presence.close)
-        return presence
+    def liveness(self, connect=None, patience=None):
+        liveness = Watched(connect or self.connect, self.schema, patience)
+        self._made.callback(liveness.close)
+        return liveness
 
     def notify(self, queue_id):
         self.worker.execute("SELECT pg_notify(%s, '')", [channel(self.schema, queue_id)])
@@ -105,14 +105,14 @@ class Place:
         return process, an_owner(lock, boot)
 
 
-class Watched(Presence):
-    """A presence that can be looked into."""
+class Watched(Liveness):
+    """A `Liveness` that can be looked into."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.told = []
-        ring = self._belfry.ring
-        self._belfry.ring = lambda channel: (self.told.append(channel), ring(channel))
+        wake = self._wakeups.wake_listeners
+        self._wakeups.wake_listeners = lambda channel: (self.told.append(channel), wake(channel))
 
     def hold(self, lock):
         self._keys.add(lock)
@@ -161,74 +161,74 @@ def plain(url):
 
 
 @contextlib.contextmanager
-def asleep_on(bell):
-    """Have a thread that waits for the bell, and see that it was rung."""
-    rang = []
-    waiter = threading.Thread(target=lambda: rang.append(bell.wait(DEADLINE)))
+def asleep_on(wakeup):
+    """Have a thread that waits for the wake-up, and see that it was woken."""
+    woken = []
+    waiter = threading.Thread(target=lambda: woken.append(wakeup.wait(DEADLINE)))
     waiter.start()
     try:
         yield
     finally:
         waiter.join()
-    assert rang == [True]
+    assert woken == [True]
 
 
 def test_an_owner_is_alive_until_it_is_released(place):
-    presence, other = place.presence(), place.presence()
-    owner = presence.new_owner(7, "tmqforward", 123)
+    liveness, other = place.liveness(), place.liveness()
+    owner = liveness.new_owner(7, "tmqforward", 123)
     assert (owner.space_id, owner.role, owner.since_us, owner.pid) == (7, "tmqforward", 123, os.getpid())
     assert owner.lock == str(key(place.schema, Kind.OWNER, owner.id))
     assert other.alive([owner], place.worker)
     assert other.same_boot(owner, place.worker)
-    presence.release_owner(owner)
+    liveness.release_owner(owner)
     assert not other.alive([owner], place.worker)
-    assert not presence.alive([owner], place.worker)
+    assert not liveness.alive([owner], place.worker)
 
 
 def test_of_several_owners_those_that_live_are_told_apart_by_one_question(place):
-    presence, other = place.presence(), place.presence()
-    owners = [presence.new_owner(1, "application", 0) for _ in range(4)]
+    liveness, other = place.liveness(), place.liveness()
+    owners = [liveness.new_owner(1, "application", 0) for _ in range(4)]
     gone = [owners[0], owners[2]]
     for owner in gone:
-        presence.release_owner(owner)
+        liveness.release_owner(owner)
     foreign = an_owner("of-another-backend.lock")
     with place.worker.transaction():
         assert other.alive([*owners, foreign], place.worker) == [owners[1], owners[3]]
-    assert presence.alive([*owners, foreign], place.worker) == [owners[1], owners[3]]
-    assert presence.alive([], place.worker) == []
+    assert liveness.alive([*owners, foreign], place.worker) == [owners[1], owners[3]]
+    assert liveness.alive([], place.worker) == []
 
 
 def test_asking_for_an_owner_in_a_transaction_does_not_keep_it_from_being_asked_for_in_another(place):
-    presence, other = place.presence(), place.presence()
-    owner = presence.new_owner(1, "application", 0)
-    presence.release_owner(owner)
+    liveness, other = place.liveness(), place.liveness()
+    owner = liveness.new_owner(1, "application", 0)
+    liveness.release_owner(owner)
     with contextlib.closing(place.connect()) as second, place.worker.transaction():
         assert not other.alive([owner], place.worker)
         assert not other.alive([owner], second)
 
 
 def test_the_owner_of_a_killed_process_is_dead(place):
-    presence = place.presence()
+    liveness = place.liveness()
     process, owner = place.child()
-    assert presence.alive([owner], place.worker)
+    assert liveness.alive([owner], place.worker)
     end(process)
-    eventually(lambda: not presence.alive([owner], place.worker))
+    eventually(lambda: not liveness.alive([owner], place.worker))
 
 
 def test_a_stopped_process_is_given_up_when_the_server_ends_its_session_and_comes_back_by_itself(place):
-    presence = place.presence()
+    liveness = place.liveness()
     process, owner = place.child(idle_seconds=1.0)
     session = place.holder(owner)
     freeze(process.pid)
-    eventually(lambda: not presence.alive([owner], place.worker))
+    eventually(lambda: not liveness.alive([owner], place.worker))
     assert not place.is_there(session)
     process.send_signal(signal.SIGCONT)
-    eventually(lambda: presence.alive([owner], place.worker))
+    eventually(lambda: liveness.alive([owner], place.worker))
 
 
 def test_a_process_at_leisure_is_not_given_up(place):
-    presence = place.presence(patience=Patience(idle_seconds=0.4, ping_seconds=0.05))
-    owner = presence.new_owner(1, "application", 0)
+    liveness = place.liveness(patience=Patience(idle_seconds=0.4, ping_seconds=0.05))
+    owner = liveness.new_owner(1, "application", 0)
     session = place.holder(owner)
     asked = "SELECT query_start FROM pg_stat_activity WHERE pid = %s"
     begun = place.worker.execute(asked, [session]).fetchone()[0]
@@ -237,46 +237,46 @@ def test_a_process_at_leisure_is_not_given_up(place):
     assert place.holder(owner) == session
 
 
-def test_a_notification_rings_each_bell_of_the_queue_and_no_other(place):
-    presence = place.presence()
-    bells, others = [presence.bell() for _ in range(100)], [presence.bell() for _ in range(2)]
-    for bell in bells:
-        presence.listen(bell.address, 1, 2)
-    presence.listen(others[0].address, 3)
+def test_a_notification_wakes_each_waiter_of_the_queue_and_no_other(place):
+    liveness = place.liveness()
+    wakeups, others = [liveness.wakeup() for _ in range(100)], [liveness.wakeup() for _ in range(2)]
+    for wakeup in wakeups:
+        liveness.listen(wakeup.address, 1, 2)
+    liveness.listen(others[0].address, 3)
     place.notify(2)
-    assert all(bell.wait(DEADLINE) for bell in bells)
-    assert not any(bell.wait(0) for bell in (*bells, *others))
-    bells[0].close()
-    presence.unlisten(bells[1].address, 2)
+    assert all(wakeup.wait(DEADLINE) for wakeup in wakeups)
+    assert not any(wakeup.wait(0) for wakeup in (*wakeups, *others))
+    wakeups[0].close()
+    liveness.unlisten(wakeups[1].address, 2)
     place.notify(2)
-    assert all(bell.wait(DEADLINE) for bell in bells[2:])
-    assert not any(bell.wait(0) for bell in (*bells[:2], *others))
+    assert all(wakeup.wait(DEADLINE) for wakeup in wakeups[2:])
+    assert not any(wakeup.wait(0) for wakeup in (*wakeups[:2], *others))
 
 
 def test_listening_is_in_effect_when_it_returns(place):
-    presence = place.presence()
+    liveness = place.liveness()
     for queue_id in range(50):
-        bell = presence.bell()
-        presence.listen(bell.address, queue_id)
+        wakeup = liveness.wakeup()
+        liveness.listen(wakeup.address, queue_id)
         place.notify(queue_id)
-        assert bell.wait(DEADLINE)
-        bell.close()
+        assert wakeup.wait(DEADLINE)
+        wakeup.close()
 
 
 def test_other_schemas_are_not_heard(place):
-    presence = place.presence()
-    bell = presence.bell()
-    presence.listen(bell.address, 1)
+    liveness = place.liveness()
+    wakeup = liveness.wakeup()
+    liveness.listen(wakeup.address, 1)
     place.worker.execute("SELECT pg_notify(%s, '')", [channel(f"{place.schema}_2", 1)])
     place.worker.execute("SELECT pg_notify(%s, '')", [channel(place.schema, 2)])
-    presence.listen(bell.address, 3)
-    assert not bell.wait(0)
+    liveness.listen(wakeup.address, 3)
+    assert not wakeup.wait(0)
 
 
-def test_a_channel_is_left_a_while_after_its_last_bell_was_taken_down(place):
-    hasty, patient = place.presence(patience=Patience(linger_seconds=0.0)), place.presence()
+def test_a_channel_is_left_a_while_after_its_last_wake_up_was_removed(place):
+    hasty, patient = place.liveness(patience=Patience(linger_seconds=0.0)), place.liveness()
     for each, heard in ((hasty, [2]), (patient, [1, 2])):
-        first, second = each.bell(), each.bell()
+        first, second = each.wakeup(), each.wakeup()
         each.listen(first.address, 1)
         each.listen(second.address, 1)
         first.close()
@@ -284,7 +284,7 @@ def test_a_channel_is_left_a_while_after_its_last_bell_was_taken_down(place):
         assert second.wait(DEADLINE)
         each.told.clear()
         second.close()
-        last = each.bell()
+        last = each.wakeup()
         each.listen(last.address, 2)
         place.notify(1)
         place.notify(2)
@@ -293,83 +293,83 @@ def test_a_channel_is_left_a_while_after_its_last_bell_was_taken_down(place):
 
 
 def test_listening_is_in_effect_also_where_the_channel_is_just_being_left(place):
-    presence = place.presence(patience=Patience(linger_seconds=0.0))
-    bell = presence.bell()
-    presence.listen(bell.address, 1)
-    bell.close()
+    liveness = place.liveness(patience=Patience(linger_seconds=0.0))
+    wakeup = liveness.wakeup()
+    liveness.listen(wakeup.address, 1)
+    wakeup.close()
     in_the_way = key(place.schema, Kind.VOLUME, 1)
     place.worker.execute("SELECT pg_advisory_lock(%s)", [in_the_way])
-    presence.hold(in_the_way)
+    liveness.hold(in_the_way)
     eventually(lambda: place.worker.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
-    again = presence.bell()
+    again = liveness.wakeup()
 
     def listen_and_notify():
-        presence.listen(again.address, 1)
+        liveness.listen(again.address, 1)
         place.notify(1)
 
     listening = threading.Thread(target=listen_and_notify)
     listening.start()
-    eventually(lambda: presence.is_awaited() or not listening.is_alive())
+    eventually(lambda: liveness.is_awaited() or not listening.is_alive())
     place.worker.execute("SELECT pg_advisory_unlock(%s)", [in_the_way])
     listening.join()
     assert again.wait(DEADLINE)
 
 
-def test_a_bell_that_hangs_no_longer_listens_to_nothing(place):
-    presence = place.presence()
-    bell = presence.bell()
-    bell.close()
-    presence.listen(bell.address, 1)
-    other = presence.bell()
-    presence.listen(other.address, 2)
+def test_a_wake_up_that_was_removed_listens_to_nothing(place):
+    liveness = place.liveness()
+    wakeup = liveness.wakeup()
+    wakeup.close()
+    liveness.listen(wakeup.address, 1)
+    other = liveness.wakeup()
+    liveness.listen(other.address, 2)
     place.notify(1)
     place.notify(2)
     assert other.wait(DEADLINE)
-    assert not bell.wait(0)
-    assert presence.told == [channel(place.schema, 2)]
+    assert not wakeup.wait(0)
+    assert liveness.told == [channel(place.schema, 2)]
 
 
-def test_bells_of_ours_can_be_rung_by_address(place):
-    presence = place.presence()
-    bell, other = presence.bell(), presence.bell()
-    presence.ring([bell.address, "of-another-process.bell"])
-    assert bell.wait(0)
+def test_waiters_of_ours_can_be_woken_by_address(place):
+    liveness = place.liveness()
+    wakeup, other = liveness.wakeup(), liveness.wakeup()
+    liveness.wake([wakeup.address, "of-another-process.bell"])
+    assert wakeup.wait(0)
     assert not other.wait(0)
-    presence.wake()
-    presence.wake()
-    assert bell.wait(0)
+    liveness.wake_own()
+    liveness.wake_own()
+    assert wakeup.wait(0)
     assert other.wait(0)
-    assert not bell.wait(0)
+    assert not wakeup.wait(0)
 
 
 def test_a_signal_handler_wakes_whoever_waits(place):
-    presence = place.presence()
-    presence.new_owner(1, "application", 0)
-    bell = presence.bell()
-    before = signal.signal(signal.SIGUSR1, lambda *_: presence.wake())
+    liveness = place.liveness()
+    liveness.new_owner(1, "application", 0)
+    wakeup = liveness.wakeup()
+    before = signal.signal(signal.SIGUSR1, lambda *_: liveness.wake_own())
     try:
         tells = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
         tells.start()
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
         tells.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
 def test_closing_wakes_all_and_refuses_what_comes_after(place):
-    presence, other = place.presence(), place.presence()
-    owner = presence.new_owner(1, "application", 0)
-    with asleep_on(presence.bell()):
-        presence.close()
+    liveness, other = place.liveness(), place.liveness()
+    owner = liveness.new_owner(1, "application", 0)
+    with asleep_on(liveness.wakeup()):
+        liveness.close()
     # The server lets go of the key when it notices the end of the session.
     eventually(lambda: not other.alive([owner], place.worker), "the owner is not known any more")
-    assert presence.bell().wait(0)
+    assert liveness.wakeup().wait(0)
     with pytest.raises(NotOpenError, match="closed"):
-        presence.new_owner(1, "application", 0)
+        liveness.new_owner(1, "application", 0)
     with pytest.raises(NotOpenError):
-        presence.listen(presence.bell().address, 1)
-    presence.release_owner(owner)
-    presence.close()
+        liveness.listen(liveness.wakeup().address, 1)
+    liveness.release_owner(owner)
+    liveness.close()
 
 
 def test_closing_does_not_wait_for_an_attempt_to_connect(place):
@@ -380,25 +380,25 @@ def test_closing_does_not_wait_for_an_attempt_to_connect(place):
         assert go_on.wait(DEADLINE)
         return place.connect()
 
-    presence = place.presence(connect)
-    bell = presence.bell()
+    liveness = place.liveness(connect)
+    wakeup = liveness.wakeup()
     refused = []
 
     def attach():
         with pytest.raises(NotOpenError) as caught:
-            presence.new_owner(1, "application", 0)
+            liveness.new_owner(1, "application", 0)
         refused.append(caught.value)
 
     attaching = threading.Thread(target=attach)
     attaching.start()
     assert begun.wait(DEADLINE)
-    with asleep_on(bell):
-        presence.close()
+    with asleep_on(wakeup):
+        liveness.close()
     attaching.join()
     assert refused
-    assert presence.is_running()
+    assert liveness.is_running()
     go_on.set()
-    eventually(lambda: not presence.is_running())
+    eventually(lambda: not liveness.is_running())
 
 
 def test_without_a_server_attaching_is_refused_and_the_reason_given(place):
@@ -412,12 +412,12 @@ def test_without_a_server_attaching_is_refused_and_the_reason_given(place):
 
     quick = Patience(answer_seconds=0.3)
     with pytest.raises(SystemFailureError, match=r"did not answer within 0\.3 seconds") as caught:
-        place.presence(no_route, quick).new_owner(1, "application", 0)
+        place.liveness(no_route, quick).new_owner(1, "application", 0)
     assert str(caught.value.__cause__) == "no route"
-    presence = place.presence(no_room, quick)
-    bell = presence.bell()
+    liveness = place.liveness(no_room, quick)
+    wakeup = liveness.wakeup()
     with pytest.raises(NoSpaceError) as caught:
-        presence.listen(bell.address, 1)
+        liveness.listen(wakeup.address, 1)
     assert caught.value is full
 
 
@@ -429,23 +429,23 @@ def proxy(place):
 
 @pytest.fixture
 def far(place, proxy):
-    """A presence behind the proxy."""
-    return place.presence(lambda: place.connect(host="127.0.0.1", port=proxy.port), HASTY)
+    """A `Liveness` behind the proxy."""
+    return place.liveness(lambda: place.connect(host="127.0.0.1", port=proxy.port), HASTY)
 
 
 @pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow])
 def test_a_cut_connection_is_made_again_with_all_that_it_had(place, proxy, far, cut, caplog):
     caplog.set_level(logging.INFO, "qmadmin.storage")
     owners = [far.new_owner(1, "application", 0) for _ in range(2)]
-    bell = far.bell()
-    far.listen(bell.address, 1)
+    wakeup = far.wakeup()
+    far.listen(wakeup.address, 1)
     session = place.holder(owners[0])
     cut(proxy)
-    assert bell.wait(DEADLINE)
+    assert wakeup.wait(DEADLINE)
     assert place.holder(owners[0]) == place.holder(owners[1]) not in {session, None}
     assert not place.is_there(session)
     place.notify(1)
-    assert bell.wait(DEADLINE)
+    assert wakeup.wait(DEADLINE)
     far.release_owner(owners[0])
     assert far.alive(owners, place.worker) == owners[1:]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
@@ -458,85 +458,85 @@ def test_while_it_has_no_session_our_own_owner_is_alive_to_us_and_nobody_is_kept
     proxy.refuse()
     eventually(lambda: not place.is_there(session))
     assert far.alive([owner], place.worker)
-    assert not place.presence().alive([owner], place.worker)
+    assert not place.liveness().alive([owner], place.worker)
     with pytest.raises(SystemFailureError, match="did not answer"):
-        far.listen(far.bell().address, 1)
+        far.listen(far.wakeup().address, 1)
     far.release_owner(owner)
     assert not far.alive([owner], place.worker)
 
 
 def test_a_session_that_got_the_number_of_our_lost_one_is_not_ended(place, proxy, far):
     far.new_owner(1, "application", 0)
-    bell = far.bell()
+    wakeup = far.wakeup()
     with contextlib.closing(place.connect()) as stranger:
         far.mistake_for_ours(stranger.info.backend_pid)
         proxy.reset()
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
         assert stranger.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_process(own_cluster):
     with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
-        presence = place.presence()
-        owner = presence.new_owner(1, "application", 0)
-        bell = presence.bell()
-        presence.listen(bell.address, 1)
+        liveness = place.liveness()
+        owner = liveness.new_owner(1, "application", 0)
+        wakeup = liveness.wakeup()
+        liveness.listen(wakeup.address, 1)
         own_cluster.stop("immediate")
         own_cluster.start()
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
         place.reconnect()
         assert place.holder(owner)
-        assert not presence.same_boot(owner, place.worker)
-        assert presence.same_boot(presence.new_owner(1, "application", 0), place.worker)
+        assert not liveness.same_boot(owner, place.worker)
+        assert liveness.same_boot(liveness.new_owner(1, "application", 0), place.worker)
         place.notify(1)
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
 
 
 def test_a_standby_that_was_promoted_gets_all_that_the_lost_server_had(own_cluster):
     standby = own_cluster.standby()
     ports = {"host": "127.0.0.1,127.0.0.1", "port": f"{own_cluster.port},{standby.port}"}
     with contextlib.closing(Place(plain(own_cluster.url()), "p")) as place:
-        presence = place.presence(lambda: place.connect(**ports))
-        owner = presence.new_owner(1, "application", 0)
-        bell = presence.bell()
-        presence.listen(bell.address, 1)
+        liveness = place.liveness(lambda: place.connect(**ports))
+        owner = liveness.new_owner(1, "application", 0)
+        wakeup = liveness.wakeup()
+        liveness.listen(wakeup.address, 1)
         own_cluster.kill()
         standby.promote()
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
         place.url = plain(standby.url())
         place.reconnect()
         assert place.holder(owner)
-        assert not presence.same_boot(owner, place.worker)
+        assert not liveness.same_boot(owner, place.worker)
         place.notify(1)
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
 
 
 def test_an_ordinary_role_on_a_local_socket_has_all_the_rights_that_are_needed(own_cluster):
     own_cluster.sql("CREATE ROLE plain LOGIN PASSWORD 'plain'")
     with contextlib.closing(Place(plain(own_cluster.url(user="plain", password="plain")), "p")) as place:
-        presence = place.presence(lambda: place.connect(host=str(own_cluster.socket_dir)))
-        owner = presence.new_owner(1, "application", 0)
-        bell = presence.bell()
-        presence.listen(bell.address, 1)
+        liveness = place.liveness(lambda: place.connect(host=str(own_cluster.socket_dir)))
+        owner = liveness.new_owner(1, "application", 0)
+        wakeup = liveness.wakeup()
+        liveness.listen(wakeup.address, 1)
         session = place.holder(owner)
-        presence.mistake_for_ours(place.worker.info.backend_pid)
+        liveness.mistake_for_ours(place.worker.info.backend_pid)
         place.worker.execute("SELECT pg_terminate_backend(%s)", [session])
-        assert bell.wait(DEADLINE)
+        assert wakeup.wait(DEADLINE)
         assert place.holder(owner) not in {session, None}
-        assert presence.same_boot(owner, place.worker)
+        assert liveness.same_boot(owner, place.worker)
 
 
 def test_forks_while_the_session_is_busy_do_it_no_harm(place):
-    presence = place.presence(patience=Patience(linger_seconds=0.0))
-    owner = presence.new_owner(1, "application", 0)
+    liveness = place.liveness(patience=Patience(linger_seconds=0.0))
+    owner = liveness.new_owner(1, "application", 0)
     session = place.holder(owner)
     over = threading.Event()
 
     def come_and_go():
         for queue_id in itertools.count():
-            bell = presence.bell()
-            presence.listen(bell.address, queue_id)
-            bell.close()
+            wakeup = liveness.wakeup()
+            liveness.listen(wakeup.address, queue_id)
+            wakeup.close()
             if over.is_set():
                 return
 
@@ -544,12 +544,12 @@ def test_forks_while_the_session_is_busy_do_it_no_harm(place):
     busy.start()
     try:
         for _ in range(20):
-            idle = presence.pause()
+            idle = liveness.pause()
             child = os.fork()
             if child == 0:
-                presence.abandon(idle=idle)
+                liveness.abandon(idle=idle)
                 os._exit(0 if idle else 1)
-            presence.resume()
+            liveness.resume()
             assert os.waitpid(child, 0)[1] == 0
     finally:
         over.set()
@@ -558,36 +558,36 @@ def test_forks_while_the_session_is_busy_do_it_no_harm(place):
 
 
 def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(place):
-    presence = place.presence()
-    owner = presence.new_owner(1, "application", 0)
-    bell = presence.bell()
-    presence.listen(bell.address, 1)
+    liveness = place.liveness()
+    owner = liveness.new_owner(1, "application", 0)
+    wakeup = liveness.wakeup()
+    liveness.listen(wakeup.address, 1)
     session = place.holder(owner)
-    idle = presence.pause()
+    idle = liveness.pause()
     child = os.fork()
     if child == 0:
         failed = 1
         try:
-            presence.abandon(idle=idle)
+            liveness.abandon(idle=idle)
             abandon_connection(place.worker)
             assert place.worker.closed
             with pytest.raises(NotOpenError, match="fork"):
-                presence.new_owner(1, "application", 0)
-            presence.close()
-            bell.close()
-            own = Presence(place.connect, place.schema)
+                liveness.new_owner(1, "application", 0)
+            liveness.close()
+            wakeup.close()
+            own = Liveness(place.connect, place.schema)
             assert own.alive([owner], place.connect())
             own.new_owner(1, "application", 0)
             own.close()
             failed = 0
         finally:
             os._exit(failed)
-    presence.resume()
+    liveness.resume()
     assert os.waitpid(child, 0)[1] == 0
     assert place.holder(owner) == session
     place.notify(1)
-    assert bell.wait(DEADLINE)
-    assert presence.new_owner(1, "application", 0)
+    assert wakeup.wait(DEADLINE)
+    assert liveness.new_owner(1, "application", 0)
 
 
 def test_a_connection_that_is_at_work_at_a_fork_goes_on_in_the_parent_alone(place):
@@ -617,13 +617,13 @@ def test_a_connection_that_is_at_work_at_a_fork_goes_on_in_the_parent_alone(plac
 
 
 def test_the_child_of_a_killed_process_does_not_keep_its_owner_alive(place):
-    presence = place.presence()
+    liveness = place.liveness()
     process, owner = place.child("forks")
     child = int(process.stdout.readline())
-    assert presence.alive([owner], place.worker)
+    assert liveness.alive([owner], place.worker)
     process.kill()
     process.wait()
-    eventually(lambda: not presence.alive([owner], place.worker))
+    eventually(lambda: not liveness.alive([owner], place.worker))
     assert is_running(child)
 
 
@@ -637,12 +637,12 @@ def test_a_connection_that_was_under_way_at_a_fork_is_not_used(place):
         assert go_on.wait(DEADLINE)
         return made[-1]
 
-    presence = place.presence(connect)
-    attaching = threading.Thread(target=presence.new_owner, args=(1, "application", 0))
+    liveness = place.liveness(connect)
+    attaching = threading.Thread(target=liveness.new_owner, args=(1, "application", 0))
     attaching.start()
     assert begun.wait(DEADLINE)
-    assert presence.pause()
-    presence.resume()
+    assert liveness.pause()
+    liveness.resume()
     go_on.set()
     attaching.join()
     assert [each.closed for each in made] == [True, False]

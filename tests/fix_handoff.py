@@ -30,10 +30,10 @@ def around(owner, name, before="", after=""):
         return found
     setattr(owner, name, paused)
 
-looks = handoff.Desk.has_posts
+looks = handoff.Handoff.has_posts
 
 def pauses_and_looks(its):
-    handoff.Desk.has_posts = looks
+    handoff.Handoff.has_posts = looks
     say("inside")
     heard()
     return looks(its)
@@ -51,12 +51,12 @@ _, path, step, *act = sys.argv
 with open_device(path) as device, device.open_space("SPACE") as space:
     around(handoff_memory.Places, "asked", after="read")
     around(handoff_requests, "run", after="taken")
-    around(handoff.Desk, "serve", after="answered")
-    around(handoff.Desk, "note_committed", before="committed", after="noted")
-    around(handoff.Desk, "tell", before="synced")
+    around(handoff.Handoff, "serve", after="answered")
+    around(handoff.Handoff, "note_committed", before="committed", after="noted")
+    around(handoff.Handoff, "tell", before="synced")
     say("ready")
     heard()
-    handoff.Desk.has_posts = pauses_and_looks
+    handoff.Handoff.has_posts = pauses_and_looks
     if step == "undone":
         handoff_requests.run = undoes
     if step == "sync fails":
@@ -82,26 +82,26 @@ import types
 from qmstorage.sqlite import handoff, handoff_requests, writer_gate, translate
 from qmstorage.sqlite.unit import SqliteUnit
 
-post, enters = handoff.Desk.post, writer_gate.Gate.enters_at_once
+post, enters = handoff.Handoff.post, writer_gate.WriterGate.try_enter
 posted = []
 
-def notes_and_posts(its, errand):
-    left = post(its, errand)
+def notes_and_posts(its, request):
+    left = post(its, request)
     if left:
-        posted.append(errand)
+        posted.append(request)
     return left
 
 def enters_or_tells(its):
     "Try to enter; do what is to be done where that fails the first time after something was posted."
     if posted and "forks at the gate" in how:
-        writer_gate.Gate.enters_at_once = enters
+        writer_gate.WriterGate.try_enter = enters
         forks()
         if forked:
             say("child", os.waitpid(forked, 0)[1] >> 8)
         return enters(its)
     inside = enters(its)
     if posted and not inside:
-        writer_gate.Gate.enters_at_once = enters
+        writer_gate.WriterGate.try_enter = enters
         {"forks": forks, "late": is_late}.get("".join(how[:1]), lambda: say("posted"))()
     return inside
 
@@ -118,7 +118,7 @@ def forks():
     forked = os.fork()
 
 def is_interrupted(its):
-    handoff.Desk.withdraw = withdraw
+    handoff.Handoff.withdraw = withdraw
     raise KeyboardInterrupt
 
 def fails(*_):
@@ -130,17 +130,17 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     if "impatient" in how:
         translate.BUSY_SECONDS = 0.3
     if "garbage" in how:
-        handoff_requests.packed = lambda errand: b"\\xc1"
+        handoff_requests.packed = lambda request: b"\\xc1"
     if "too short" in how:
         packed = handoff_requests.packed
         unpackb, packb = handoff_requests.unpackb, handoff_requests.packb
-        handoff_requests.packed = lambda errand: packb([*unpackb(packed(errand))[:-1], [0, 1, b""]])
-    handoff.Desk.post, writer_gate.Gate.enters_at_once = notes_and_posts, enters_or_tells
-    withdraw = handoff.Desk.withdraw
+        handoff_requests.packed = lambda request: packb([*unpackb(packed(request))[:-1], [0, 1, b""]])
+    handoff.Handoff.post, writer_gate.WriterGate.try_enter = notes_and_posts, enters_or_tells
+    withdraw = handoff.Handoff.withdraw
     if "twice" in how:
-        handoff.Desk.withdraw = is_interrupted
+        handoff.Handoff.withdraw = is_interrupted
     if "counts unread" in how:
-        SqliteUnit.errands_committed = fails
+        SqliteUnit.handoff_commit = fails
     say("ready")
     heard()
     try:
@@ -190,41 +190,41 @@ KNOWING = """
 from qmcore.acts.plain import departure_from
 from qmstorage.sqlite import files, handoff_memory, wal
 
-claim, open_desk = handoff_memory.Places.claim, wal.open_desk
-desks, claimed = [], []
+claim, open_handoff = handoff_memory.Places.claim, wal.open_handoff
+handoffs, claimed = [], []
 
 def notes_and_claims(*arguments):
     claimed.append(claim(*arguments))
     return claimed[-1]
 
 def notes_and_opens(*arguments):
-    desks.append(open_desk(*arguments))
-    return desks[-1]
+    handoffs.append(open_handoff(*arguments))
+    return handoffs[-1]
 
-handoff_memory.Places.claim, wal.open_desk = notes_and_claims, notes_and_opens
+handoff_memory.Places.claim, wal.open_handoff = notes_and_claims, notes_and_opens
 device = open_device(sys.argv[1])
 space = device.open_space("SPACE")
 # So that the definitions are known.
 space.enqueue("ERRORS", "message")
-(desk,) = desks
-assert desk.post(departure_from(space.probe.attachments["SPACE"].opened, "Q", 0))
-desk.withdraw()
+(handoff,) = handoffs
+assert handoff.post(departure_from(space.probe.attachments["SPACE"].opened, "Q", 0))
+handoff.withdraw()
 ((place, number),) = claimed
 """
-"""Opens a queue space, takes a place, and knows its desk, the place, and the number that was used there last."""
+"""Opens a queue space, takes a place, and knows its handoff, the place, and the number that was used there last."""
 
 
 def places_of(path):
-    """Return the places of a device's desk, in which its processes leave each other works."""
+    """Return the places of a device's handoff, in which its processes leave each other works."""
     return handoff_memory.open_places(files.surroundings(path))
 
 
 class Posting:
-    """A desk of its own on the file of a device, as another process has one, and the places that all share."""
+    """A handoff of its own on the file of a device, as another process has one, and the places that all share."""
 
     def __init__(self, path, file=None):
         self.places = places_of(path)
-        self.desk = handoff.Desk(self.places, path, file or files.identity(path))
+        self.handoff = handoff.Handoff(self.places, path, file or files.identity(path))
 
     @property
     def place(self):
@@ -237,12 +237,12 @@ class Posting:
         return self.places.taken[self.place] & 3
 
     def close(self):
-        self.desk.close()
+        self.handoff.close()
 
 
 @pytest.fixture
 def posts(file_device):
-    """Opens a desk whose process posts, and names the file that it says to have open."""
+    """Opens a handoff whose process posts, and names the file that it says to have open."""
     with contextlib.ExitStack() as stack:
         yield lambda file=None: stack.enter_context(contextlib.closing(Posting(file_device.path, file)))
 
@@ -274,5 +274,5 @@ def departure_of(space):
 class Closed:
     """The gate as it is while another is inside."""
 
-    def enters_at_once(self):
+    def try_enter(self):
         return False

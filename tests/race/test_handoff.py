@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.fix_desk import FIRST, KNOWING, places_of
+from tests.fix_handoff import FIRST, KNOWING, places_of
 from tests.fix_store import drain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
@@ -333,7 +333,7 @@ FORKING = (
     KNOWING
     + """
 if os.fork() == 0:
-    desk.tell([(place, 7)])
+    handoff.tell([(place, 7)])
     os._exit(0)
 say(os.wait()[1], handoff_memory.open_places(files.surroundings(sys.argv[1])).synced[place])
 """
@@ -409,25 +409,25 @@ from importlib import import_module
 from qmstorage.sqlite import handoff, writer_gate
 from tests.interrupts import InterruptedAt
 
-looks, post, enters = handoff.Desk.has_posts, handoff.Desk.post, writer_gate.Gate.enters_at_once
+looks, post, enters = handoff.Handoff.has_posts, handoff.Handoff.post, writer_gate.WriterGate.try_enter
 posted = []
 
 def pauses_and_looks(its):
-    handoff.Desk.has_posts = looks
+    handoff.Handoff.has_posts = looks
     say("inside")
     heard()
     return looks(its)
 
-def notes_and_posts(its, errand):
-    left = post(its, errand)
+def notes_and_posts(its, request):
+    left = post(its, request)
     if left:
-        posted.append(errand)
+        posted.append(request)
     return left
 
 def enters_or_tells(its):
     inside = enters(its)
     if posted and not inside:
-        writer_gate.Gate.enters_at_once = enters
+        writer_gate.WriterGate.try_enter = enters
         say("posted")
     return inside
 
@@ -438,10 +438,10 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     say("ready")
     while heard() != "end":
         line += 1
-        handoff.Desk.has_posts = pauses_and_looks if who == "server" else looks
+        handoff.Handoff.has_posts = pauses_and_looks if who == "server" else looks
         posted.clear()
         if who == "owner":
-            handoff.Desk.post, writer_gate.Gate.enters_at_once = notes_and_posts, enters_or_tells
+            handoff.Handoff.post, writer_gate.WriterGate.try_enter = notes_and_posts, enters_or_tells
         how = "done"
         with contextlib.ExitStack() as stack:
             if module:

@@ -13,7 +13,7 @@ from qmadmin.opening import create_device, open_device
 from qmcore.probe import Point
 from qmstorage.sqlite import handoff, handoff_memory
 from qmstorage.sqlite.files import run_directory, surroundings
-from tests.fix_desk import FIRST, KNOWING, Closed, departure_of
+from tests.fix_handoff import FIRST, KNOWING, Closed, departure_of
 from tests.fix_store import drain, make_queue, space_definition
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes wait for their turn")
@@ -31,8 +31,8 @@ device.close()
 )
 
 
-def desk_of(device):
-    return contextlib.closing(handoff.open_desk(surroundings(device.path), device.path))
+def handoff_of(device):
+    return contextlib.closing(handoff.open_handoff(surroundings(device.path), device.path))
 
 
 def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_lives(start, file_device):
@@ -54,10 +54,14 @@ def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch
     fds = [os.open(run_directory(file_device.path) / "handoff.1", os.O_RDWR) for _ in range(handoff_memory.NUMBER)]
     try:
         assert all(handoff_memory.locks(fd, place) for place, fd in enumerate(fds))
-        with open_device(file_device.path) as device, device.open_space("SPACE") as space, desk_of(device) as desk:
+        with (
+            open_device(file_device.path) as device,
+            device.open_space("SPACE") as space,
+            handoff_of(device) as handoff,
+        ):
             departure = departure_of(space)
-            assert not desk.post(departure)
-            assert not desk.post(departure), "which is not asked again and again"
+            assert not handoff.post(departure)
+            assert not handoff.post(departure), "which is not asked again and again"
     finally:
         for fd in fds:
             os.close(fd)
@@ -98,7 +102,7 @@ else:
 before = holds()
 if missing == "the log":
     wal.Log.__init__ = refuses
-if missing == "the bell":
+if missing == "the socket":
     handoff.socket = SimpleNamespace(**vars(socket) | {"socket": refuses})
 try:
     with open_device(path) as device, device.open_space("SPACE") as space:
@@ -126,8 +130,8 @@ def test_a_file_that_is_damaged_is_replaced_and_not_written_anew_under_those_who
     os.truncate(file, left)
     file.with_name("handoff.1.new").write_text("as a process has left it that was killed while it made one")
     with file.open("rb") as damaged, open_device(file_device.path) as device:
-        with device.open_space("SPACE") as space, desk_of(device) as desk:
-            assert desk.post(departure_of(space))
+        with device.open_space("SPACE") as space, handoff_of(device) as handoff:
+            assert handoff.post(departure_of(space))
         assert os.fstat(damaged.fileno()).st_size == left
         assert not os.path.samestat(file.stat(), os.fstat(damaged.fileno()))
     assert not file.with_name("handoff.1.new").exists()
@@ -144,11 +148,11 @@ def test_a_device_that_was_closed_has_no_file_open_and_nothing_mapped(start, fil
     start(HOLDING, file_device.path, "").expect("done", "True")
 
 
-@pytest.mark.parametrize("of", ["the bell", "the log"])
+@pytest.mark.parametrize("of", ["the socket", "the log"])
 def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(start, file_device, file, of):
     child = start(HOLDING, file_device.path, of)
     said = child.line()
-    assert said == "done" if of == "the bell" else "Too many open files" in said
+    assert said == "done" if of == "the socket" else "Too many open files" in said
     child.expect("True")
 
 
@@ -157,56 +161,56 @@ def test_nothing_is_left_open_where_there_are_no_more_files_to_be_opened(start, 
 
 def test_nobody_is_told_before_his_work_is_on_the_disk(posts, departure, serving):
     posting = posts()
-    desk, places = posting.desk, posting.places
+    handoff, places = posting.handoff, posting.places
     synced = []
-    assert desk.post(departure)
-    asked, place = desk.asked, posting.place
+    assert handoff.post(departure)
+    asked, place = handoff.asked, posting.place
     serving.probe.at(Point.BEFORE_SYNC, lambda _: synced.append((places.committed[place], places.synced[place])))
     serving.enqueue("Q", "server's")
     assert synced == [(asked, 0)]
-    assert desk.wait(Closed()).synced
+    assert handoff.wait(Closed()).synced
     assert drain(serving) == ["server's"]
 
 
 def test_a_file_that_was_lost_with_the_power_does_not_make_works_look_committed(posts, departure, serving):
     posting = posts()
-    desk, places = posting.desk, posting.places
+    handoff, places = posting.handoff, posting.places
     for _ in range(3):
         serving.enqueue("Q", "more")
-        assert desk.post(departure)
+        assert handoff.post(departure)
         serving.enqueue("Q", "more")
-        assert desk.wait(Closed())
+        assert handoff.wait(Closed())
     reached = places.last_commit
     places.last_commit = 0
-    assert desk.post(departure)
+    assert handoff.post(departure)
     serving.enqueue("Q", "more")
-    assert desk.wait(Closed())
+    assert handoff.wait(Closed())
     assert places.last_commit == reached + 1
 
 
 def test_nothing_is_done_for_a_process_that_has_another_file_of_the_same_name_open(posts, departure, serving):
-    desk = posts((1, 1)).desk
-    assert desk.post(departure)
+    handoff = posts((1, 1)).handoff
+    assert handoff.post(departure)
     serving.enqueue("Q", "server's")
     assert drain(serving) == [FIRST, "server's"]
-    assert not desk.withdraw()
+    assert not handoff.withdraw()
 
 
 def test_what_was_begun_on_another_file_of_the_same_name_is_left_as_it_is(posts, departure, serving):
     posting = posts((1, 1))
-    desk, places = posting.desk, posting.places
-    assert desk.post(departure)
-    begun = places.taken[posting.place] = desk.asked << 2 | 1
+    handoff, places = posting.handoff, posting.places
+    assert handoff.post(departure)
+    begun = places.taken[posting.place] = handoff.asked << 2 | 1
     serving.enqueue("Q", "server's")
     assert places.taken[posting.place] == begun
-    assert places.posted[posting.place] == desk.asked
+    assert places.posted[posting.place] == handoff.asked
 
 
 def test_a_message_too_large_for_a_place_is_left_where_it_is(posts, departure, serving):
     posting = posts()
     drain(serving)
     serving.enqueue("Q", b"x" * handoff_memory.CONTENT_MAX)
-    assert posting.desk.post(departure)
+    assert posting.handoff.post(departure)
     serving.enqueue("Q", "server's")
     assert posting.word() == 3, "its owner is to take it himself"
     assert [len(body) for body in drain(serving)] == [handoff_memory.CONTENT_MAX, len("server's")]
@@ -214,7 +218,7 @@ def test_a_message_too_large_for_a_place_is_left_where_it_is(posts, departure, s
 
 def test_a_message_whose_place_says_no_retries_is_left_where_it_is(posts, departure, serving, file_device):
     posting = posts()
-    assert posting.desk.post(departure)
+    assert posting.handoff.post(departure)
     with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
         connection.execute("UPDATE ready SET retries = 'x'")
     serving.enqueue("Q", "server's")
@@ -227,7 +231,7 @@ def test_a_message_whose_place_says_no_retries_is_left_where_it_is(posts, depart
 )
 def test_a_message_that_is_damaged_is_left_where_it_is(posts, departure, serving, file_device, damage):
     posting = posts()
-    assert posting.desk.post(departure)
+    assert posting.handoff.post(departure)
     with contextlib.closing(sqlite3.connect(file_device.path)) as connection, connection:
         connection.execute(f"UPDATE message SET {damage}")
     serving.enqueue("Q", "server's")
@@ -237,25 +241,25 @@ def test_a_message_that_is_damaged_is_left_where_it_is(posts, departure, serving
 
 def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(posts, departure, serving):
     posting = posts()
-    desk, places = posting.desk, posting.places
-    assert desk.post(departure)
+    handoff, places = posting.handoff, posting.places
+    assert handoff.post(departure)
     serving.enqueue("Q", "server's")
-    places.answer(posting.place, desk.asked, places.last_commit, b"\xc1")
-    answer = desk.wait(Closed())
+    places.answer(posting.place, handoff.asked, places.last_commit, b"\xc1")
+    answer = handoff.wait(Closed())
     with pytest.raises(OutcomeUnknownError, match="is damaged"):
-        desk.outcome(departure, answer)
-    assert desk.withdraw(), "and stays so"
+        handoff.outcome(departure, answer)
+    assert handoff.withdraw(), "and stays so"
 
 
 def test_that_a_queue_is_empty_is_an_answer(posts, departure, serving):
     posting = posts()
-    desk, places = posting.desk, posting.places
+    handoff, places = posting.handoff, posting.places
     drain(serving)
-    assert desk.post(departure)
+    assert handoff.post(departure)
     assert serving.dequeue("ERRORS") is None
     assert places.last_commit == 0, "nothing is to be committed"
-    answer = desk.wait(Closed())
-    assert desk.outcome(departure, answer).queue_ids == (departure.queue_id,)
+    answer = handoff.wait(Closed())
+    assert handoff.outcome(departure, answer).queue_ids == (departure.queue_id,)
 
 
 def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(small_disk):
@@ -269,9 +273,9 @@ def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(sm
     (around / "handoff.1").unlink()
     with (small_disk / "filling").open("wb") as file:
         there = os.statvfs(small_disk)
-        # More than SQLite needs, and less than a desk does.
+        # More than SQLite needs, and less than a handoff does.
         file.write(bytes(there.f_bavail * there.f_frsize - 300_000))
     with open_device(path) as device, device.open_space("SPACE") as space:
-        assert handoff.open_desk(surroundings(path), path) is None
+        assert handoff.open_handoff(surroundings(path), path) is None
         assert space.dequeue("Q").text == "x"
-    assert not [file for file in around.iterdir() if file.name.startswith("desk")]
+    assert not [file for file in around.iterdir() if file.name.startswith("handoff")]
