@@ -17,7 +17,7 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Part
 
 if TYPE_CHECKING:
-    from qmadmin.device import Attachment
+    from qmadmin.attachment import Attachment
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from qmadmin.attachment import SpaceHandle
 from qmadmin.browsing import BrowseCursor
 from qmadmin.enqueuing import refuse_both
-from qmadmin.handle import SpaceHandle
 from qmadmin.open_transactions import current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
@@ -25,7 +25,7 @@ from qmcore.selection import FIRST, Selection
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from qmadmin.device import Attachment
+    from qmadmin.attachment import Attachment
     from qmadmin.transacting import Transaction
     from qmcore.port import Unit
 

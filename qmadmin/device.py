@@ -11,113 +11,29 @@ import weakref
 from types import TracebackType
 from typing import Self
 
+from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity.launching import Commands, refusal
-from qmadmin.maintenance import MEMORY, Care
+from qmadmin.maintenance import Care
 from qmadmin.managing_spaces import Administering
-from qmadmin.owed_rollbacks import OwedRollbacks
 from qmadmin.space import QueueSpace
-from qmadmin.volume_factory import VolumeMaker
+from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
 from qmcore import names
-from qmcore.acts import housekeeping, manage_devices, manage_spaces, processes
+from qmcore.acts import manage_devices, manage_spaces, processes
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import (
-    AbortedError,
     BadResourceError,
     InvalidArgumentError,
     NotOpenError,
     QueueError,
 )
 from qmcore.port import Volume
-from qmcore.records import Owner
 from qmcore.times import Clock
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transacting")
-
-_UPKEEP_SECONDS = 1.0
-"""How often each process looks after what others have left behind."""
-
-
-class Attachment:
-    """This process's attachment to a queue space, shared by everything in the process that has the space open."""
-
-    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
-        self.volume = volume
-        self.opened = opened
-        self._clock = clock
-        self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        self.owed = OwedRollbacks(volume, opened, clock)
-
-    @property
-    def owner(self) -> Owner:
-        """Who we are to others; a device that is open for reading only has nobody attached."""
-        return self.opened.owner
-
-    def look_after(
-        self, *, now: bool = False, waits: bool = False, unchanged: bool = False, connection: object = None
-    ) -> None:
-        """Do what is due and end what others have left behind, if that was not done in the last second.
-
-        Of what is due in each queue whoever waits does all, and whoever is about to do something else does one step.
-        Where the volume is `unchanged` since the last time, nobody can have taken us for dead meanwhile.
-        Not inside a transaction of the application, which `connection` is for: that would have to end before.
-        """
-        moment = self._clock.monotonic()
-        if not now and moment < self._next_upkeep:
-            return
-        self.volume.check_place()
-        if not self.volume.readonly and not self.volume.is_joined(connection):
-            self._next_upkeep = moment + _UPKEEP_SECONDS
-            self.owed.roll_back_all()
-            if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
-                self._attach_again(self.opened.me)
-
-    def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
-        """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
-        if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
-            return housekeeping.look_after(self.volume, self.opened, self._clock, one_step=not waits)
-        me = self.opened.me
-        return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
-
-    def renew(self, error: BaseException) -> None:
-        """Attach again where an operation was refused because others took this process for dead."""
-        lost = self.opened.me
-        if lost is None or not isinstance(error, AbortedError):
-            return
-        if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
-            self._attach_again(lost)
-
-    def _attach_again(self, lost: Owner) -> None:
-        processes.attach(self.volume, self.opened, lost.role, self._clock)
-        self.volume.release_owner(lost)
-        self.volume.detach_memory(self.opened.space)
-        logger.warning(
-            "others took this process for dead; it has attached to queue space %r again", self.opened.space.name
-        )
-
-    def is_current(self) -> bool:
-        """Tell whether the queue space is still the one that was opened, and not another of the same name."""
-        found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
-        return found is not None and found.incarnation == self.opened.space.incarnation
-
-    def forget(self) -> None:
-        """Give up what tells others that we are attached, because the queue space is gone."""
-        if self.opened.me is not None:
-            self.volume.release_owner(self.opened.me)
-            self.volume.detach_memory(self.opened.space)
-
-    def detach(self) -> None:
-        """Leave the queue space."""
-        if self.opened.me is None:
-            return
-        try:
-            processes.detach(self.volume, self.opened, self.opened.me, self._clock)
-        except QueueError as refusal:
-            name = self.opened.space.name
-            logger.error("detaching from queue space %r failed and is left to others: %s", name, refusal)  # noqa: TRY400
 
 
 class Device(Administering, Care):

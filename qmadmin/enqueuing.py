@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin import tracing
-from qmadmin.handle import SpaceHandle
+from qmadmin.attachment import SpaceHandle
 from qmadmin.open_transactions import current
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Buffer
 
-    from qmadmin.device import Attachment
+    from qmadmin.attachment import Attachment
     from qmadmin.transacting import Transaction
 
 Body: TypeAlias = "Buffer | str | None"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qmadmin.audit import entry_of
 from qmadmin.capacity.launching import refusal, warn
 from qmadmin.paths import absolute
-from qmadmin.volume_factory import VolumeMaker
+from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import names
 from qmcore.acts import forwarding, manage_spaces, outstanding
 from qmcore.audit import KEPT, AuditEntry, kept_text
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from qmcore.attached import AttachedProcess, MemoryFile
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
-
-MEMORY = ":memory:"
-"""The path of a device in the memory of this process."""
 
 
 class Care(abc.ABC):

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from qmadmin.attachment import SpaceHandle
 from qmadmin.audit import destructive
 from qmadmin.browsing import listed
 from qmadmin.dequeuing import parsed
-from qmadmin.handle import SpaceHandle
 from qmcore import times
 from qmcore.acts import manage_messages
 from qmcore.acts.manage_messages import Chosen, Progress

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from qmadmin.audit import act, destructive, tell
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
 from qmcore.device import MissingVolume
@@ -18,7 +18,7 @@ from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
-    from qmadmin.device import Attachment
+    from qmadmin.attachment import Attachment
     from qmadmin.maintenance import Care
     from qmcore.device import DeviceInfo
     from qmcore.times import Clock

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin.console import docstrings
 from qmadmin.settings import Setting
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Documented(click.Command):
 
     def __init__(self, *arguments: Any, **declared: Any) -> None:
         super().__init__(*arguments, **declared)
-        self.help = self.help or docstrings.of(self.callback)
+        self.help = self.help or docstring(self.callback)
 
 
 def files(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -80,3 +81,30 @@ class Argument(click.Argument):
         super().__init__(names, **declared)
         self.meanings = meanings
         self.settings = settings or {}
+
+
+def docstring(function: Callable[..., Any] | None) -> str:
+    """Return the docstring of a function without its indentation; from its source where `-OO` has removed it."""
+    if function is None:
+        return ""
+    if function.__doc__ is None and has_no_docstrings():
+        return _from_source(function)
+    return inspect.cleandoc(function.__doc__ or "")
+
+
+def has_no_docstrings() -> bool:
+    """Return whether this Python has no docstrings (`-OO`, `PYTHONOPTIMIZE=2`)."""
+    return sys.flags.optimize > 1
+
+
+def _from_source(function: Callable[..., Any]) -> str:
+    import ast
+    import textwrap
+
+    try:
+        (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, ValueError):
+        # Installed without its source.
+        return ""
+    assert isinstance(found, ast.FunctionDef)  # noqa: S101 - what else has a handler
+    return ast.get_docstring(found) or ""

@@ -18,11 +18,9 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Format
+from qmadmin.console.process import Exit, leave_quietly, make_fit, say
 from qmadmin.console.results import Line
-from qmadmin.console.streams import leave_quietly, say
-from qmadmin.inherited import make_fit
 from qmadmin.options import Argument, Documented, Option, files
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
@@ -307,10 +305,10 @@ def _take_commands(
 ) -> Exit:
     from qmadmin.console.render import OutputLostError
     from qmadmin.shell.catalogue import Catalogue
-    from qmadmin.shell.complaints import fault
     from qmadmin.shell.interpreter import Interpreter
     from qmadmin.shell.lines import Commands
     from qmadmin.shell.session import Session
+    from qmadmin.shell.suggest import fault
     from qmadmin.shell.words import quote
 
     signal.signal(signal.SIGTERM, _end)

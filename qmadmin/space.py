@@ -2,40 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING
 
 from qmadmin.audit import destructive, tell
 from qmadmin.browsing import ignore_count, listed, parts_of
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.dequeuing import Consuming, parsed, seconds_of
 from qmadmin.enqueuing import Producing
-from qmadmin.forwardings import Forwardings
 from qmadmin.managing_messages import Changing
 from qmadmin.open_transactions import refuse_nesting
-from qmadmin.outstanding import Outstanding
 from qmadmin.transacting import Transaction
-from qmadmin.watching import QueueWatch
 from qmcore import times
-from qmcore.acts import housekeeping, looking, manage_queues, purging, retention, waiting
+from qmcore.acts import (
+    forwarding,
+    housekeeping,
+    looking,
+    manage_queues,
+    outstanding,
+    purging,
+    retention,
+    waiting,
+    watching,
+)
+from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
 from qmcore.condition import Condition
-from qmcore.errors import InUseError, SystemFailureError
+from qmcore.errors import AbortedError, InUseError, OperatingSystemError, SystemFailureError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+from qmcore.records import Forwarding
 from qmcore.space import SpaceDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from qmadmin.attachment import Attachment
+    from qmcore.attached import AttachedProcess, TransactionInfo
     from qmcore.port import Unit
     from qmcore.records import Cursor, Part
+    from qmcore.times import Clock
 
 _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at queues has found: the names of those to dequeue from, and in how many seconds to look again."""
+
+    queues: tuple[str, ...]
+    seconds: float
+
+
+class QueueWatch(watching.Watch):
+    """Tells when messages come to queues, which are given by name and may change while it is open."""
+
+    def __init__(self, attachment: Attachment, clock: Clock) -> None:
+        super().__init__(attachment.volume, attachment.opened)
+        self._attachment = attachment
+        self._volume = attachment.volume
+        self._opened = attachment.opened
+        self._clock = clock
+        self._hears_from = 0.0
+
+    def look(self, names: Sequence[str]) -> Seen:
+        """Return which queues a dequeue should be tried on; from now on the watch is told of messages of the others.
+
+        A queue that is absent or stopped is one to try: the dequeue tells why. What others have left behind is ended
+        before, if that was not done in the last second: it may be all that comes.
+        Raises SystemFailureError where as many wait already as the queue space has actions for.
+        """
+        # A full disk is told by those who take messages, and keeps nobody from looking.
+        with contextlib.suppress(OperatingSystemError):
+            self._attachment.look_after(waits=True)
+        while True:
+            seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
+            if not self.register(seen.empty):
+                return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), self._heard_seconds()))
+            self._hears_from = self._clock.monotonic() + self._volume.deaf_seconds
+
+    def _heard_seconds(self) -> float:
+        """Return how long one may rely on being told."""
+        if not self._volume.deaf_seconds:
+            return inf
+        deaf = self._hears_from - self._clock.monotonic()
+        return deaf if deaf > 0 else CHECK_SECONDS
+
+    def leave(self, names: Sequence[str]) -> None:
+        """Be told of messages of these queues no longer, until the next look at them."""
+        self.unregister(self._ids(names))
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        def ids(unit: Unit) -> list[int]:
+            known = self._opened.definitions(unit).queues
+            return [known[name].id for name in names if name in known]
+
+        return self._volume.read(ids)
+
+
+class QueueSpace(Producing, Consuming, Changing):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -257,6 +326,70 @@ class QueueSpace(Producing, Consuming, Changing, Outstanding, Forwardings):
         attachment = self._attachment
         limit = times.LATEST if before is None else times.from_datetime(before)
         return purging.purge_retained(attachment.volume, attachment.opened, queue, limit)
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Return the transactions that other processes can see, the oldest first.
+
+        A transaction can be seen from its first dequeue on, or from its first enqueue that is stored in the queue
+        space.
+        """
+        attachment = self._attachment
+        return outstanding.transactions(attachment.volume, attachment.opened, self._device.clock)
+
+    @destructive("transaction {handle.name}/{transaction}")
+    def abort_transaction(self, transaction: str) -> None:
+        """Roll back a transaction by its id, even if it is active.
+
+        The messages that it dequeued come back, which counts as a try; a message that has used up its tries goes to the
+        error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError. Raises
+        InvalidArgumentError if there is no such transaction, or no longer.
+        """
+        attachment, now = self._attachment, self._device.clock.now()
+        messages = sum(
+            info.dequeued + info.locked + info.spilled for info in self.transactions() if info.id == transaction
+        )
+        attachment.volume.write(lambda unit: outstanding.abort(unit, attachment.opened, transaction, now))
+        tell(f"rolled back with {counted(messages, 'message')}")
+
+    @destructive("transaction {handle.name}/{transaction}")
+    def commit_transaction(self, transaction: str) -> None:
+        """Refuse: only a prepared transaction can be committed by others, and this release prepares none.
+
+        Raises ProtocolError, or InvalidArgumentError if there is no such transaction.
+        """
+        attachment = self._attachment
+        attachment.volume.read(lambda unit: outstanding.commit(unit, attachment.opened, transaction))
+
+    def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
+        """Record which queues this process forwards and how that goes; this replaces earlier records of these queues.
+
+        `whole`: the process forwards no other queues, and its records of others are removed. A queue that does not
+        exist is skipped. Others see the records until the process leaves the queue space or dies. If others have taken
+        it for dead, it is attached again.
+        """
+        attachment = self._attachment
+        try:
+            self._report(told, whole=whole)
+        except AbortedError as error:
+            attachment.renew(error)
+            self._report(told, whole=whole)
+
+    def _report(self, told: Sequence[Forwarding], *, whole: bool) -> None:
+        attachment = self._attachment
+        owner = attachment.owner
+        attachment.volume.write(
+            lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole),
+            durable=False,
+            concurrent=True,
+        )
+
+    def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
+        """Return the processes that forward queues, and their figures, by the names of the queues.
+
+        A dead process that was not removed yet is among them; it is not `alive`.
+        """
+        attachment = self._attachment
+        return forwarding.forwardings(attachment.volume, attachment.opened.space.id)
 
     def watch(self) -> QueueWatch:
         """Return what tells, for as long as it is open, when messages come to queues that are served for long."""

@@ -31,7 +31,8 @@ from qmcore.errors import (
 from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
-    from qmadmin.device import Attachment, Device
+    from qmadmin.attachment import Attachment
+    from qmadmin.device import Device
     from qmcore.message import Body, EnqueueControl, Message
 
 

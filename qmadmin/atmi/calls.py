@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.atmi.context import Context
+from qmadmin.atmi.context import Context, SignalWatch
 from qmadmin.atmi.control import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, fill
 from qmadmin.atmi.errno import (
     TPEABORT,
@@ -19,11 +19,10 @@ from qmadmin.atmi.errno import (
     TPETIME,
     TPGOTSIG,
     TPException,
+    Value,
     failure,
     failure_to_commit,
 )
-from qmadmin.atmi.value import Value
-from qmadmin.signal_watch import SignalWatch
 from qmcore import names
 from qmcore.checks import buffer_of, index_of
 from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, TypeVar
 
-from qmadmin.atmi.value import Value
+from qmadmin.atmi.errno import Value
 from qmcore import names
 from qmcore.checks import buffer_of, index_of, whole
 from qmcore.errors import BadMessageIdError, InvalidArgumentError

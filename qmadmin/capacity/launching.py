@@ -1,10 +1,18 @@
-"""Starting the capacity commands of queues, where the administrator has not switched them off."""
+"""Starting the capacity commands of queues, where the administrator has not switched them off.
+
+What stands in a device proves nothing about who wrote it. So a command runs by itself only where nobody but its user
+can write the device; elsewhere the user's own settings have to name the device or the command.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qmadmin.volume_makers import VolumeMaker
 from qmcore.acts import thresholds
 from qmcore.errors import QueueError
 from qmcore.queue import Delivery
@@ -12,7 +20,7 @@ from qmcore.queue import Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from qmadmin.volume_factory import VolumeMaker
+    from qmadmin.volume_makers import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.queue import Queue, QueueDefinition
@@ -22,13 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.capacity")
 
 _ADVICE = "name the device or the command in [capacity] of your settings, qmadmin.toml(5)"
-
-
-def refusal(maker: VolumeMaker, paths: Sequence[str], command: str) -> str:
-    """Return why a capacity command that stands in the last of the paths is not run as this user; empty where it is."""
-    from qmadmin.capacity import trust
-
-    return trust.refusal(maker, paths, command)
 
 
 def warn(space: str, definition: QueueDefinition, refusal: Callable[[str], str]) -> None:
@@ -99,3 +100,43 @@ class Commands:
             return "is switched off on this device"
         why = self._refusal(command)
         return why and _refused(command, why)
+
+
+def refusal(maker: VolumeMaker, paths: Sequence[str], command: str) -> str:
+    """Return why a command is not run as this user; empty where it is run.
+
+    `paths` are those of the device and of the volume that the command stands in.
+    """
+    device, *others = paths
+    why = next(filter(None, map(maker.other_writers, (device, *others))), "")
+    return why and _unless_named(why, device, command)
+
+
+def _unless_named(why: str, device: str, command: str) -> str:
+    from qmadmin.configuration import Configuration, ConfigurationError
+
+    try:
+        configuration = Configuration.load(os.environ)
+        named = configuration.capacity
+        if command in named.commands or any(_is_device(each, device) for each in named.devices):
+            return _why_not_believed(configuration.file)
+    except ConfigurationError as error:
+        return f"{why}, and {error}"
+    return why
+
+
+def _is_device(config: str, path: str) -> bool:
+    from qmadmin.volume_makers import path_of
+
+    try:
+        return path_of(os.path.expanduser(config)) == path  # noqa: PTH111 - it may be a URL
+    except QueueError:
+        return False
+
+
+def _why_not_believed(file: str) -> str:
+    """Return why settings prove nothing either; empty for a file that only its user, or root, can write."""
+    found = Path(file).stat()
+    if found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return ""
+    return f"others may write the settings file {file!r} too"

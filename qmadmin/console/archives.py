@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console import figures
+from qmadmin.console.figures import counted
 from qmadmin.console.formats import Format
-from qmadmin.console.plurals import counted
 from qmadmin.console.results import (
     Column,
     Field,

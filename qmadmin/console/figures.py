@@ -70,3 +70,8 @@ def sparkline(values: Sequence[int], width: int, bars: str = BARS) -> str:
         return bars[0] * len(shown)
     # Whatever is not nothing is seen to be something.
     return "".join(bars[0] if not value else bars[max(1, math.ceil(value * (len(bars) - 1) / most))] for value in shown)
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words: `1 call`, `2 calls`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.console.archives import Told, written
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.console.results import Field, Notice, Severity, field
 from qmcore.redacted import redacted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import shutil
@@ -11,7 +12,6 @@ import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.console import layout
-from qmadmin.console.disk import fsync
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import CsvTable, Format
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
     from qmadmin.console.layout import Span
     from qmadmin.console.results import Notice, Result
+
+
+def fsync(descriptor: int) -> None:
+    """Bring a file or a directory to the disk, as far as its file system can be asked to."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems, as CIFS and FUSE, know no such request: of a directory, or at all.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 class OutputLostError(Exception):

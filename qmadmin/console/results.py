@@ -1,12 +1,14 @@
-"""What commands return: data, which a screen draws. Nothing here knows about terminals."""
+"""What commands return: data that a screen draws, and what is advised on errors. Nothing here knows about terminals."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from qmcore.errors import QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
@@ -210,3 +212,19 @@ def each(outcome: Outcome) -> Sequence[Shown]:
     if outcome is None:
         return ()
     return outcome if isinstance(outcome, Sequence) else (outcome,)
+
+
+def remedy(error: QueueError, options: Mapping[str, str]) -> str:
+    """Return the hint of a diagnostic and what options do about it, by its facts and the fault of an archive."""
+    known = {*error.facts, str(error.facts.get("fault", ""))}
+    return " ".join([error.hint, *(sentence for fact, sentence in options.items() if fact in known)]).strip()
+
+
+@contextlib.contextmanager
+def remedied(options: Mapping[str, str]) -> Iterator[None]:
+    """Name in what the engine refuses the options that do something about it."""
+    try:
+        yield
+    except QueueError as error:
+        error.hint = remedy(error, options)
+        raise

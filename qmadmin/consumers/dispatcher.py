@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.consumers.running_calls import RunningCalls
 from qmadmin.consumers.statistics import Reporter
 from qmadmin.consumers.worker_pool import WorkerPool
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from qmadmin.consumers.policy import RunPolicy, Wording
     from qmadmin.consumers.processor import Processor
     from qmadmin.consumers.stop import Stop
-    from qmadmin.space import QueueSpace
-    from qmadmin.watching import QueueWatch
+    from qmadmin.space import QueueSpace, QueueWatch
     from qmcore.times import Clock
 
 _TICK_SECONDS = 1.0

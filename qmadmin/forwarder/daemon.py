@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.consumers.consumer import Consumer
 from qmadmin.forwarder import metrics
 from qmadmin.forwarder.checking import missing_error_queue

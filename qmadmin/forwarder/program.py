@@ -12,14 +12,12 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.console.exit_status import Exit
-from qmadmin.console.streams import say
+from qmadmin.console.process import Exit, make_fit, say
 from qmadmin.forwarder import program_log
 from qmadmin.forwarder import settings as choices
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.options import settings_of, with_options
 from qmadmin.forwarder.settings import Settings
-from qmadmin.inherited import make_fit
 from qmadmin.options import Argument, Documented
 from qmadmin.settings import ShellSettings
 from qmadmin.version import __version__

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Document, Format
+from qmadmin.console.process import Exit
 from qmadmin.console.render import OutputLostError, PlainScreen
 from qmadmin.console.results import Field, Notice, Record, Severity
 from qmadmin.forwarder.errors import StartError

@@ -1,4 +1,4 @@
-"""The services file and what the kinds of services are given and may say, for tmqforward(8)."""
+"""The services file, what kinds of services are given and may say, and the figures of forwarders, for tmqforward(8)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from qmadmin.forwarder import command_service, http_messages, outcome
 from qmadmin.forwarder.descriptions import KINDS, Description
+from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
 from qmadmin.forwarder.service_keys import Key, keys_of
 from qmadmin.manual.roff import bold, escaped, terms
+from qmadmin.monitoring.forwarding import KEYS
 
 
 def parts() -> dict[str, str]:
@@ -50,3 +52,17 @@ def _text(key: Key) -> str:
 
 def _defined(meanings: Mapping[str, str]) -> str:
     return terms(((bold(name), meaning) for name, meaning in meanings.items()), indent="18")
+
+
+def forwarders() -> str:
+    """Return what programs are told of a process that forwards a queue."""
+    return terms(((bold(key), f"{text}.") for key, text in KEYS.items()), indent="18")
+
+
+def metrics() -> str:
+    """Return what Prometheus is told, by the names of the metrics."""
+    rows = [(f"tmqforward_{name}_total", "counter", text) for name, text in COUNTERS.values()]
+    rows += [(f"tmqforward_{name}", "gauge", text) for name, text in (*GAUGES.values(), *TIMES.values())]
+    rows.append((f"tmqforward_{DURATIONS[0]}", "histogram", DURATIONS[1]))
+    rows.append((f"tmqforward_{INFO[0]}", "gauge", INFO[1]))
+    return terms((f"{bold(name)} ({kind})", text) for name, kind, text in rows)

@@ -12,10 +12,8 @@ device is an open `Device`, or the path of one.
 
 from __future__ import annotations
 
-from qmadmin.mib.declare import Flags, Value, Values
-from qmadmin.mib.errors import Code, MibError
-from qmadmin.mib.reference import describe
-from qmadmin.mib.requests import CLASSES, get, stream
+from qmadmin.mib.declare import Code, Flags, MibError, Value, Values
+from qmadmin.mib.requests import CLASSES, describe, get, stream
 from qmadmin.mib.requests import apply as set  # noqa: A004 - the operation's own name; read as mib.set
 
 QMIB_FORCECLOSE = Flags.QMIB_FORCECLOSE

@@ -7,9 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.mib.common import QUEUE, STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value
-from qmadmin.mib.errors import blaming
+from qmadmin.mib.declare import (
+    QUEUE,
+    STATE,
+    Attribute,
+    Flags,
+    Kind,
+    Mark,
+    MibClass,
+    Request,
+    Value,
+    addresses,
+    blaming,
+    opened,
+)
 from qmadmin.mib.values import NEVER, span, word, written_order
 from qmcore import limits
 from qmcore.attributes import made, plain

@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.mib.common import QUEUE, STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Mark, MibClass, Request, Value
+from qmadmin.mib.declare import QUEUE, STATE, Attribute, Mark, MibClass, Request, Value, addresses, opened
 from qmadmin.mib.declare import Kind as MibKind
 from qmadmin.mib.values import (
     NEVER,

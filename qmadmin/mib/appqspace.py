@@ -7,9 +7,19 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.mib.common import STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request
-from qmadmin.mib.errors import Code, MibError
+from qmadmin.mib.declare import (
+    STATE,
+    Attribute,
+    Code,
+    Flags,
+    Kind,
+    Mark,
+    MibClass,
+    MibError,
+    Request,
+    addresses,
+    opened,
+)
 from qmadmin.mib.values import amount, in_bytes, word
 from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError, QueueError

@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from qmadmin.mib.common import STATE, addresses, opened
-from qmadmin.mib.declare import Attribute, Kind, Mark, MibClass, Request
-from qmadmin.mib.errors import Code, MibError
+from qmadmin.mib.declare import STATE, Attribute, Code, Kind, Mark, MibClass, MibError, Request, addresses, opened
 from qmcore.attached import TransactionInfo
 from qmcore.records import Outcome
 

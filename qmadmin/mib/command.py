@@ -7,10 +7,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from qmadmin.mib.declare import Flags, Kind, Value
-from qmadmin.mib.errors import MibError
-from qmadmin.mib.reference import describe
-from qmadmin.mib.requests import CLASSES, apply, stream
+from qmadmin.mib.declare import Flags, Kind, MibError, Value
+from qmadmin.mib.requests import CLASSES, apply, describe, stream
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.redacted import redacted
 

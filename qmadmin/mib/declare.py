@@ -5,13 +5,57 @@ Checks of requests, and the reference that describes the classes, are made from 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from qmcore.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from qmadmin.device import Device
+    from qmadmin.space import QueueSpace
+
+
+class Code(enum.Enum):
+    """Why a request was refused (TA_ERROR)."""
+
+    TAEINVAL = "a class, an attribute or a value is invalid"
+    TAEREQUIRED = "an attribute is missing"
+    TAEPERM = "an attribute cannot be set"
+    TAESUPPORT = "this release, or the object, does not support it"
+
+
+class MibError(Exception):
+    """A request was refused: `code` says why (TA_ERROR), `attribute` which one is at fault (TA_BADFLD).
+
+    `message` is a sentence, `hint` says what to do about it. Errors of the engine keep their own classes.
+    """
+
+    def __init__(self, code: Code, attribute: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.attribute = attribute
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self.code, self.attribute, self.message, self.hint)
+
+
+def _restored(code: Code, attribute: str, message: str, hint: str) -> MibError:
+    return MibError(code, attribute, message, hint=hint)
+
+
+@contextlib.contextmanager
+def blaming(attribute: str) -> Iterator[None]:
+    """Name the attribute whose value is refused while the block runs."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise MibError(Code.TAEINVAL, attribute, f"{attribute}: {error.message}", hint=error.hint) from error
+
 
 S = TypeVar("S")
 
@@ -135,3 +179,57 @@ class MibClass(Generic[S]):
         """Return the attributes of an object that have a value."""
         found = {known.name: known.get(subject) for known in self.attributes if known.get is not None}
         return {name: value for name, value in found.items() if value is not None}
+
+
+SPACE = "TA_APPQSPACENAME"
+QUEUE = "TA_APPQNAME"
+DEVICE = "TA_QMCONFIG"
+MACHINE = "TA_LMID"
+STATE = "TA_STATE"
+
+ROLE = "MIB"
+"""What others see of a process while a request has a queue space open."""
+
+
+def device_name(device: Device) -> str:
+    """Return the path of the device, which is TA_QMCONFIG."""
+    return device.path
+
+
+def addresses(space: Callable[[S], str], device: Callable[[S], Device], *, marks: Mark) -> tuple[Attribute[S], ...]:
+    """Return the attributes that say where an object is; `marks` are those of the queue space's name."""
+    return (
+        Attribute(
+            name=SPACE,
+            kind=Kind.STRING,
+            permissions="ru-r--r--",
+            values="1 to 15 bytes",
+            about="The queue space.",
+            marks=marks,
+            get=space,
+            field="space",
+        ),
+        Attribute(
+            name=DEVICE,
+            kind=Kind.STRING,
+            permissions="ru-r--r--",
+            values="a path",
+            about="The device. It must be the device of the request, and may be omitted.",
+            marks=Mark.KEY,
+            get=lambda subject: device(subject).path,
+        ),
+        Attribute(
+            name=MACHINE,
+            kind=Kind.STRING,
+            permissions="ru-r--r--",
+            values="none",
+            about="The machine. It must be omitted, because there is no configured application.",
+        ),
+    )
+
+
+@contextlib.contextmanager
+def opened(request: Request) -> Iterator[QueueSpace]:
+    """Open the queue space that a request names for as long as the request takes."""
+    with request.device.open_space(request.keys["space"], role=ROLE) as space:
+        yield space

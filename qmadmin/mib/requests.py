@@ -14,9 +14,22 @@ from qmadmin.mib.appq import T_APPQ
 from qmadmin.mib.appqmsg import T_APPQMSG
 from qmadmin.mib.appqspace import T_APPQSPACE
 from qmadmin.mib.appqtrans import T_APPQTRANS
-from qmadmin.mib.common import DEVICE, MACHINE, STATE
-from qmadmin.mib.declare import Attribute, Flags, Kind, Mark, MibClass, Request, Value, Values
-from qmadmin.mib.errors import Code, MibError, blaming
+from qmadmin.mib.declare import (
+    DEVICE,
+    MACHINE,
+    STATE,
+    Attribute,
+    Code,
+    Flags,
+    Kind,
+    Mark,
+    MibClass,
+    MibError,
+    Request,
+    Value,
+    Values,
+    blaming,
+)
 from qmadmin.opening import open_to_administer
 from qmadmin.volume_makers import path_of
 from qmcore.checks import index_of
@@ -263,3 +276,29 @@ def _refuse_other(path: str, given: Values) -> None:
     named = given.get(DEVICE)
     if named is not None and path_of(str(named)) != path:
         raise MibError(Code.TAEINVAL, DEVICE, f"{DEVICE} is {path_of(str(named))!r}, but the request goes to {path!r}")
+
+
+_MARKS = {Mark.KEY: "key", Mark.NEEDED: "needed", Mark.SET_KEY: "set key", Mark.REQUIRED: "required"}
+
+
+def describe(class_name: str) -> dict[str, Any]:
+    """Return the states and the attributes of a class, in dicts, lists and strings. Raises KeyError for no class."""
+    of: MibClass[Any] = CLASSES[class_name]
+    return {
+        "class": of.name,
+        "about": of.about,
+        "states": dict(of.states),
+        "set": dict(of.meanings),
+        "attributes": [_described(known) for known in of.attributes],
+    }
+
+
+def _described(known: Attribute[Any]) -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "type": known.kind.value,
+        "permissions": known.permissions,
+        "marks": [word for mark, word in _MARKS.items() if mark in known.marks],
+        "values": known.values,
+        "about": known.about,
+    }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceInfo

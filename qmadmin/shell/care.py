@@ -7,8 +7,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
+from qmadmin.console.figures import counted
 from qmadmin.console.formats import Format
-from qmadmin.console.plurals import counted
 from qmadmin.console.results import (
     Column,
     Field,

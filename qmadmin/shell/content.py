@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.disk import fsync
 from qmadmin.console.escapes import escaped
-from qmadmin.console.interrupts import let_through
+from qmadmin.console.process import let_through
+from qmadmin.console.render import fsync
 from qmadmin.console.results import (
     Field,
     Line,
@@ -31,11 +31,10 @@ from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.files import for_us_only, sync_directory
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
-from qmadmin.shell.listing import LeftOut
+from qmadmin.shell.listing import WHERE, LeftOut
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.selection import WHERE
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError
 from qmcore.message import State

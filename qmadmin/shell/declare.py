@@ -21,8 +21,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qmadmin.console import docstrings
 from qmadmin.console.results import Notice, Outcome
+from qmadmin.options import docstring, has_no_docstrings
 from qmadmin.shell.kinds import Given, Kind
 from qmcore.errors import QueueError
 
@@ -179,7 +179,7 @@ class Command:
 
     @property
     def _text(self) -> list[str]:
-        return docstrings.of(self.handler).splitlines() or [""]
+        return docstring(self.handler).splitlines() or [""]
 
     def _option_parts(self) -> list[str]:
         shown = {
@@ -271,7 +271,7 @@ def _check(command: Command) -> None:
     rest = set(declared) - set(taken) if len(taken) < len(parameters) else set()
     if sorted(declared) != sorted([*taken, *rest]):
         raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")
-    if not docstrings.is_left_out() and not command.summary:
+    if not has_no_docstrings() and not command.summary:
         raise TypeError(f"{command.name}: the handler has no docstring")
     flags = [option.flag for option in command.options]
     if len(set(flags)) < len(flags):

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.console.disk import fsync
+from qmadmin.console.render import fsync
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.audit import recorded_as
-from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import CsvTable, Document, Format
-from qmadmin.console.interrupts import held_back
+from qmadmin.console.process import Exit, held_back
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell import notices, redirection, suggest, words
-from qmadmin.shell.complaints import declined, fault, refusal
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading, check_needs
+from qmadmin.shell.suggest import declined, fault, refusal
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from qmadmin.console.exit_status import Exit
+from qmadmin.console.process import Exit
 from qmadmin.console.results import Line, Notice, Severity
 from qmadmin.shell import words
 from qmadmin.shell.notices import InputEndedError, UsageError

@@ -15,8 +15,7 @@ from prompt_toolkit.styles import Style
 
 from qmadmin.console import figures, layout
 from qmadmin.shell import live
-from qmadmin.shell.live_view import BAR, FAINT, STRONG, View
-from qmadmin.shell.watched_view import WatchedView
+from qmadmin.shell.live_view import BAR, FAINT, STRONG, View, WatchedView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.audit import act
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Value
 from qmadmin.shell import notices
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Number, QueueName
-from qmadmin.shell.listing import MESSAGES
+from qmadmin.shell.listing import MESSAGES, WHERE
 from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.selection import WHERE
 from qmcore import times
 from qmcore.message import PRIORITY_RANGE
 

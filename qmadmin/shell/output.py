@@ -15,15 +15,14 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Format
-from qmadmin.console.interrupts import left_to_the_child
+from qmadmin.console.process import Exit, left_to_the_child
 from qmadmin.console.render import OutputLostError, PlainScreen, sync
 from qmadmin.console.results import Notice, Severity
-from qmadmin.shell.children import cannot_be_run, checked, ended
 from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device, sync_directory
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import APPEND, PIPE
+from qmadmin.shell.session_commands import cannot_be_run, checked, ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.console.interrupts import let_through
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
+from qmadmin.console.process import let_through
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.monitoring import forwarding
 from qmadmin.shell import notices, parameters

@@ -1,18 +1,143 @@
-"""Commands on what a queue space has beside its file: attached processes, and memory."""
+"""Commands on what a queue space takes: pages and other limits, attached processes, and memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.results import Column, Line, Moment, Notice, Outcome, Severity, Table
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
 from qmadmin.shell import notices
+from qmadmin.shell import space_parameters as parameters
 from qmadmin.shell.declare import Confirmation, Option, Positional
-from qmadmin.shell.kinds import Given, SpaceName
+from qmadmin.shell.kinds import Given, Memory, Number, SpaceName
+from qmadmin.shell.notices import UsageError
+from qmadmin.shell.parameters import UNCHANGED, given_of
 from qmadmin.shell.spaces import SPACES, no_table
+from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadResourceError, InUseError, QueueError
+from qmcore.space import PAGE_QUANTUM, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
+
+
+@SPACES.command(
+    "qaddext",
+    Positional("queue_space_name", SpaceName(), "The queue space that gets more pages.", "Queue space name: "),
+    Positional(
+        "pages",
+        Number("size of the extent in disk pages", PAGE_QUANTUM),
+        "The number of pages, rounded down to a multiple of four.",
+        "Size of extent in disk pages: ",
+    ),
+    failure=no_table("Add extent"),
+)
+def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
+    """Give a queue space more pages.
+
+    The pages come from the entries of the device list that are in the same file as the queue space. They become one
+    more extent in the table of contents, which has room for 100, and can never be taken back.
+
+    Unlike in Tuxedo, the queue space may be in use and stays open: attached processes go on, no message is lost, and
+    the new pages can be used at once.
+
+        qaddext myqueuespace 50
+    """
+    what = f"Extending queue space '{queue_space_name}'"
+    initialized = session.device.space(queue_space_name).initialized
+    with session.progress(what, 100 if initialized else None) as reached:
+        extended = session.device.extend_space(queue_space_name, pages, progress=reached)
+    total = extended.definition.pages
+    return [
+        *parameters.rounding(pages),
+        Line(
+            f"Queue space '{queue_space_name}' extended by {rounded_pages(pages)} pages to {total}",
+            {"queue_space": queue_space_name, "added": rounded_pages(pages), "pages": total},
+        ),
+    ]
+
+
+@SPACES.command(
+    "qspacechange",
+    *(argument for argument in parameters.changing() if isinstance(argument, Option)),
+    Option(
+        "-q",
+        "queues",
+        "The most queues it can have. Each takes one page away from messages; qaddext adds pages.",
+        parameters.QUEUES.kind,
+        "queues",
+        UNCHANGED,
+        extension=True,
+    ),
+    Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
+    *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
+    short="qspch",
+)
+def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **given: Any) -> Outcome:
+    """Change the parameters of a queue space.
+
+    An option that is left out, or an empty answer, leaves that parameter unchanged. Use qaddext to add pages.
+
+    Unlike in Tuxedo, the queue space may be in use and stays open. No limit can be set below what is in use. Only the
+    memory for non-persistent messages cannot be changed while another process is attached or a transaction is open;
+    changing it loses those messages.
+
+        qspacechange -A 100 myqueuespace 230458 10 20 5000 errq n 16
+    """
+    device = session.device
+    old = device.space(queue_space_name).definition
+    new = dataclasses.replace(old, **parameters.defined(given, device.info.page_size))
+    lost = device.space_usage(queue_space_name).memory if new.memory != old.memory else 0
+    with session.progress(f"Changing queue space '{queue_space_name}'", 100 if inityn else None) as reached:
+        device.change_space(new, initialize=inityn, progress=reached)
+    shown: list[Shown] = []
+    if new.ipc_key != old.ipc_key:
+        shown += parameters.doubtful_key(new)
+    shown += parameters.without_effect(given_of(**given))
+    shown += parameters.initialization(device.path, wanted=inityn)
+    if lost:
+        shown.append(Notice(Severity.WARN, f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
+    return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
+
+
+@SPACES.command(
+    "qsize",
+    *parameters.OPTIONS,
+    parameters.PAGES,
+    parameters.QUEUES,
+    *parameters.LIMITS,
+    looks=True,
+)
+def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
+    """Show what a queue space with these parameters would need.
+
+    It shows the pages on disk and the memory for non-persistent messages. Unlike in Tuxedo, nothing else is reserved:
+    transactions, processes, messages and actions are only limits, and no semaphores are needed.
+
+        qsize -n 50B 200 3 3 3 12
+    """
+    page_size = session.device.info.page_size if session.has_device else PAGE_SIZE
+    total = rounded_pages(pages)
+    if total <= 1 + queues:
+        raise UsageError(
+            f"{total} pages are too few for {queues} queues: one page, and one for each queue, hold no messages",
+            hint=f"Give more than {1 + queues} pages, in a multiple of {PAGE_QUANTUM}.",
+        )
+    shared = memory.in_bytes(page_size)
+    disk = total * page_size
+    return [
+        *parameters.rounding(pages),
+        *parameters.without_effect(rest),
+        Record(
+            "What the queue space would take",
+            (
+                Field("Disk", f"{disk} bytes in {total} pages", {"pages": total, "disk": disk}),
+                field("message_pages", "Pages for messages", total - 1 - queues),
+                Field("Shared memory", f"{shared} bytes for non-persistent messages", {"shared_memory": shared}),
+                Field("Semaphores", "none are needed", {"semaphores": 0}),
+            ),
+        ),
+    ]
 
 
 @SPACES.command(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.configuration import Configuration
-from qmadmin.console.exit_status import Exit
 from qmadmin.console.formats import Format
+from qmadmin.console.process import Exit
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.notices import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.lines import Dialogue
-    from qmadmin.shell.usage_snapshots import Snapshot
+    from qmadmin.shell.live import Snapshot
     from qmadmin.space import QueueSpace
     from qmadmin.transfer.verifying import Verified
 

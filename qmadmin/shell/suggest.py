@@ -1,16 +1,18 @@
-"""What may have been meant: commands, options, queue spaces and queues that are written nearly so."""
+"""What is said of errors: what may have been meant by names written nearly so, and where the log has a fault."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.results import Notice, Severity
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from qmadmin.shell.declare import Command
+    from qmadmin.shell.declare import Command, Confirmation
     from qmadmin.shell.session import Session
 
 _LONGEST = 200
@@ -88,3 +90,29 @@ def _known(error: QueueError, name: str, session: Session) -> str:
         # Whatever is wrong with the device is told already.
         pass
     return ""
+
+
+log = logging.getLogger("qmadmin.shell")
+
+
+def fault(error: Exception, where: str) -> str:
+    """Log a bug with its traceback, and return what a person is told of it: its kind, and where the log has it."""
+    import secrets
+
+    reference = secrets.token_hex(4)
+    log.error("fault %s in %s", reference, where, exc_info=error)
+    return f"{type(error).__name__}; the log has it as fault {reference}"
+
+
+def declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
+    """Return the warning that a confirmation was answered with no."""
+    if isinstance(confirm.declined, Notice):
+        return confirm.declined
+    return Notice(Severity.WARN, confirm.declined.format(**given))
+
+
+def refusal(error: QueueError, suggestion: str) -> Notice:
+    """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
+    number = error.facts.get("catalogue")
+    text = error.message if number else f"{error.name}: {error.message}"
+    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

@@ -1,16 +1,22 @@
-"""A person at a terminal: line editing, history and completion by prompt_toolkit."""
+"""A person at a terminal: line editing, history, completion and the line under the prompt, by prompt_toolkit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+import contextlib
+import fcntl
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.auto_suggest import AutoSuggest, AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.filters import Condition, is_done
-from prompt_toolkit.history import DummyHistory, History
+from prompt_toolkit.history import DummyHistory, History, InMemoryHistory
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -19,21 +25,145 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from qmadmin.console.escapes import printable
+from qmadmin.console.formats import Format
+from qmadmin.console.layout import columns
 from qmadmin.console.results import Line
 from qmadmin.shell import complete, words
-from qmadmin.shell.aside import Aside
-from qmadmin.shell.bottom_line import bottom_line
 from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.lines import PROMPT
 from qmadmin.shell.notices import InputEndedError
-from qmadmin.shell.remembered import history
+from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
     from qmadmin.console.results import Notice
     from qmadmin.shell.session import Session
+
+T = TypeVar("T")
+
+
+class Aside:
+    """One thread that works off what it is given, and is waited for only so long.
+
+    The thread is begun with the first work, and does not keep the program from ending.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._works: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._last: _Work | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the last work is not done yet."""
+        return self._last is not None and not self._last.done.is_set()
+
+    def find(self, work: Callable[[], T], otherwise: T) -> T:
+        """Return what the work returns; `otherwise` if that takes too long, or an earlier one still does."""
+        if self.is_busy:
+            return otherwise
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="qmadmin-aside", daemon=True)
+            self._thread.start()
+        self._last = wanted = _Work(work)
+        self._works.put(wanted)
+        if not wanted.done.wait(self._seconds):
+            return otherwise
+        if wanted.error is not None:
+            raise wanted.error
+        found: T = wanted.found
+        return found
+
+    def _work(self) -> None:
+        while True:
+            self._works.get().do()
+
+
+class _Work:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self.done = threading.Event()
+        self.found: Any = None
+        self.error: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self.found = self._work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            self.error = error
+        self.done.set()
+
+
+def history(name: str, lines: int) -> History:
+    """Return the history in a file, of so many lines, or one for this session only where no file can be had."""
+    if not name:
+        return InMemoryHistory()
+    file = Path(name)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return Remembered(file, lines)
+
+
+class Remembered(History):
+    """A history in a file: a line for each command line, in the order in which they were entered in all sessions.
+
+    It is cut to the newest lines when it has twice as many. A session sees what was there when it began, and what it
+    adds itself. Lines that repeat the one before are left out. What cannot be written, as on a full disk, is remembered
+    for this session only.
+    """
+
+    def __init__(self, file: Path, lines: int) -> None:
+        super().__init__()
+        self._lines = lines
+        self._file = file
+        self._last = ""
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Yield the lines of the file, the newest first."""
+        text = b""
+        with contextlib.suppress(OSError), _locked(self._file) as opened:
+            opened.seek(0)
+            text = opened.read()
+            if text.count(b"\n") > 2 * self._lines:
+                text = self._shorten(opened, text)
+        yield from reversed([line for line in text.decode(errors="replace").split("\n") if line][-self._lines :])
+
+    def append_string(self, string: str) -> None:
+        """Add a line, unless it repeats the one before."""
+        if string != self._last:
+            self._last = string
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Write a line behind those of all sessions, without the passwords that are in it."""
+        with contextlib.suppress(OSError), _locked(self._file) as opened:
+            opened.write(f"{redacted(string)}\n".encode(errors="replace"))
+
+    def _shorten(self, opened: BinaryIO, text: bytes) -> bytes:
+        """Keep the newest lines, in place: another session may wait for its lock on this very file."""
+        kept = b"".join(text.splitlines(keepends=True)[-self._lines :])
+        opened.truncate(0)
+        opened.write(kept)
+        opened.flush()
+        return kept
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[BinaryIO]:
+    """Open the file for reading and appending, while no other session has it."""
+    with file.open("a+b") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield opened
+
 
 Candidates = Callable[[str], tuple[int, list[Candidate]]]
 
@@ -225,3 +355,71 @@ def _keys() -> KeyBindings:
             event.key_processor.feed_multiple([enter, KeyPress(Keys.BracketedPaste, rest)], first=True)
 
     return bindings
+
+
+_GAP = "  "
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+_LEAST = 5
+"""Columns below which a part tells nothing any more."""
+
+
+def bottom_line(session: Session, width: int) -> str:
+    """Return device, queue space, current queue, criteria and modes in at most `width` columns.
+
+    Where they do not fit, first their labels go, then the folder of the device, then the ends of the longest.
+    """
+    parts = _parts(session)
+    texts = [text or f"no {label.lower()}" for label, text in parts]
+    room = width - 2
+    labelled = [f"{label}: {text or 'none'}" for label, text in parts]
+    short = [texts[0].rpartition("/")[2] or texts[0], *texts[1:]]
+    for found in (labelled, texts, short):
+        if _width(found) <= room:
+            return f" {_GAP.join(found)}"
+    return f" {_GAP.join(_cut(short, room))}"
+
+
+def _parts(session: Session) -> list[tuple[str, str]]:
+    """Return what there is to tell, with its labels; nothing is read from the device for it."""
+    device = session.path + " (read-only)" * session.readonly
+    parts = [("Device", device), ("Queue space", session.space.name if session.space else "")]
+    if session.space is not None:
+        parts.append(("Queue", session.queue or ""))
+    criteria = str(getattr(session, "criteria", "") or "")
+    if criteria:
+        parts.append(("Criteria", criteria))
+    modes = _modes(session)
+    if modes:
+        parts.append(("Modes", ", ".join(modes)))
+    return [(label, printable(text)) for label, text in parts]
+
+
+def _modes(session: Session) -> list[str]:
+    modes = session.modes
+    named = {
+        "echo": modes.echo,
+        "verbose": modes.verbose,
+        "no paging": session.can_page and not modes.paginate,
+        "yes to all": modes.yes,
+        "stop on error": modes.stop_on_error,
+        modes.format.value: modes.format is not Format.TABLE,
+    }
+    return [name for name, on in named.items() if on]
+
+
+def _width(texts: Sequence[str]) -> int:
+    return sum(map(columns, texts)) + len(_GAP) * (len(texts) - 1)
+
+
+def _cut(texts: Sequence[str], room: int) -> list[str]:
+    """Shorten the longest text again and again; where that is not enough, leave texts out from the left."""
+    cut = list(texts)
+    while _width(cut) > room:
+        longest = max(cut, key=columns)
+        if columns(longest) > _LEAST:
+            cut[cut.index(longest)] = longest.removesuffix(_CUT)[:-1] + _CUT
+        elif len(cut) > 1:
+            del cut[0]
+        else:
+            return [""]
+    return cut

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.console.interrupts import let_through
-from qmadmin.console.plurals import counted
-from qmadmin.console.remedies import remedied
-from qmadmin.console.results import Line, Outcome
+from qmadmin.console.figures import counted
+from qmadmin.console.process import let_through
+from qmadmin.console.results import Line, Outcome, remedied
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
 from qmadmin.shell.message_kinds import ConditionText

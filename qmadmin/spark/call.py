@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.console.exit_status import Exit
-from qmadmin.console.remedies import remedy
+from qmadmin.console.process import Exit
+from qmadmin.console.results import remedy
 from qmadmin.spark.executor_choice import Workforce
 from qmadmin.spark.report import Outcome, Report
 from qmadmin.spark.stopping import UnusableError

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from qmadmin.audit import recorded_as
-from qmadmin.console.exit_status import Exit
+from qmadmin.console.process import Exit, leave_quietly, make_fit, say
 from qmadmin.console.render import OutputLostError
-from qmadmin.console.streams import leave_quietly, say
-from qmadmin.inherited import make_fit
 from qmadmin.options import Documented
 from qmadmin.spark import commands
 from qmadmin.spark.stopping import UnusableError, listen

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Self, TypeVar
 
-from qmadmin.maintenance import MEMORY
 from qmadmin.transfer.selecting import Selection
+from qmadmin.volume_makers import MEMORY
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import STORED, State
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from qmadmin.console.exit_status import Exit
+from qmadmin.console.process import Exit
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.audit import act
-from qmadmin.console.plurals import counted
+from qmadmin.console.figures import counted
 from qmadmin.opening import open_device
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
@@ -29,7 +29,8 @@ from qmcore.port import always
 if TYPE_CHECKING:
     from qmadmin.archive.file_systems import Place
     from qmadmin.archive.manifest import PartEntry
-    from qmadmin.device import Attachment, Device
+    from qmadmin.attachment import Attachment
+    from qmadmin.device import Device
 
 MERGED_AT_A_TIME = 2_000
 """Messages that a merge moves, or the end of an import deletes, in one transaction."""

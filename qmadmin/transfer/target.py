@@ -19,7 +19,7 @@ from qmcore.imports import ImportJob, Source
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import ArchivedSpace
     from qmadmin.archive.reading import Archive
-    from qmadmin.device import Attachment
+    from qmadmin.attachment import Attachment
     from qmcore.port import Volume
 
 ROLE = "import"

@@ -74,7 +74,7 @@ def _of_the_shell() -> Iterator[str]:
 
 
 def _of_programs() -> Iterator[str]:
-    from qmadmin.console.exit_status import Exit
+    from qmadmin.console.process import Exit
     from qmadmin.forwarder.program import tmqforward
     from qmadmin.program import qmadmin
     from qmadmin.spark.program import qmspark

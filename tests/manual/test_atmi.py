@@ -8,8 +8,8 @@ import pytest
 
 from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.control import TPQCTL, dequeue_control, enqueue_control
-from qmadmin.atmi.value import Value
-from qmadmin.manual import atmi
+from qmadmin.atmi.errno import Value
+from qmadmin.manual import interfaces
 from qmadmin.space import QueueSpace
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import Message
@@ -47,21 +47,21 @@ def test_a_flag_of_a_call_is_described_if_the_call_takes_it(call):
         flag = getattr(calls, name)
         taken = call == "dequeue" or name != "TPNOCHANGE"
         assert bool(getattr(flag, call)) is taken
-        assert (f"\\fB{name}\\fR ({flag:#05x})" in atmi.call_flags(call)) is taken
+        assert (f"\\fB{name}\\fR ({flag:#05x})" in interfaces.call_flags(call)) is taken
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_every_argument_of_the_method_is_described_and_there_are_no_others(call):
     parameters = inspect.signature(METHODS[call]).parameters
-    described = {name for term in terms(atmi.arguments(METHODS[call])) for name in re.findall(r"\\fI(\w+)", term)}
+    described = {name for term in terms(interfaces.arguments(METHODS[call])) for name in re.findall(r"\\fI(\w+)", term)}
     assert described == set(parameters) - {"self", "queue"}
-    shown = re.findall(r"\\fI(\w+)\\fR=?", atmi.synopsis(METHODS[call]))
+    shown = re.findall(r"\\fI(\w+)\\fR=?", interfaces.synopsis(METHODS[call]))
     assert shown == list(parameters)[1:]
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_what_does_the_same_in_python_is_an_argument_of_the_method(call):
-    text = atmi.call_flags(call) + atmi.control_flags(call)
+    text = interfaces.call_flags(call) + interfaces.control_flags(call)
     named = set(re.findall(r"In Python: \\fB(\w+)", text))
     assert named
     assert named <= set(inspect.signature(METHODS[call]).parameters)
@@ -75,16 +75,16 @@ def test_every_name_in_the_description_of_a_flag_is_a_field(call):
 
 def test_fields_are_described_where_they_are_used():
     assert {"\\fBdeq_time\\fR (seconds; absolute: since 1970, UTC)", "\\fBpriority\\fR (1 to 100)"} <= set(
-        terms(atmi.fields("enqueue"))
+        terms(interfaces.fields("enqueue"))
     )
-    assert "cltid" not in atmi.fields("enqueue")
-    assert "\\fBcltid\\fR (output)" in terms(atmi.fields("dequeue"))
-    assert "deq_time" not in atmi.fields("dequeue")
+    assert "cltid" not in interfaces.fields("enqueue")
+    assert "\\fBcltid\\fR (output)" in terms(interfaces.fields("dequeue"))
+    assert "deq_time" not in interfaces.fields("dequeue")
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_errors_are_listed_by_name_and_number_each_number_once(call):
-    errnos, diagnostics = terms(atmi.errnos(call)), terms(atmi.diagnostics(call))
+    errnos, diagnostics = terms(interfaces.errnos(call)), terms(interfaces.diagnostics(call))
     assert "\\fBTPEDIAGNOSTIC\\fR (24)" in errnos
     assert "\\fBQMEABORTED\\fR (\\-8)" in diagnostics
     assert ("\\fBTPEOTYPE\\fR (18)" in errnos) is (call == "dequeue")

@@ -14,7 +14,7 @@ from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.forwarder.service_keys import keys_of
-from qmadmin.manual import archive, options_page, services, settings_page
+from qmadmin.manual import interfaces, programs, services
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
@@ -59,7 +59,7 @@ def test_results_can_be_had_by_the_settings_in_each_format_that_the_shell_has():
 
 
 def test_option_says_what_holds_without_it():
-    said = options_page.described(tmqforward)
+    said = programs.described(tmqforward)
     assert entry(said, bold("-t")).endswith(
         "Default: \\fBtrantime\\fR in [tmqforward] of \\fBqmadmin.toml\\fR(5), else 60.\n"
     )
@@ -72,8 +72,8 @@ def test_option_says_what_holds_without_it():
 
 
 def test_value_of_an_option_is_in_italics_and_small():
-    assert "\\fB\\-q\\fR \\fIqueue\\fR[,\\fIqueue\\fR" in options_page.described(tmqforward)
-    assert "\n\\fB\\-e\\fR\n" in options_page.described(tmqforward)
+    assert "\\fB\\-q\\fR \\fIqueue\\fR[,\\fIqueue\\fR" in programs.described(tmqforward)
+    assert "\n\\fB\\-e\\fR\n" in programs.described(tmqforward)
 
 
 def test_help_tells_the_default_that_the_setting_declares():
@@ -83,11 +83,11 @@ def test_help_tells_the_default_that_the_setting_declares():
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: f"{setting.section}.{setting.key}")
 def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable(setting):
-    said = settings_page.settings(setting.section)
+    said = programs.settings(setting.section)
     assert f"\n{bold(setting.key)} (" in said
     text = entry(said, bold(setting.key))
     assert prose(setting.help) in text
-    assert f"The default is {prose(settings_page.default(setting))}.\n" in text
+    assert f"The default is {prose(programs.default(setting))}.\n" in text
     assert (f"The environment variable {bold(setting.variable)} wins." in text) is bool(setting.variable)
     if setting.kind is Kind.CHOICE:
         assert f"(one of {', '.join(setting.choices)})" in said
@@ -96,23 +96,23 @@ def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable
 
 
 def test_default_stands_as_in_the_file():
-    assert settings_page.default(ShellSettings.format) == '"auto"'
-    assert settings_page.default(ShellSettings.hints) == "true"
-    assert settings_page.default(ShellSettings.verbose) == "false"
-    assert settings_page.default(ForwarderSettings.idletime) == "30"
-    assert settings_page.default(ShellSettings.device) == "none"
+    assert programs.default(ShellSettings.format) == '"auto"'
+    assert programs.default(ShellSettings.hints) == "true"
+    assert programs.default(ShellSettings.verbose) == "false"
+    assert programs.default(ForwarderSettings.idletime) == "30"
+    assert programs.default(ShellSettings.device) == "none"
 
 
 def test_variable_says_which_setting_it_wins_over():
-    said = settings_page.variables()
+    said = programs.variables()
     assert entry(said, bold("PAGER")) == "Wins over \\fBpager\\fR in [qmadmin].\n"
     assert "\\fBcolor\\fR in [qmadmin] is \\(dqnever\\(dq" in entry(said, bold("NO_COLOR"))
-    mine = settings_page.environment((LogSettings.prefix,))
+    mine = programs.environment((LogSettings.prefix,))
     assert mine.startswith(f".TP\n{bold('ULOGPFX')}\n")
 
 
 def test_keys_of_the_log_are_in_the_page():
-    said = settings_page.log_keys()
+    said = programs.log_keys()
     assert [entry(said, bold(key)) for key in JSON_KEYS] == [f"{escaped(text)}.\n" for text in JSON_KEYS.values()]
 
 
@@ -176,7 +176,7 @@ def test_flags_and_codes_of_the_management_information_base_are_in_its_page():
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_column_of_the_archive_is_in_its_page(column):
     said = section(ROOT / "man" / "qmadmin-archive.5", "COLUMNS").partition(".SS ")[0]
-    assert entry(said, f"{bold(column.name)} ({archive.type_of(column.kind)}") == f"{prose(column.meaning)}\n"
+    assert entry(said, f"{bold(column.name)} ({interfaces.type_of(column.kind)}") == f"{prose(column.meaning)}\n"
     head = re.search(rf"^{re.escape(bold(column.name))} \((.*)\)$", said, re.MULTILINE)[1]
     assert column.unit in head
     assert ("may be null" in head) is not column.required

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from qmadmin.shell.aside import Aside
+from qmadmin.shell.terminal import Aside
 from tests.fix_store import eventually
 
 

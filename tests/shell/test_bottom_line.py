@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from qmadmin.console.formats import Format
-from qmadmin.shell.bottom_line import bottom_line
 from qmadmin.shell.session import Modes
+from qmadmin.shell.terminal import bottom_line
 
 
 def session(path="/var/qm/QUE", space="QSPACE", queue="STRING", **more):

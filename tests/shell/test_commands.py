@@ -7,8 +7,8 @@ import pytest
 
 from qmadmin.console import layout
 from qmadmin.console.results import Prose
-from qmadmin.shell import help as help_text
-from qmadmin.shell import manpage
+from qmadmin.manual import programs
+from qmadmin.shell import session_commands as help_text
 from qmadmin.shell.catalogue import Catalogue
 
 CATALOGUE = Catalogue()
@@ -253,7 +253,7 @@ def test_help_lists_the_command_with_its_abbreviations(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_help_and_the_man_page_tell_everything_about_the_command(name):
     command = CATALOGUE.named(name)
-    page = plain(manpage.commands(CATALOGUE))
+    page = plain(programs.commands(CATALOGUE))
     told = plain(text_of(help_text.about(command)))
     for text in (told, page):
         assert command.synopsis.replace('"', "") in text

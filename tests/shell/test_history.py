@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from qmadmin.shell import remembered
-from qmadmin.shell.remembered import Remembered
+from qmadmin.shell import terminal
+from qmadmin.shell.terminal import Remembered
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_file_that_cannot_be_used_is_no_trouble(tmp_path):
 
 
 def test_file_is_for_its_owner_alone(tmp_path):
-    made = remembered.history(str(tmp_path / "qmadmin" / "history"), 1000)
+    made = terminal.history(str(tmp_path / "qmadmin" / "history"), 1000)
     made.append_string("line")
     file = tmp_path / "qmadmin" / "history"
     assert file.stat().st_mode & 0o777 == 0o600

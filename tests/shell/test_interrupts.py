@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from qmadmin.console.exit_status import Exit
-from qmadmin.console.interrupts import let_through
+from qmadmin.console.process import Exit, let_through
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import Column, Line, Table
 from qmadmin.shell.catalogue import Catalogue

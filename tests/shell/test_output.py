@@ -11,7 +11,7 @@ import stat
 import pytest
 
 from qmadmin import create_device, open_device
-from qmadmin.console.exit_status import Exit
+from qmadmin.console.process import Exit
 from qmadmin.console.render import PlainScreen
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.interpreter import Interpreter

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from qmadmin import open_device, program
-from qmadmin.console.exit_status import Exit
+from qmadmin.console.process import Exit
 from qmadmin.program import USAGE as USAGE_LINE
 from qmadmin.version import __version__
 from tests.fix_shell import PROGRAM

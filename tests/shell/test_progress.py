@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from qmadmin.console.formats import Format
-from qmadmin.console.progress_bar import SECONDS, Bar
 from qmadmin.console.render import PlainScreen
+from qmadmin.console.styled import SECONDS, Bar
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.session import Modes, Session
 

@@ -11,7 +11,7 @@ from prompt_toolkit.history import InMemoryHistory
 
 from qmadmin import open_device
 from qmadmin.configuration import Configuration
-from qmadmin.shell.remembered import history
+from qmadmin.shell.terminal import history
 from tests.fix_process import eventually
 from tests.fix_shell import PROGRAM
 

@@ -12,9 +12,8 @@ from qmadmin import open_device
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import Column, Line, Notice, Severity, Table
 from qmadmin.shell.catalogue import Catalogue
-from qmadmin.shell.live_view import BAR
+from qmadmin.shell.live_view import BAR, WatchedView
 from qmadmin.shell.session import Session
-from qmadmin.shell.watched_view import WatchedView
 from qmadmin.shell.watching import Watched
 
 HEAD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000  ")

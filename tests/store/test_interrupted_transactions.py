@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
+import qmadmin.attachment
 import qmadmin.device
-import qmadmin.owed_rollbacks
 import qmadmin.transacting
 from qmcore.acts import returning, rolling_back
 from qmcore.errors import OperatingSystemError, SystemFailureError
@@ -53,7 +53,7 @@ def _stand(space):
     return [(info.state, info.retries) for info in space.messages("Q")]
 
 
-@pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.owed_rollbacks, rolling_back, returning])
+@pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.attachment, rolling_back, returning])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(space, module):
     space.enqueue("Q", "x")
     kept = [_take(space)]
@@ -66,7 +66,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         kept.append(_take(space))
 
 
-@pytest.mark.parametrize("module", [qmadmin.device, qmadmin.owed_rollbacks, rolling_back])
+@pytest.mark.parametrize("module", [qmadmin.attachment, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))
     for tried in at_every_line(module, lambda: attachment_of(space).look_after(now=True)):

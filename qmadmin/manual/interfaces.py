@@ -1,17 +1,20 @@
-"""The calls that enqueue and dequeue, in ATMI and in Python, for tpenqueue(3) and tpdequeue(3)."""
+"""What programs call and read: ATMI and the Python API, the columns of archives and tables, the classes of the MIB."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.control import TPQCTL
-from qmadmin.atmi.value import Value
+from qmadmin.atmi.errno import Value
 from qmadmin.manual.roff import bold, escaped, prose, terms
+from qmadmin.mib import CLASSES, Code, Flags, describe
+from qmcore.attributes import attributes_of
 
 CALLS = ("enqueue", "dequeue")
 
@@ -136,3 +139,77 @@ def _items(function: Callable[..., Any]) -> list[tuple[str, str]]:
         head, _, text = " ".join(item.split()).partition(": ")
         rows.append((re.sub(r"\\\(ga(.+?)\\\(ga", r"\\fI\1\\fR", escaped(head)), text))
     return rows
+
+
+_JSON: Final = {str: "string", int: "number", bool: "boolean"}
+
+
+def columns(declared: Iterable[Column] = COLUMNS) -> str:
+    """Return columns in their order: the type and the unit of each, whether each row has it, what it means."""
+    return terms(
+        (_column_head(known.name, type_of(known.kind), known.unit, required=known.required), known.meaning)
+        for known in declared
+    )
+
+
+def type_of(kind: Kind) -> str:
+    """Return what a page calls the type of a column."""
+    return "timestamp, microseconds" if kind is Kind.TIME else kind.value
+
+
+def attributes(record: type) -> str:
+    """Return the attributes of a data class, as JSON has them."""
+    return terms(
+        (
+            _column_head(name, _JSON[known.kind.plain_type], known.kind.unit, required=not known.kind.may_be_none),
+            known.about,
+        )
+        for name, known in attributes_of(record).items()
+    )
+
+
+def _column_head(name: str, kind: str, unit: str, *, required: bool) -> str:
+    told = [kind, unit, "" if required else "may be null"]
+    return f"{bold(name)} ({escaped(', '.join(filter(None, told)))})"
+
+
+def mib_classes() -> str:
+    """Return the description of all classes: their states, and each of their attributes."""
+    return "".join(_mib_class(describe(name)) for name in CLASSES)
+
+
+def mib_flags() -> str:
+    """Return what the flags let happen."""
+    return terms((f"{bold(str(flag.name))} ({flag.value:#x})", flag.meaning) for flag in Flags if flag)
+
+
+def mib_codes() -> str:
+    """Return why requests are refused."""
+    return terms((bold(code.name), f"{code.value[0].upper()}{code.value[1:]}.") for code in Code)
+
+
+def _mib_class(told: Mapping[str, Any]) -> str:
+    states = [f"{state}: {meaning}." for state, meaning in told["states"].items()]
+    doings = [(bold(state), f"{text[0].upper()}{text[1:]}.") for state, text in told["set"].items()]
+    return "\n".join(
+        [
+            f".SS {escaped(told['class'])}",
+            prose(told["about"]),
+            f"The state is {'one of these' if len(states) > 1 else 'always this'}.",
+            "\n".join(f".br\n{escaped(state)}" for state in states),
+            ".PP",
+            "A SET does this, by TA_STATE:",
+            terms(doings, indent="6") + ".PP",
+            "Attributes:",
+            terms((_attribute_head(known), _attribute_text(known)) for known in told["attributes"]),
+        ]
+    )
+
+
+def _attribute_head(known: Mapping[str, Any]) -> str:
+    marks = "".join(f", {mark}" for mark in known["marks"])
+    return f"{bold(known['name'])} ({escaped(known['type'])} {escaped(known['permissions'])}{escaped(marks)})"
+
+
+def _attribute_text(known: Mapping[str, Any]) -> str:
+    return f"{known['about']} Values: {known['values']}."

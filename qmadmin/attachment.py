@@ -1,0 +1,238 @@
+"""What all operations on an open queue space stand on: the attachment of this process, and what it owes others."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from qmcore import names
+from qmcore.acts import housekeeping, processes, rolling_back
+from qmcore.acts.waiting import may_pass
+from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qmadmin.device import Device
+    from qmcore.acts.returning import Ending
+    from qmcore.acts.transaction_part import Branch
+    from qmcore.definitions import OpenSpace
+    from qmcore.port import Unit, Volume
+    from qmcore.records import Owner
+    from qmcore.times import Clock
+
+T = TypeVar("T")
+
+logger = logging.getLogger("qmadmin.transacting")
+
+_UPKEEP_SECONDS = 1.0
+"""How often each process looks after what others have left behind."""
+
+
+class OwedRollbacks:
+    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+        self._volume = volume
+        self._opened = opened
+        self._clock = clock
+        self.left: dict[int, tuple[Branch, Ending]] = {}
+        """Those that are not done, by the number of the transaction."""
+        self._at_work: set[int] = set()
+        """Those of them that a thread is rolling back."""
+        self._told: set[int] = set()
+        """Those of them of which the log says why they are put off."""
+
+    def add(self, branch: Branch, ending: Ending) -> None:
+        """Note what is to be rolled back; whoever notes it first says how it ends."""
+        self.left.setdefault(branch.id, (branch, ending))
+
+    def roll_back(self, branch: Branch, ending: Ending) -> None:
+        """Roll back what was noted. Where the store refuses, as on a full disk, it stays noted, and the log says so."""
+        try:
+            self._roll_back(branch, ending)
+        except QueueError as refusal:
+            self._tell_once(branch, refusal)
+
+    def roll_back_all(self) -> None:
+        """Roll back all that was noted, as far as the store lets us; whoever comes by has nothing to do with it."""
+        for branch, ending in self.left.copy().values():
+            try:
+                self._roll_back(branch, ending)
+            except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
+                self._tell_once(branch, error)
+
+    def finish(self, queue: str) -> None:
+        """Roll back what has messages of a queue before one is taken from it, because those come first.
+
+        Raises the refusal where the disk is full, the store away, or others are in the way: nothing may be taken then.
+        """
+        for branch, ending in self._having(queue):
+            try:
+                self._roll_back(branch, ending)
+            except QueueError as refusal:
+                self._tell_once(branch, refusal)
+                if isinstance(refusal, OperatingSystemError | OutcomeUnknownError) or may_pass(refusal):
+                    raise
+
+    def finish_on(self, unit: Unit, queue: str) -> None:
+        """Do the same in a transaction of the application. It may not commit, so that all stays noted."""
+        for branch, ending in self._having(queue):
+            rolling_back.undo(unit, branch, self._clock.now(), ending)
+
+    def _having(self, queue: str) -> list[tuple[Branch, Ending]]:
+        """Return what nobody is rolling back and has messages of the queue, as far as it is known which."""
+        known = self._opened.known
+        found = None if known is None else known.queues.get(queue)
+        return [
+            (branch, ending)
+            for branch, ending in self.left.copy().values()
+            if branch.id not in self._at_work and (found is None or found.id in branch.queue_ids)
+        ]
+
+    def _roll_back(self, branch: Branch, ending: Ending) -> None:
+        try:
+            self._at_work.add(branch.id)
+            rolling_back.roll_back(self._volume, branch, self._clock.now(), ending)
+        finally:
+            self._at_work.discard(branch.id)
+        self.left.pop(branch.id, None)
+        self._told.discard(branch.id)
+
+    def _tell_once(self, branch: Branch, error: Exception) -> None:
+        """Log why a rollback is put off, and not again at each try."""
+        if branch.id in self._told:
+            return
+        self._told.add(branch.id)
+        unexpected = None if isinstance(error, QueueError) else error
+        logger.error(
+            "a rollback on queue space %r is postponed: %s", self._opened.space.name, error, exc_info=unexpected
+        )
+
+
+class Attachment:
+    """This process's attachment to a queue space, shared by everything in the process that has the space open."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+        self.volume = volume
+        self.opened = opened
+        self._clock = clock
+        self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
+        self.owed = OwedRollbacks(volume, opened, clock)
+
+    @property
+    def owner(self) -> Owner:
+        """Who we are to others; a device that is open for reading only has nobody attached."""
+        return self.opened.owner
+
+    def look_after(
+        self, *, now: bool = False, waits: bool = False, unchanged: bool = False, connection: object = None
+    ) -> None:
+        """Do what is due and end what others have left behind, if that was not done in the last second.
+
+        Of what is due in each queue whoever waits does all, and whoever is about to do something else does one step.
+        Where the volume is `unchanged` since the last time, nobody can have taken us for dead meanwhile.
+        Not inside a transaction of the application, which `connection` is for: that would have to end before.
+        """
+        moment = self._clock.monotonic()
+        if not now and moment < self._next_upkeep:
+            return
+        self.volume.check_place()
+        if not self.volume.readonly and not self.volume.is_joined(connection):
+            self._next_upkeep = moment + _UPKEEP_SECONDS
+            self.owed.roll_back_all()
+            if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
+                self._attach_again(self.opened.me)
+
+    def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
+        """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
+        if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
+            return housekeeping.look_after(self.volume, self.opened, self._clock, one_step=not waits)
+        me = self.opened.me
+        return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
+
+    def renew(self, error: BaseException) -> None:
+        """Attach again where an operation was refused because others took this process for dead."""
+        lost = self.opened.me
+        if lost is None or not isinstance(error, AbortedError):
+            return
+        if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
+            self._attach_again(lost)
+
+    def _attach_again(self, lost: Owner) -> None:
+        processes.attach(self.volume, self.opened, lost.role, self._clock)
+        self.volume.release_owner(lost)
+        self.volume.detach_memory(self.opened.space)
+        logger.warning(
+            "others took this process for dead; it has attached to queue space %r again", self.opened.space.name
+        )
+
+    def is_current(self) -> bool:
+        """Tell whether the queue space is still the one that was opened, and not another of the same name."""
+        found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
+        return found is not None and found.incarnation == self.opened.space.incarnation
+
+    def forget(self) -> None:
+        """Give up what tells others that we are attached, because the queue space is gone."""
+        if self.opened.me is not None:
+            self.volume.release_owner(self.opened.me)
+            self.volume.detach_memory(self.opened.space)
+
+    def detach(self) -> None:
+        """Leave the queue space."""
+        if self.opened.me is None:
+            return
+        try:
+            processes.detach(self.volume, self.opened, self.opened.me, self._clock)
+        except QueueError as refusal:
+            name = self.opened.space.name
+            logger.error("detaching from queue space %r failed and is left to others: %s", name, refusal)  # noqa: TRY400
+
+
+class SpaceHandle:
+    """A queue space that is open until the handle, or its device, is closed."""
+
+    def __init__(self, device: Device, name: str, role: str) -> None:
+        self._device = device
+        self.probe = device.probe
+        self._role = role
+        self._closed = False
+        self.name = names.space_name(name)
+        device.use(self.name, role)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._device.path!r}{' closed' if self._closed else ''}>"
+
+    def close(self) -> None:
+        """Close the queue space; the process detaches from it when nothing in the process has it open any more."""
+        if not self._closed:
+            self._closed = True
+            self._device.drop(self.name)
+
+    @property
+    def _attachment(self) -> Attachment:
+        if self._closed:
+            self._check_open()
+        return self._device.attachment(self.name, self._role)
+
+    def _read(self, work: Callable[[Unit], T]) -> T:
+        return self._attachment.volume.read(work)
+
+    def _freshen(self, queue: str) -> None:
+        """Do what is due in the queue, so that what is told of it holds now."""
+        attachment = self._attachment
+        attachment.look_after(now=True)
+        housekeeping.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotOpenError(f"queue space {self.name!r} is closed", space=self.name)

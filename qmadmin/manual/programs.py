@@ -1,0 +1,191 @@
+"""What the pages say of programs: options and arguments, settings and their variables, the commands of the shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qmadmin import options
+from qmadmin.console.results import Block, Example, Heading, Paragraph, Term
+from qmadmin.manual.roff import bold, escaped, italic, terms
+from qmadmin.settings import SECTIONS, Kind, Setting
+from qmadmin.shell import session_commands as help_text
+from qmadmin.spark import commands as of_qmspark
+from qmadmin.ulog import JSON_KEYS
+from qmcore.condition import HEADER, PROPERTIES
+
+if TYPE_CHECKING:
+    from qmadmin.shell.catalogue import Catalogue
+    from qmadmin.shell.declare import Command
+
+
+def described(program: click.Command, only: Container[str] | None = None) -> str:
+    """Return the arguments and options of a program, in the order of their declaration; `only` those of these names."""
+    rows: list[tuple[str, str]] = []
+    declared = [
+        parameter for parameter in program.get_params(click.Context(program)) if only is None or parameter.name in only
+    ]
+    for parameter in declared:
+        if isinstance(parameter, options.Argument):
+            rows += [
+                (italic(name.lower()), _with_default(text, parameter.settings.get(name)))
+                for name, text in parameter.meanings.items()
+            ]
+    for parameter in declared:
+        if isinstance(parameter, click.Option):
+            rows.append((_term(parameter), _meaning(parameter)))
+    return terms(rows)
+
+
+def _term(option: click.Option) -> str:
+    names = ", ".join(bold(name) for name in (*option.opts, *option.secondary_opts))
+    if option.is_flag or option.metavar is None:
+        return names
+    return f"{names} {_value(option.metavar)}"
+
+
+def _value(metavar: str) -> str:
+    """Return what stands for a value: words in capitals in italics."""
+    parts = re.findall(r"[A-Z]+|[^A-Z]+", metavar)
+    return "".join(italic(part.lower()) if part.isupper() else escaped(part) for part in parts)
+
+
+def _meaning(option: click.Option) -> str:
+    if not isinstance(option, options.Option):
+        return option.help or ""
+    return _with_default(f"{option.summary} {option.more}".strip(), option.setting)
+
+
+def _with_default(text: str, setting: Setting[Any] | None) -> str:
+    """Return what is said of an option, and what holds without it."""
+    if setting is None:
+        return text
+    variable = f"the value of `{setting.variable}`, else " if setting.variable else ""
+    default = setting.default_help or str(setting.default)
+    return f"{text} Default: {variable}`{setting.key}` in [{setting.section}] of `qmadmin.toml`(5), else {default}."
+
+
+def settings(section: str) -> str:
+    """Return the settings of a section: what each may be, its default, what it does, and the variable that wins."""
+    return terms((_setting_head(setting), _setting_text(setting)) for setting in SECTIONS[section].declared().values())
+
+
+def environment(used: Sequence[Setting[Any]]) -> str:
+    """Return the environment variables that win over settings, and what they say."""
+    return terms((bold(setting.variable), _of_variable(setting)) for setting in used)
+
+
+def variables() -> str:
+    """Return the environment variables that win over settings, each with the setting."""
+    rows = [setting for kind in SECTIONS.values() for setting in kind.declared().values() if setting.variable]
+    return terms((bold(setting.variable), _wins(setting)) for setting in rows)
+
+
+def log_keys() -> str:
+    """Return the keys of an event in the log that is written as JSON."""
+    return terms(((bold(key), f"{text}.") for key, text in JSON_KEYS.items()), indent="12")
+
+
+def default(setting: Setting[Any]) -> str:
+    """Return the default of a setting as it would stand in the file, or described."""
+    if setting.default_help:
+        return setting.default_help
+    if setting.kind is Kind.FLAG:
+        return "true" if setting.default else "false"
+    return f'"{setting.default}"' if isinstance(setting.default, str) else str(setting.default)
+
+
+def _setting_head(setting: Setting[Any]) -> str:
+    what = {Kind.CHOICE: setting.allowed, Kind.NUMBER: setting.allowed.removeprefix("a ")}
+    return f"{bold(setting.key)} ({escaped(what.get(setting.kind, setting.kind.value))})"
+
+
+def _setting_text(setting: Setting[Any]) -> str:
+    wins = f" The environment variable `{setting.variable}` wins." if setting.variable else ""
+    return f"{setting.help} The default is {default(setting)}.{wins}"
+
+
+def _of_variable(setting: Setting[Any]) -> str:
+    means = f" If it is set, that is {setting.meaning}." if setting.meaning else ""
+    return f"{setting.help}{means} It wins over `{setting.key}` in [{setting.section}]."
+
+
+def _wins(setting: Setting[Any]) -> str:
+    if setting.meaning:
+        return f'If it is set and not empty, `{setting.key}` in [{setting.section}] is "{setting.meaning}".'
+    return f"Wins over `{setting.key}` in [{setting.section}]."
+
+
+_COMMANDS = (of_qmspark.export, of_qmspark.load, of_qmspark.verify, of_qmspark.show, of_qmspark.query)
+
+
+def options_of_qmspark() -> dict[str, str]:
+    """Return the parts of the page by their names."""
+    shared = (
+        _parameter_names(of_qmspark.export) & _parameter_names(of_qmspark.load) & _parameter_names(of_qmspark.verify)
+    )
+    own = {command.name or "": _parameter_names(command) - shared for command in _COMMANDS}
+    return {
+        f"OPTIONS OF {name.upper()}": described(command, only=own[name])
+        for command, name in zip(_COMMANDS, own, strict=True)
+        if name != "show"
+    } | {"SHARED OPTIONS": described(of_qmspark.export, only=shared)}
+
+
+def _parameter_names(command: click.Command) -> set[str]:
+    return {parameter.name for parameter in command.params if parameter.name}
+
+
+def commands(catalogue: Catalogue) -> str:
+    """Return the description of all commands, chapter by chapter."""
+    lines: list[str] = []
+    for group in catalogue.groups:
+        lines.append(f'.SS "{escaped(group.title)}"')
+        for command in group.commands:
+            lines += [".HP 8", _synopsis(command), ".RS 4", *_blocks(help_text.description(command)), ".RE"]
+    return "\n".join(lines) + "\n"
+
+
+def properties() -> str:
+    """Return the list of what a condition can ask of a message."""
+    lines: list[str] = []
+    for known in (*PROPERTIES, HEADER):
+        lines += [".TP", rf"\fB{escaped(known.name)}\fR ({escaped(known.kind.value)})", escaped(known.meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(blocks: Iterable[Block]) -> list[str]:
+    lines: list[str] = []
+    for number, block in enumerate(blocks):
+        match block:
+            case Heading(text):
+                lines += [".PP", rf"\fB{escaped(text)}\fR"]
+            case Paragraph(text):
+                # The first one follows the synopsis directly.
+                lines += ([".PP"] if number else []) + [escaped(text)]
+            case Term(term, text):
+                lines += [".TP", _marked(term), escaped(text)]
+            case Example(examples):
+                lines += [".PP", ".RS 4", ".nf", *(escaped(line) for line in examples), ".fi", ".RE"]
+    return lines
+
+
+def _synopsis(command: Command) -> str:
+    name, rest = command.name, help_text.synopsis(command)[len(command.name) :]
+    return rf"\fB{escaped(name)}\fR" + _marked(rest)
+
+
+def _marked(text: str) -> str:
+    """Return a piece of a synopsis: what is to be typed bold, what stands for something else in italics."""
+    parts = re.findall(r"-\w(?!\w)|[\w-]+|\W", text)
+    return "".join(
+        rf"\fB{escaped(part)}\fR"
+        if re.fullmatch(r"-\w|--\w+|off|on|all|persist|nonpersist", part)
+        else rf"\fI{escaped(part)}\fR"
+        if re.fullmatch(r"[\w-]+", part)
+        else escaped(part)
+        for part in parts
+    )
