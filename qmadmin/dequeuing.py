@@ -17,7 +17,7 @@ from qmcore.checks import number_of, whole
 from qmcore.condition import Condition
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.message import Message, MessageInfo
-from qmcore.port import always
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Role
 from qmcore.selection import FIRST, Selection
@@ -182,9 +182,7 @@ class Consuming(SpaceHandle):
             return dequeuing.listen(unit, attachment.opened, queues, self._device.clock.now())
 
         def attempt(attachment: Attachment) -> str | Nothing:
-            return attachment.volume.write(
-                lambda unit: look(unit, attachment), durable=False, concurrent=True, repeatable=always
-            )
+            return attachment.volume.write(lambda unit: look(unit, attachment), Purpose.TIDY)
 
         found = self._wait_for(attempt, seconds_of(wait))
         return None if isinstance(found, Nothing) else found

@@ -30,6 +30,7 @@ from qmcore.errors import (
     QueueError,
 )
 from qmcore.port import Volume
+from qmcore.purpose import Purpose
 from qmcore.times import Clock
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
@@ -115,7 +116,9 @@ class Device(Administering, Care):
             self.volume_of(file)
         elif present:
             self._ensure_volume(file)
-        return self._main.write(lambda unit: manage_devices.add_entry(unit, file, offset, pages))
+        return self._main.write(
+            lambda unit: manage_devices.add_entry(unit, file, offset, pages), Purpose.ADMINISTRATION
+        )
 
     def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
         """Give an entry of the device list another path, after its file was moved or before it is.
@@ -130,7 +133,7 @@ class Device(Administering, Care):
         elif self._maker.is_there(file):
             users = self._main.read(lambda unit: manage_devices.users_of(unit, index))
             self._refuse_stranger(file, users if file != entry.path else [])
-        return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file))
+        return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
 
     def is_there(self, path: str) -> bool:
         """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
@@ -155,7 +158,7 @@ class Device(Administering, Care):
         """
         if dry_run:
             return self._main.read(lambda unit: manage_devices.refuse_used(unit, index))
-        removed = self._main.write(lambda unit: manage_devices.remove_entry(unit, index))
+        removed = self._main.write(lambda unit: manage_devices.remove_entry(unit, index), Purpose.ADMINISTRATION)
         tell(f"removed: {removed.path}, offset {removed.offset}, size {removed.pages}")
         return removed
 
@@ -173,7 +176,7 @@ class Device(Administering, Care):
 
     def set_commands(self, *, enabled: bool) -> None:
         """Switch the capacity commands of the queues on or off; a limit that is reached is logged in either case."""
-        self._main.write(lambda unit: unit.set_commands(enabled=enabled))
+        self._main.write(lambda unit: unit.set_commands(enabled=enabled), Purpose.ADMINISTRATION)
 
     def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
         """Open a queue space and attach this process to it; `role` is the name that others see.

@@ -18,8 +18,9 @@ from qmcore.acts import forwarding, manage_spaces, outstanding
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import whole
 from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
-from qmcore.errors import InvalidArgumentError, OperatingSystemError
-from qmcore.port import Volume, always
+from qmcore.errors import InvalidArgumentError, OperatingSystemError, OutcomeUnknownError
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX, Space, SpaceUsage
@@ -174,14 +175,21 @@ class Care(abc.ABC):
         entry = entry_of(command, target, self.clock.now())
         if self.readonly:
             return entry
-        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry), concurrent=True))
+        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry), Purpose.MESSAGES))
 
     def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record the outcome of what `audit` recorded; without an outcome it was cut off or is still running."""
-        if entry.id and not self.readonly:
-            self._main.write(
-                lambda unit: unit.set_outcome(entry, kept_text(outcome)), concurrent=True, repeatable=always
-            )
+        if not entry.id or self.readonly:
+            return
+
+        def note(unit: Unit) -> None:
+            unit.set_outcome(entry, kept_text(outcome))
+
+        try:
+            self._main.write(note, Purpose.MESSAGES)
+        except OutcomeUnknownError:
+            # To say it twice does no harm.
+            self._main.write(note, Purpose.MESSAGES)
 
     def audited(self, limit: int | None = None) -> list[AuditEntry]:
         """Return the destructive acts that were recorded, the newest first; at most `limit`, 1 or more."""

@@ -14,6 +14,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.device import MissingVolume
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.port import Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
@@ -190,7 +191,8 @@ class Administering(ABC):
                     lambda unit: (
                         manage_spaces.in_memory(unit, present),
                         redefining.redefine(unit, opened, definition, me),
-                    )
+                    ),
+                    Purpose.ADMINISTRATION,
                 )
             if changed.definition.memory != present.definition.memory:
                 self._follow_memory(volume, present, changed, attached=me is not None)
@@ -343,17 +345,17 @@ class Administering(ABC):
         opened = self._looked_at(found)
         if not found.definition.memory:
             housekeeping.end_what_was_left(volume, opened, self.clock)
-            volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), durable=False)
+            volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), Purpose.ADMINISTRATION)
         else:
             self._remove_memory(volume, found, opened, force=force)
-        volume.write(lambda unit: unit.forget_highest(found.id), durable=False)
+        volume.write(lambda unit: unit.forget_highest(found.id), Purpose.ADMINISTRATION)
 
     def _remove_memory(self, volume: Volume, found: Space, opened: OpenSpace, *, force: bool) -> None:
         try:
             with self._memory(volume, found):
                 housekeeping.end_what_was_left(volume, opened, self.clock)
                 used = self._used(volume, found)
-                volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), durable=False)
+                volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), Purpose.ADMINISTRATION)
                 if used is not None:
                     tell(f"removed with {used.memory} bytes of non-persistent messages")
         except OperatingSystemError:

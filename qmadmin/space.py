@@ -33,6 +33,7 @@ from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
 from qmcore.condition import Condition
 from qmcore.errors import AbortedError, InUseError, OperatingSystemError, SystemFailureError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.records import Forwarding
 from qmcore.space import SpaceDefinition
@@ -133,7 +134,9 @@ class QueueSpace(Producing, Consuming, Changing):
         """
         attachment = self._attachment
         now = self._device.clock.now()
-        created = attachment.volume.write(lambda unit: manage_queues.create(unit, attachment.opened, definition, now))
+        created = attachment.volume.write(
+            lambda unit: manage_queues.create(unit, attachment.opened, definition, now), Purpose.ADMINISTRATION
+        )
         self._device.warn_of_commands(attachment.volume, self.name, definition)
         return created
 
@@ -157,7 +160,8 @@ class QueueSpace(Producing, Consuming, Changing):
             return
         messages = self._messages_in_words(name)
         attachment.volume.write(
-            lambda unit: manage_queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force)
+            lambda unit: manage_queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force),
+            Purpose.ADMINISTRATION,
         )
         tell(f"destroyed with {messages}")
 
@@ -177,7 +181,9 @@ class QueueSpace(Producing, Consuming, Changing):
         command is not run as this user, a warning in the log says so.
         """
         attachment = self._attachment
-        changed = attachment.volume.write(lambda unit: manage_queues.change(unit, attachment.opened, definition))
+        changed = attachment.volume.write(
+            lambda unit: manage_queues.change(unit, attachment.opened, definition), Purpose.ADMINISTRATION
+        )
         self._freshen(definition.name)
         self._device.warn_of_commands(attachment.volume, self.name, definition)
         return changed
@@ -348,7 +354,9 @@ class QueueSpace(Producing, Consuming, Changing):
         messages = sum(
             info.dequeued + info.locked + info.spilled for info in self.transactions() if info.id == transaction
         )
-        attachment.volume.write(lambda unit: outstanding.abort(unit, attachment.opened, transaction, now))
+        attachment.volume.write(
+            lambda unit: outstanding.abort(unit, attachment.opened, transaction, now), Purpose.ADMINISTRATION
+        )
         tell(f"rolled back with {counted(messages, 'message')}")
 
     @destructive("transaction {handle.name}/{transaction}")
@@ -379,8 +387,7 @@ class QueueSpace(Producing, Consuming, Changing):
         owner = attachment.owner
         attachment.volume.write(
             lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole),
-            durable=False,
-            concurrent=True,
+            Purpose.HOLDING,
         )
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
@@ -402,7 +409,8 @@ class QueueSpace(Producing, Consuming, Changing):
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
         attachment = self._attachment
         return attachment.volume.write(
-            lambda unit: manage_queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue)
+            lambda unit: manage_queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue),
+            Purpose.ADMINISTRATION,
         )
 
     def _wait_until_free(self, name: str, end: float) -> None:

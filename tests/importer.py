@@ -12,6 +12,7 @@ from qmcore.acts.importing import ImportJob, ImportPlan, PlannedQueue, Source
 from qmcore.bulk_rows import BODY, COLUMNS, HEADERS, Adopted, Row
 from qmcore.message import State, pages_of
 from qmcore.order import QueueOrder
+from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
 from qmcore.records import Use
 from tests.fix_store import attachment_of, queue_definition
@@ -110,7 +111,7 @@ class Importer:
         return self.job
 
     def begin(self, plan: ImportPlan) -> ImportJob:
-        self.job = self.volume.write(lambda unit: importing.begin(unit, self.opened, plan, self.now))
+        self.job = self.volume.write(lambda unit: importing.begin(unit, self.opened, plan, self.now), Purpose.STAGE)
         return self.job
 
     def load(
@@ -133,14 +134,18 @@ class Importer:
         return self.volume.read(lambda unit: importing.loaded_batches(unit, self.at_work))
 
     def publish(self) -> ImportJob:
-        self.job = self.volume.write(lambda unit: importing.publish(unit, self.opened, self.at_work, self.now))
+        self.job = self.volume.write(
+            lambda unit: importing.publish(unit, self.opened, self.at_work, self.now), Purpose.STAGE
+        )
         return self.job
 
     def merge(self, limit: int = 1000) -> int:
-        return self.volume.write(lambda unit: importing.merge(unit, self.opened, self.at_work, limit, self.now))
+        return self.volume.write(
+            lambda unit: importing.merge(unit, self.opened, self.at_work, limit, self.now), Purpose.STAGE
+        )
 
     def abandon(self, limit: int = 1000) -> int:
-        return self.volume.write(lambda unit: importing.abandon(unit, self.opened, self.at_work, limit))
+        return self.volume.write(lambda unit: importing.abandon(unit, self.opened, self.at_work, limit), Purpose.STAGE)
 
     def jobs(self) -> list[ImportJob]:
         return self.volume.read(lambda unit: importing.imports(unit, self.opened.space.id))

@@ -18,6 +18,7 @@ from qmcore.highest_records import HighestRecords
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
 from qmcore.probe import Probe
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
     Claim,
@@ -287,11 +288,6 @@ class Snapshot(Protocol):
         """
 
 
-def always(_result: object) -> bool:
-    """Tell of any result that the work may be done twice."""
-    return True
-
-
 class Volume(Protocol):
     """One physical store. Safe for use by several threads."""
 
@@ -335,27 +331,12 @@ class Volume(Protocol):
         Without one it is done at once.
         """
 
-    def write(
-        self,
-        work: Callable[[Unit], T],
-        *,
-        durable: bool = True,
-        concurrent: bool = False,
-        patient: bool = False,
-        repeatable: Callable[[T], bool] | None = None,
-    ) -> T:
+    def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
 
-        When the call returns, a durable commit is on the disk. `work` may be run more than once and must have no
-        effect outside of its unit. It runs as if it were alone on the volume, unless it is `concurrent`: then other
-        concurrent work may be done at the same time, and what it has read may be outdated when it acts. That is right
-        for work on messages, each of which belongs to whoever has taken it out of its state.
-
-        Where there is one writer at a time, `patient` work lets others go first who wait for it, though not for ever:
-        that is for what writes much, and again and again.
-
-        `repeatable` tells by its result that the work may be done twice, as by `always` any may that only tidies up:
-        where nobody can tell whether it was committed, it is done again.
+        `purpose` says what it is for, and so what the store promises. `work` may be run more than once and must have no
+        effect outside of its unit. Whatever it is for, it is done again where its result is a `Nothing` and nobody can
+        tell whether it was committed.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:

@@ -128,11 +128,6 @@ class Nothing:
     unfinished: bool = False
 
 
-def is_nothing(result: object) -> bool:
-    """Tell whether no message was there."""
-    return isinstance(result, Nothing)
-
-
 class Standing(NamedTuple):
     """What a message has from its arrival on: its order key, and times that are absolute by now."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from qmadmin.volume_makers import VolumeMaker
 from qmcore.acts import thresholds
 from qmcore.errors import QueueError
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Commands:
             queue = self._volume.read(claimed)
             if queue is not None:
                 self._start(queue, claim)
-                self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), durable=False, concurrent=True)
+                self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), Purpose.HOLDING)
         except QueueError as error:
             logger.error("a capacity command of queue space %r is left to others: %s", self._space.name, error)  # noqa: TRY400
 

@@ -24,7 +24,7 @@ from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.imports import ImportJob, Mode, Stage
-from qmcore.port import always
+from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
     from qmadmin.archive.file_systems import Place
@@ -163,9 +163,7 @@ def abandon(config: str, space: str, archive: str | None = None, *, dry_run: boo
 
 
 def _abandon(attached: Attachment, job: ImportJob) -> None:
-    while attached.volume.write(
-        lambda unit: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME), patient=True, repeatable=always
-    ):
+    while attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME), Purpose.STAGE):
         pass
 
 
@@ -192,7 +190,7 @@ class _Begun:
         known = {job.id for job in attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))}
         now = device.clock.now()
         self.job: ImportJob = attached.volume.write(
-            lambda unit: acts.begin(unit, attached.opened, plan.plan, now), repeatable=always
+            lambda unit: acts.begin(unit, attached.opened, plan.plan, now), Purpose.STAGE
         )
         self.told = dataclasses.replace(plan, resumed=self.job.id in known)
 
@@ -209,7 +207,7 @@ class _Begun:
         """Give it up, before anything was loaded; what went on is left as it was."""
         if not self.told.resumed:
             self._attached.volume.write(
-                lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), repeatable=always
+                lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), Purpose.STAGE
             )
             if self.plan.creates:
                 self._device.destroy_space(self.plan.name, force=True)
@@ -219,13 +217,10 @@ class _Begun:
         attached, now = self._attached, self._device.clock.now()
         job = self.job
         if job.state is Stage.LOADING:
-            job = attached.volume.write(
-                lambda unit: acts.publish(unit, attached.opened, self.job, now), repeatable=always
-            )
+            job = attached.volume.write(lambda unit: acts.publish(unit, attached.opened, self.job, now), Purpose.STAGE)
         while job.state is Stage.MERGING and attached.volume.write(
             lambda unit: acts.merge(unit, attached.opened, job, MERGED_AT_A_TIME, self._device.clock.now()),
-            patient=True,
-            repeatable=always,
+            Purpose.STAGE,
         ):
             pass
 

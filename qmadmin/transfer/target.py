@@ -15,6 +15,7 @@ from qmadmin.opening import open_device
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.imports import ImportJob, Source
+from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
     from qmadmin.archive.manifest import ArchivedSpace
@@ -106,7 +107,7 @@ class Remover:
         if self._archived(space).incarnation != its.opened.space.incarnation:
             return 0
         return its.volume.write(
-            lambda unit: remove_carried(unit, its.opened, queue, carried, memory=memory), concurrent=True
+            lambda unit: remove_carried(unit, its.opened, queue, carried, memory=memory), Purpose.MESSAGES
         )
 
     def _archived(self, name: str) -> ArchivedSpace:

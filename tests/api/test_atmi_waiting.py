@@ -328,11 +328,12 @@ def test_a_signal_does_not_end_the_wait_of_another_thread(patient: Path, noted: 
 def writer(joined: Path, start: Callable[..., Child]) -> Child:
     """A process that has stopped while it writes; it goes on when it is told."""
     child = start(
+        "from qmcore.purpose import Purpose\n"
         "device = open_device(sys.argv[1])\n"
         "def work(unit):\n"
         "    say('inside')\n"
         "    heard()\n"
-        "device.volume_of(sys.argv[1]).write(work)\n"
+        "device.volume_of(sys.argv[1]).write(work, Purpose.ADMINISTRATION)\n"
         "say('outside')\n",
         joined,
     )

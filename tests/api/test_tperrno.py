@@ -18,6 +18,7 @@ import pytest
 import qmadmin
 from qmadmin.atmi import *
 from qmcore.probe import Point, Probe
+from qmcore.purpose import Purpose
 from tests.fix_atmi import refused
 from tests.fix_store import Child, attachment_of
 
@@ -406,7 +407,7 @@ def test_a_transaction_that_others_have_rolled_back_is_qmeaborted(joined: Path, 
         assert unit.end_transaction(record.id, record.owner_id)
         give_back(unit, opened, record.id, opened.definitions(unit).by_id, 0, Ending(Cause.DEATH))
 
-    volume.write(give_up)
+    volume.write(give_up, Purpose.ADMINISTRATION)
     assert dequeue("errq") == "QMEABORTED"
     assert refused(tpcommit).name == "TPEABORT"
     assert dequeue("errq") == ""

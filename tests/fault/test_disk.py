@@ -20,6 +20,7 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.probe import Point, Probe
+from qmcore.purpose import Purpose
 from qmstorage.sqlite import translate
 from tests.fix_disk import fill
 from tests.fix_store import Work, attachment_of, bodies_held, drain, eventually, make_queue, noted, space_definition
@@ -302,7 +303,7 @@ class TestFailingSync:
         second = Work(lambda: space.enqueue("Q", b"2"))
         eventually(lambda: len(queued) == 1, "the second stands in line")
         # It is committed by whoever has no reason to wait for the disk.
-        volume.write(lambda _: None, durable=False)
+        volume.write(lambda _: None, Purpose.HOLDING)
         third = Work(lambda: space.enqueue("Q", b"3"))
         # Before it came the work that committed the second.
         eventually(lambda: len(queued) == 3, "the third stands in line")
@@ -320,7 +321,9 @@ class TestFailingSync:
         assert "committed" not in repr(transaction)
 
     def test_a_relaxed_device_does_not_sync(self, file_store, space, failing):
-        attachment_of(space).volume.write(lambda unit: unit.run(text("UPDATE device SET durability = 'relaxed'")))
+        attachment_of(space).volume.write(
+            lambda unit: unit.run(text("UPDATE device SET durability = 'relaxed'")), Purpose.ADMINISTRATION
+        )
         other = file_store.another().open_space("SPACE")
         calls = failing()
         other.enqueue("Q", b"x")
@@ -379,11 +382,12 @@ class TestLocked:
 
     def test_a_process_that_is_stopped_while_it_writes_is_named_after_a_while(self, file_device, start):
         child = start(
+            "from qmcore.purpose import Purpose\n"
             "space = open_device(sys.argv[1]).open_space('SPACE')\n"
             "def stop(unit):\n"
             "    say('inside')\n"
             "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-            "space.probe.attachments['SPACE'].volume.write(stop)\n"
+            "space.probe.attachments['SPACE'].volume.write(stop, Purpose.ADMINISTRATION)\n"
             "say('done')\n",
             file_device.path,
         )

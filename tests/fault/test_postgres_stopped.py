@@ -48,6 +48,8 @@ MIDWAY = (
     + """
 from sqlalchemy import text
 
+from qmcore.purpose import Purpose
+
 device = open_device(sys.argv[1])
 space = device.open_space("SPACE")
 
@@ -56,7 +58,7 @@ def work(unit):
     heard()
     say("on")
 
-space.probe.attachments["SPACE"].volume.write(work, concurrent=True)
+space.probe.attachments["SPACE"].volume.write(work, Purpose.MESSAGES)
 say("done")
 """
 )

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from qmstorage.sqlite import group_commit, writer_gate
 from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, drain, noted
@@ -26,23 +27,21 @@ def told(calls, seconds):
 """What says that the process is announced at the gate, and about to sleep there for the first time."""
 
 ARRIVING = """
-from qmcore.acts import enqueue as enqueuing
-from qmcore.message import PLAIN_CONTROL
+from qmcore.purpose import Purpose
 
-_, path, name, how, seconds = sys.argv
+_, path, purpose, seconds = sys.argv
 writer_gate._BEHIND_SECONDS = float(seconds)
 with open_device(path) as device, device.open_space("SPACE") as space:
     attachment = space.probe.attachments["SPACE"]
-    new = [enqueuing.prepare("Q", name.encode(), PLAIN_CONTROL, 4096)]
     say("ready")
     heard()
     writer_gate.WakeupPipe.wait = told
 
-    def arrive(unit):
-        enqueuing.enqueue_in(unit, attachment.opened, new)
+    def numbered(unit):
+        return unit.reserve(attachment.opened.space.id, 1)
 
-    attachment.volume.write(arrive, patient=how == "patient")
-    say("done")
+    # Whoever is first has the lower number.
+    say(attachment.volume.write(numbered, Purpose[purpose])[0])
     heard()
 """
 
@@ -71,8 +70,8 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
 
 @pytest.fixture
 def arriving(start, file_device):
-    def arrives(name, how, seconds):
-        child = start(TELLING + ARRIVING, file_device.path, name, how, seconds)
+    def arrives(purpose, seconds):
+        child = start(TELLING + ARRIVING, file_device.path, purpose.name, seconds)
         child.expect("ready")
         return child
 
@@ -90,20 +89,18 @@ def holding(start, file_device):
 
 
 def test_patient_work_goes_behind_those_who_wait(arriving, holding, file_device):
-    patient, other = arriving("patient", "patient", 60), arriving("other", "at once", 60)
+    patient, other = arriving(Purpose.BULK, 60), arriving(Purpose.HOLDING, 60)
     holder = holding()
     patient.say()
     other.say()
     other.expect("waits")
     holder.say()
-    other.expect("done")
-    patient.expect("done")
-    with file_device.open_space("SPACE") as space:
-        assert drain(space) == ["other", "patient"]
+    other.expect("1")
+    patient.expect("2")
 
 
 def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(arriving, holding, file_device):
-    other, patient = arriving("other", "at once", 0), arriving("patient", "patient", 0.01)
+    other, patient = arriving(Purpose.HOLDING, 0), arriving(Purpose.BULK, 0.01)
     holder = holding()
     other.say()
     other.expect("waits")
@@ -111,11 +108,9 @@ def test_patient_work_is_not_kept_back_by_a_process_that_waits_and_stands_still(
     holder.say()
     holder.expect("let go")
     patient.say()
-    patient.expect("done")
+    patient.expect("1")
     other.signal(signal.SIGCONT)
-    other.expect("done")
-    with file_device.open_space("SPACE") as space:
-        assert drain(space) == ["patient", "other"]
+    other.expect("2")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each who waits looks by himself")

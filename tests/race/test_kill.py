@@ -9,6 +9,7 @@ from sqlalchemy import update
 from qmadmin.opening import open_device
 from qmcore.message import Reason
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from qmstorage.schema import owner
 from tests.fix_store import attachment_of, bodies_held, count_rows, drain, make_queue, queue_definition
 
@@ -234,7 +235,7 @@ class TestConsumer:
             space.enqueue("Q", "x")
             self.hold_and_die(real_device, start, "Q")
             restarted = update(owner).where(owner.c.pid != _own_pid()).values(boot="before")
-            attachment_of(space).volume.write(lambda unit: unit.run(restarted))
+            attachment_of(space).volume.write(lambda unit: unit.run(restarted), Purpose.ADMINISTRATION)
             assert space.dequeue("Q").retries == 0
 
     def test_a_process_that_got_its_number_is_not_taken_for_it(self, real_device, start):
@@ -244,7 +245,7 @@ class TestConsumer:
             self.hold_and_die(real_device, start, "Q")
             pid = _own_pid()
             given_away = update(owner).where(owner.c.pid != pid).values(pid=pid, process=f"{pid}-1")
-            attachment_of(space).volume.write(lambda unit: unit.run(given_away))
+            attachment_of(space).volume.write(lambda unit: unit.run(given_away), Purpose.ADMINISTRATION)
             assert space.dequeue("Q").text == "x"
 
     def test_a_lock_file_that_somebody_removed_does_not_keep_it_alive(self, file_device, start):

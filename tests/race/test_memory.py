@@ -15,6 +15,7 @@ from sqlalchemy import text
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, QueueError, SystemFailureError
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from tests.fix_postgres import login_of
 from tests.fix_store import (
     attachment_of,
@@ -534,7 +535,9 @@ class TestBetweenTheTwoCommits:
                 from qmcore.acts import following
 
                 before = self.snapshot(memory_dir)
-                volume.write(lambda unit: following.let_memory_follow(unit, opened, device.clock.now()))
+                volume.write(
+                    lambda unit: following.let_memory_follow(unit, opened, device.clock.now()), Purpose.FOLLOWING
+                )
                 self.restore(before)
             assert _texts(space, "OUT") == ["c", "D"]
             nothing_is_left(device, space, "Q", "OUT")
@@ -669,7 +672,8 @@ class TestSuspended:
             attachment_of(space).volume.write(
                 lambda unit: unit.run(
                     text("UPDATE owner SET pid = :pid, process = :pid || '-1' WHERE pid != :pid"), pid=os.getpid()
-                )
+                ),
+                Purpose.ADMINISTRATION,
             )
             assert drain(space) == ["a", "B"]
             nothing_is_left(device, space, "Q", "OUT")

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from qmcore.purpose import Purpose
 from qmstorage.sqlite import volume as volumes
 
 
@@ -84,7 +85,7 @@ def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
         assert made.read(lambda unit: unit.spaces()) == []
     assert volume.pause()
     volume.resume()
-    assert volume.write(lambda unit: unit.spaces()) == []
+    assert volume.write(lambda unit: unit.spaces(), Purpose.ADMINISTRATION) == []
 
 
 def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):

@@ -5,6 +5,7 @@ import pytest
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import BadMessageIdError
 from qmcore.message import EnqueueControl, message_id
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from tests.fix_store import attachment_of, drain, make_queue
 
@@ -16,7 +17,9 @@ def adopt(space, *pieces):
     """Let the queue space adopt identifiers, as the end of an import does."""
     attachment = attachment_of(space)
     for piece in pieces:
-        attachment.volume.write(lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece))
+        attachment.volume.write(
+            lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
+        )
 
 
 def number_of(msgid):

@@ -13,6 +13,7 @@ from qmcore import numbers
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.message import State
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, QueueDefinition
 from tests.fix_store import Work, attachment_of, drain, make_queue, name_for_commands
 
@@ -233,7 +234,10 @@ class TestArmedAgain:
         self.crossed(space, started)
         attached = attachment_of(space)
         messages = [CarriedMessage(number, key, 0) for number, key in self.keys(attached)]
-        assert attached.volume.write(lambda unit: remove_carried(unit, attached.opened, "Q", messages)) == 3
+        assert (
+            attached.volume.write(lambda unit: remove_carried(unit, attached.opened, "Q", messages), Purpose.MESSAGES)
+            == 3
+        )
         self.crosses_again(space, started)
 
     def keys(self, attached):

@@ -12,6 +12,7 @@ from qmadmin.volume_makers import address_of
 from qmcore.device import ENTRIES_MAX, Extent, PageRange
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.findings import Severity
+from qmcore.purpose import Purpose
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import drain, make_queue, space_definition
 
@@ -303,14 +304,14 @@ class TestSecondVolume:
     def test_a_creation_that_was_cut_short_is_swept_away_by_the_next_one(self, device, tmp_path):
         """The process died after the volume had the queue space and before the table of contents had it."""
         volume = device.volume_of(str(tmp_path / "SECOND"))
-        volume.write(lambda unit: unit.add_space(space_definition(pages=24_000), "0" * 16, 1))
+        volume.write(lambda unit: unit.add_space(space_definition(pages=24_000), "0" * 16, 1), Purpose.ADMINISTRATION)
         assert device.spaces() == []
         device.create_space(space_definition(pages=25_000))
         assert device.space("SPACE").definition.pages == 25_000
 
     def test_the_same_creation_finishes_one_that_was_cut_short(self, device):
         half = Extent("SPACE", 0, 1, 0, 25_000)
-        device.volume_of(device.path).write(lambda unit: unit.add_extents([half]))
+        device.volume_of(device.path).write(lambda unit: unit.add_extents([half]), Purpose.ADMINISTRATION)
         device.refuse_space(space_definition(pages=25_000))
         device.create_space(space_definition(pages=25_000))
         assert device.volume_of(device.path).read(lambda unit: unit.extents()) == [half]
@@ -321,7 +322,9 @@ class TestSecondVolume:
             device.create_space(space_definition(pages=25_000))
 
     def test_another_one_is_refused_where_a_creation_was_cut_short(self, device):
-        device.volume_of(device.path).write(lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]))
+        device.volume_of(device.path).write(
+            lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]), Purpose.ADMINISTRATION
+        )
         before = device.table_of_contents()
         for call in (device.create_space, device.refuse_space):
             with pytest.raises(InvalidArgumentError, match="with 25000 pages was cut short") as refusal:
@@ -333,10 +336,10 @@ class TestSecondVolume:
         volume, wanted = device.volume_of(str(tmp_path / "SECOND")), space_definition(pages=25_000)
         write = volume.write
 
-        def finished_by_another(work, **how):
+        def finished_by_another(work, purpose):
             monkeypatch.setattr(volume, "write", write)
             file_store.another().create_space(wanted)
-            return write(work, **how)
+            return write(work, purpose)
 
         monkeypatch.setattr(volume, "write", finished_by_another)
         with pytest.raises(InvalidArgumentError, match="exists already"):
@@ -348,7 +351,9 @@ class TestSecondVolume:
         device.create_space(space_definition("OTHER", pages=40))
         volume = device.volume_of(str(tmp_path / "SECOND"))
         assert volume.read(lambda unit: unit.spaces()) == []
-        device.volume_of(device.path).write(lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]))
+        device.volume_of(device.path).write(
+            lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]), Purpose.ADMINISTRATION
+        )
         assert [space.name for space in device.spaces()] == ["OTHER"]
         assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["OTHER"]
         device.destroy_space("HALF")
@@ -513,9 +518,12 @@ class TestLostVolume:
         volume, main = device.volume_of(second), device.volume_of(device.path)
         write = main.write
 
-        def meanwhile(work, **how):
-            done = write(work, **how)
-            volume.write(lambda unit: unit.remove_space(unit.space("ONE").id) if unit.space("ONE") else None)
+        def meanwhile(work, purpose):
+            done = write(work, purpose)
+            volume.write(
+                lambda unit: unit.remove_space(unit.space("ONE").id) if unit.space("ONE") else None,
+                Purpose.ADMINISTRATION,
+            )
             return done
 
         with pytest.MonkeyPatch.context() as patched:
@@ -531,14 +539,14 @@ class TestLostVolume:
         with shared_store.device.open_space("ONE") as space:
             assert drain(space) == ["ONE"]
             device = shared_store.another()
-            device.volume_of(device.path).write(lambda unit: unit.remove_extents("ONE"))
+            device.volume_of(device.path).write(lambda unit: unit.remove_extents("ONE"), Purpose.ADMINISTRATION)
             volume = device.volume_of(second)
             write = volume.write
 
-            def after_an_enqueue(work, **how):
+            def after_an_enqueue(work, purpose):
                 monkeypatch.setattr(volume, "write", write)
                 space.enqueue("Q", "late")
-                return write(work, **how)
+                return write(work, purpose)
 
             monkeypatch.setattr(volume, "write", after_an_enqueue)
             before = device.table_of_contents()

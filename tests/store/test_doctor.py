@@ -15,6 +15,7 @@ from qmcore.device import Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmcore.findings import Severity
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.purpose import Purpose
 from qmstorage.schema import ready
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import attachment_of, make_queue, queue_definition, space_definition
@@ -342,12 +343,14 @@ class TestFiles:
     def test_what_was_not_finished_at_the_first_look_is_looked_at_again(self, shared_store, monkeypatch):
         device = shared_store.device
         rows = [Extent("HALF", 0, 0, 100, 40)]
-        shared_store.device.volume_of(shared_store.device.path).write(lambda unit: unit.add_extents(rows))
+        shared_store.device.volume_of(shared_store.device.path).write(
+            lambda unit: unit.add_extents(rows), Purpose.ADMINISTRATION
+        )
         looked_at = diagnosis.extents
 
         def seen_and_finished(*given):
             found = list(looked_at(*given))
-            device.volume_of(device.path).write(lambda unit: unit.remove_extents("HALF"))
+            device.volume_of(device.path).write(lambda unit: unit.remove_extents("HALF"), Purpose.ADMINISTRATION)
             return found
 
         monkeypatch.setattr(diagnosis, "extents", seen_and_finished)
@@ -452,7 +455,9 @@ class TestStore:
         make_queue(space, retries=1)
         space.enqueue("Q", "x", persistent=False)
         attachment = attachment_of(space)
-        attachment.volume.write(lambda unit: unit.memory(attachment.opened.space.id).run(delete(ready)))
+        attachment.volume.write(
+            lambda unit: unit.memory(attachment.opened.space.id).run(delete(ready)), Purpose.ADMINISTRATION
+        )
         found = [each for each in but_for_this_server(store.device.check()) if each.severity is Severity.ERROR]
         assert [finding.target for finding in found] == ["memory of queue space SPACE"]
         assert "1 message without a place" in found[0].sentence

@@ -4,6 +4,7 @@ import pytest
 
 from qmcore.bulk_rows import Adopted
 from qmcore.findings import Severity
+from qmcore.purpose import Purpose
 from qmcore.records import Use
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import attachment_of, drain, make_queue
@@ -82,7 +83,9 @@ class TestTheDoctor:
         attachment = attachment_of(space)
         for foreign, first in (("f" * 16, 1), ("e" * 16, 4)):
             piece = Adopted(foreign, first, first + 3, 0)
-            attachment.volume.write(lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece))
+            attachment.volume.write(
+                lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
+            )
         assert [sentence.partition(",")[0] for sentence in errors(shared_store.device)] == [
             "message number 4 has two identifiers",
             f"message number 7 has an identifier of {'e' * 16}",

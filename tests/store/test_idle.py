@@ -7,6 +7,7 @@ import pytest
 from qmadmin.opening import open_device
 from qmcore.acts import housekeeping, waiting
 from qmcore.errors import BadQueueError
+from qmcore.purpose import Purpose
 from qmcore.records import Nothing
 from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, attachment_of, eventually, make_queue
@@ -161,7 +162,7 @@ class TestManyWait:
                 for number in range(1, others + 1):
                     unit.add_waiter(queue_id, f"wake-up {number}", opened.owner.id)
 
-            volume.write(add)
+            volume.write(add, Purpose.ADMINISTRATION)
             return waiting.wait_for(
                 lambda: attempt() or Nothing((queue_id,), None),
                 volume,

@@ -9,6 +9,7 @@ from qmcore.acts.importing import Mode, Stage, TimePolicy, Times
 from qmcore.errors import AbortedError, BadQueueError, InUseError, InvalidArgumentError, NoSpaceError, ProtocolError
 from qmcore.limits import CapacityLimit, Threshold, Unit
 from qmcore.message import State, message_id
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
 from tests.fix_store import DEADLINE, attachment_of, count_rows, drain, make_queue, queue_definition, truth
@@ -210,12 +211,12 @@ class TestWaiting:
         importer.load(rows)
         volume, owner, queue = importer.volume, importer.opened.owner, space.queue("Q")
         wakeup = volume.wakeup()
-        volume.write(lambda unit: unit.add_waiter(queue.id, wakeup.address, owner.id), concurrent=True)
+        volume.write(lambda unit: unit.add_waiter(queue.id, wakeup.address, owner.id), Purpose.TIDY)
         wakeup.wait(0.01)
         importer.publish()
         importer.merge()
         assert wakeup.wait(DEADLINE)
-        volume.write(lambda unit: unit.remove_waiter(queue.id, wakeup.address), concurrent=True)
+        volume.write(lambda unit: unit.remove_waiter(queue.id, wakeup.address), Purpose.TIDY)
         wakeup.close()
 
 
@@ -287,7 +288,7 @@ class TestNonPersistentMessages:
         importer, groups = self.begun(fast)
         importer.load_groups(groups)
         opened = importer.opened
-        importer.volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=True))
+        importer.volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=True), Purpose.ADMINISTRATION)
         with pytest.raises(ProtocolError, match="0 of 2 non-persistent"):
             importer.publish()
         importer.begin(importer.at_work.plan)
@@ -326,7 +327,7 @@ class TestNonPersistentMessages:
         importer.load_groups(groups)
         opened, now = importer.opened, importer.now
         assert not importer.volume.read(lambda unit: following.has_to_follow(unit, opened))
-        importer.volume.write(lambda unit: following.let_memory_follow(unit, opened, now))
+        importer.volume.write(lambda unit: following.let_memory_follow(unit, opened, now), Purpose.FOLLOWING)
         importer.publish()
         assert len(drain(fast)) == 4
 

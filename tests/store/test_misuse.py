@@ -12,6 +12,7 @@ import qmadmin
 from qmadmin import BadQueueError, InvalidArgumentError, QueueDefinition, SpaceDefinition
 from qmadmin.opening import create_device
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from tests.fix_store import attachment_of, noted
 
 
@@ -78,10 +79,10 @@ def test_a_waiter_whose_wake_up_cannot_be_removed_still_gets_its_message(space, 
     attachment = attachment_of(space)
     write = attachment.volume.write
 
-    def write_until_forgetting(work, **how):
+    def write_until_forgetting(work, purpose):
         if work.__name__ == "forget":
             raise qmadmin.OperatingSystemError("no room left on the disk")
-        return write(work, **how)
+        return write(work, purpose)
 
     monkeypatch.setattr(attachment.volume, "write", write_until_forgetting)
     waiter = threading.Thread(target=lambda: found.append(space.dequeue("Q", wait=60)))
@@ -135,7 +136,7 @@ def test_who_was_taken_for_dead_is_told_so_once_and_then_works_again(space):
     space.enqueue("Q", b"data")
     attachment = attachment_of(space)
     lost = attachment.owner
-    attachment.volume.write(lambda unit: unit.remove_owner(lost.id))
+    attachment.volume.write(lambda unit: unit.remove_owner(lost.id), Purpose.TIDY)
     with pytest.raises(qmadmin.AbortedError), space.transaction():
         space.dequeue("Q")
     with space.transaction():

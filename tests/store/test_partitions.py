@@ -8,6 +8,7 @@ from qmadmin.opening import create_device, open_device
 from qmcore.errors import InvalidArgumentError
 from qmcore.findings import Severity
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from tests.fix_postgres import database_of
 from tests.fix_store import Store, make_queue, noted
 
@@ -164,4 +165,4 @@ class TestDurability:
 
 def commits_are(device):
     volume = device.volume_of(device.path)
-    return volume.write(lambda unit: unit.asked("SHOW synchronous_commit")[0])
+    return volume.write(lambda unit: unit.asked("SHOW synchronous_commit")[0], Purpose.ADMINISTRATION)

@@ -19,6 +19,7 @@ from qmcore.bulk_rows import COLUMNS, Run
 from qmcore.condition_parser import parse
 from qmcore.definitions import OpenSpace
 from qmcore.message import EnqueueControl, State
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Place
 from qmcore.times import MICROS
@@ -469,7 +470,8 @@ def test_removing_many_messages_touches_no_more_than_them(filled):
         filled.cursor.start_anew()
         filled.cursor.plans.clear()
         gone = volume.write(
-            lambda unit, queue=queue, places=places: store_of(unit, queue).remove_unchanged(queue.id, places)
+            lambda unit, queue=queue, places=places: store_of(unit, queue).remove_unchanged(queue.id, places),
+            Purpose.ADMINISTRATION,
         )
         assert gone.messages == 300
         filled.refuse_waste(most=300)

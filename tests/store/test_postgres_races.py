@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from qmcore.message import EnqueueControl
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Forwarding
 from qmcore.selection import FIRST_CHOICE
@@ -94,7 +95,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
                     return found
                 found.append(message.text)
 
-    holder = Work(lambda: arena.volume.write(hold, concurrent=True))
+    holder = Work(lambda: arena.volume.write(hold, Purpose.MESSAGES))
     assert inside.wait(30)
     found = Work(*[one_by_one, several, in_transactions] * 3).results()
     go_on.set()
@@ -235,13 +236,13 @@ def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_
 
     def other():
         assert inside.wait(30)
-        return arena.volume.write(act, concurrent=True)
+        return arena.volume.write(act, Purpose.MESSAGES)
 
     def let_go():
         eventually(lambda: arena.sql("SELECT FROM pg_locks WHERE NOT granted"), "the other waits")
         go_on.set()
 
-    results = Work(lambda: arena.volume.write(tell, concurrent=True), other, let_go).results()
+    results = Work(lambda: arena.volume.write(tell, Purpose.MESSAGES), other, let_go).results()
     assert results == [None, True if end == "tells more" else [], None]
     assert [each.calls for _, each in space.forwardings()] == ([2] if end == "tells more" else [])
     assert arena.sql("SELECT count(*) FROM qm.forwarding") == [(1 if end == "tells more" else 0,)]

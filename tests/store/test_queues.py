@@ -14,6 +14,7 @@ from qmcore.errors import (
     Resource,
 )
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.purpose import Purpose
 from qmstorage import definitions
 from tests.fix_store import (
     MovableClock,
@@ -212,7 +213,7 @@ class TestChangesByOthers:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            volume.write(create_read_and_fail)
+            volume.write(create_read_and_fail, Purpose.ADMINISTRATION)
         make_queue(other, "REAL")
         assert [queue.name for queue in space.queues()] == ["REAL"]
         with pytest.raises(BadQueueError):

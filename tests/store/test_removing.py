@@ -5,6 +5,7 @@ import pytest
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.bulk_rows import COLUMNS, SEQUENCE, Run
 from qmcore.message import State
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from tests.fix_store import attachment_of, count_rows, drain, make_queue
 from tests.importer import faults_of
@@ -45,7 +46,7 @@ def carried(space, name="Q", *states, memory=False):
 def removed(space, messages, name="Q", *, memory=False):
     attached = attachment_of(space)
     return attached.volume.write(
-        lambda unit: remove_carried(unit, attached.opened, name, messages, memory=memory), concurrent=True
+        lambda unit: remove_carried(unit, attached.opened, name, messages, memory=memory), Purpose.MESSAGES
     )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
 from qmcore.findings import Severity
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from tests.fix_store import Work, attachment_of, connection_of, drain, eventually, make_queue, noted
 from tests.interrupts import at_every_line
 from tests.store.differences import differs
@@ -85,7 +86,7 @@ class Shared:
         self._inside, self._go_on = threading.Event(), threading.Event()
 
     def run(self, *works):
-        blocker = Work(lambda: self.volume.write(self._stop))
+        blocker = Work(lambda: self.volume.write(self._stop, Purpose.ADMINISTRATION))
         assert self._inside.wait(30)
         together = []
         for work in works:
@@ -120,7 +121,9 @@ def half_and_failing(queue_id):
 def refused_inside(space):
     """Return what stands in line, and is refused when its turn comes."""
     attachment = attachment_of(space)
-    return lambda: attachment.volume.write(lambda unit: attachment.opened.definitions(unit).queue("NONE"))
+    return lambda: attachment.volume.write(
+        lambda unit: attachment.opened.definitions(unit).queue("NONE"), Purpose.ADMINISTRATION
+    )
 
 
 class TestGroupCommit:
@@ -183,10 +186,10 @@ class TestGroupCommit:
 
         monkeypatch.setattr(wal.Log, "keep_short", fails)
         works = (work(name) for name in ("another's", "mine"))
-        shared.run(*[lambda each=each: shared.volume.write(each) for each in works])
+        shared.run(*[lambda each=each: shared.volume.write(each, Purpose.ADMINISTRATION) for each in works])
         assert sorted(ran) == ["another's", "mine"]
         assert shared.works[1:] == [2]
-        shared.volume.write(work("later"))
+        shared.volume.write(work("later"), Purpose.ADMINISTRATION)
         assert shared.works[2:] == [1], "nothing else stands in line"
 
     def test_each_enqueue_is_synced_and_what_a_transaction_holds_is_not(self, file_store):
@@ -235,7 +238,9 @@ class TestGroupCommit:
     def test_what_a_refused_work_did_before_is_undone(self, space):
         volume, half_and_fail = attachment_of(space).volume, half_and_failing(space.queue("Q").id)
         shared = Shared(space)
-        results = shared.run(lambda: volume.write(half_and_fail), lambda: space.enqueue("Q", "x"))
+        results = shared.run(
+            lambda: volume.write(half_and_fail, Purpose.ADMINISTRATION), lambda: space.enqueue("Q", "x")
+        )
         assert isinstance(results[0], ZeroDivisionError)
         usage = space.usage("Q")
         assert (usage.messages, usage.enqueued, usage.pages) == (1, 1, 1)
@@ -248,7 +253,9 @@ class TestGroupCommit:
 
         shared = Shared(space)
         results = shared.run(
-            lambda: space.enqueue("Q", "a"), lambda: volume.write(break_the_store), lambda: space.enqueue("Q", "b")
+            lambda: space.enqueue("Q", "a"),
+            lambda: volume.write(break_the_store, Purpose.ADMINISTRATION),
+            lambda: space.enqueue("Q", "b"),
         )
         assert isinstance(results[1], SystemFailureError)
         assert isinstance(results[1].__cause__, sqlite3.IntegrityError)
@@ -377,7 +384,9 @@ class TestGroupCommit:
 
         shared = Shared(space)
         results = shared.run(
-            lambda: space.enqueue("Q", "a"), lambda: volume.write(interrupt), lambda: space.enqueue("Q", "b")
+            lambda: space.enqueue("Q", "a"),
+            lambda: volume.write(interrupt, Purpose.ADMINISTRATION),
+            lambda: space.enqueue("Q", "b"),
         )
         assert sum(isinstance(result, error) for result in results) == 1
         enqueued = [text for text, result in zip("a-b", results, strict=True) if text != "-" and type(result) is str]

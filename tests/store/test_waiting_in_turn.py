@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 
 from qmadmin.opening import create_device, open_device
 from qmcore.acts import waiting
+from qmcore.purpose import Purpose
 from tests.fix_store import (
     Work,
     attachment_of,
@@ -70,7 +71,9 @@ def register():
         registered.extend(wakeups)
         for wakeup in wakeups:
             address, owner = wakeup.address, attachment.opened.owner
-            attachment.volume.write(lambda unit, at=address, who=owner.id: unit.add_waiter(queue_id, at, who))
+            attachment.volume.write(
+                lambda unit, at=address, who=owner.id: unit.add_waiter(queue_id, at, who), Purpose.TIDY
+            )
         return wakeups
 
     yield registering
@@ -275,7 +278,7 @@ class TestPassedOn:
         work = wait_in(space)
         volume, queue_id = attachment_of(space).volume, space.queue("Q").id
         for _ in range(3):
-            volume.write(lambda unit: unit.notify(queue_id))
+            volume.write(lambda unit: unit.notify(queue_id), Purpose.TIDY)
         assert waits(space) == 1
         space.enqueue("Q", "x")
         assert [message.text for message in work.results()] == ["x"]

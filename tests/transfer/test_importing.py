@@ -27,6 +27,7 @@ from qmcore.device import Extent
 from qmcore.errors import BadQueueError, BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.imports import ImportJob, ImportPlan
 from qmcore.port import Unit
+from qmcore.purpose import Purpose
 from tests.fix_store import drain, make_queue, space_definition
 
 
@@ -85,7 +86,9 @@ def test_an_import_finishes_a_queue_space_whose_creation_was_cut_short(archive: 
     with create_device(tmp_path / "HERE", 100) as here:
         here.create_entry(tmp_path / "SECOND", 0, 20_000)
         # As an import leaves it that dies between the two files.
-        here.volume_of(here.path).write(lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]))
+        here.volume_of(here.path).write(
+            lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]), Purpose.ADMINISTRATION
+        )
         told = load_archive(archive, here.config)
         assert told.messages == 6
         with here.open_space("ONE") as space:

@@ -13,8 +13,9 @@ from qmcore.acts.stores import stores
 from qmcore.acts.transaction_part import NO_USE, Branch, left_numbers, record_once, reserve
 from qmcore.message import Message
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
-from qmcore.records import Holding, Nothing, Place, Role, Use, is_nothing
+from qmcore.records import Holding, Nothing, Place, Role, Use
 from qmcore.seen import CHANGES, Seen
 from qmcore.selection import FIRST, Choice, Selection
 from qmcore.shortcut import PlainHeld
@@ -35,21 +36,18 @@ def dequeue(
 ) -> list[Message] | Nothing:
     """Take at most `limit` messages and let the transaction hold them: to consume them, or to lock them only."""
 
-    def held(unit: Unit) -> tuple[list[Held] | Nothing, Sequence[int]]:
+    def held(unit: Unit) -> tuple[list[Held], Sequence[int]] | Nothing:
         queue = reserved_queue(unit, branch.opened, name)
         if not freshen(unit, branch.opened, queue, now):
-            return Nothing((queue.id,), None, unfinished=True), branch.reserved
-        found = hold(unit, branch, queue, selection, limit, body=body, role=role)
-        return found or (nothing(unit, queue), branch.reserved)
+            return Nothing((queue.id,), None, unfinished=True)
+        return hold(unit, branch, queue, selection, limit, body=body, role=role) or nothing(unit, queue)
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
     branch.may_hold = True
     is_plain = limit == 1 and body and role is Role.DEQUEUED and selection is FIRST
     plainly = _held_plainly(volume, branch, name, now) if is_plain else None
-    found, reserved = plainly or volume.write(
-        held, durable=False, concurrent=True, repeatable=lambda result: is_nothing(result[0])
-    )
-    return found if isinstance(found, Nothing) else note(branch, found, reserved, role)
+    taken = plainly or volume.write(held, Purpose.HOLDING)
+    return taken if isinstance(taken, Nothing) else note(branch, *taken, role)
 
 
 class Held(NamedTuple):
@@ -112,7 +110,7 @@ class _Found(NamedTuple):
 
 def _held_plainly(
     volume: Volume, branch: Branch, name: str, now: int
-) -> tuple[list[Held] | Nothing, Sequence[int]] | None:
+) -> tuple[list[Held], Sequence[int]] | Nothing | None:
     """Do the same with the first message of a queue in the short way; None: nothing was done."""
     if volume.shortcut is None or branch.recorded:
         return None
@@ -132,7 +130,7 @@ def _held_plainly(
         found = Held(message, departure.queue_id, message.delivery, use, locks=False)
         return [found], branch.reserved or held.sequences
     branch.queue_ids = before
-    return None if held is None else (held, branch.reserved)
+    return held
 
 
 def _take(unit: Unit, branch: Branch, queue: Queue, selection: Selection, limit: int, role: Role) -> list[_Found]:

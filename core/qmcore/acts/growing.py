@@ -17,6 +17,7 @@ from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
 from qmcore.errors import BadResourceError
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.space import NUMBER_MAX, PAGE_QUANTUM, Space, rounded_pages
 
 
@@ -33,17 +34,17 @@ def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress
     if opened.space.initialized:
         volume.allocate_disk(more, progress)
     if volume is main:
-        return main.write(lambda unit: _count(unit, opened, _list(unit, name, more)))
+        return main.write(lambda unit: _count(unit, opened, _list(unit, name, more)), Purpose.ADMINISTRATION)
     # While disk was allocated, another queue space may have got the name.
     volume.read(lambda unit: _present(unit, opened))
-    listed = main.write(lambda unit: _list(unit, name, more))
+    listed = main.write(lambda unit: _list(unit, name, more), Purpose.ADMINISTRATION)
     try:
-        return volume.write(lambda unit: _count(unit, opened, listed))
+        return volume.write(lambda unit: _count(unit, opened, listed), Purpose.ADMINISTRATION)
     except BadResourceError:
         # The queue space is gone, and its extents with it.
         raise
     except BaseException:
-        main.write(lambda unit: _unlist(unit, volume, name, listed))
+        main.write(lambda unit: _unlist(unit, volume, name, listed), Purpose.ADMINISTRATION)
         raise
 
 

@@ -14,7 +14,8 @@ from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import BadQueueError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
-from qmcore.port import Unit, Volume, always
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Owner, TransactionRecord
 from qmcore.times import Clock
@@ -65,7 +66,7 @@ def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: i
     for name in names:
         # It may be destroyed by now.
         with contextlib.suppress(BadQueueError):
-            while not volume.write(partial(step, name=name), durable=False, concurrent=True, repeatable=always):
+            while not volume.write(partial(step, name=name), Purpose.TIDY):
                 if one_step:
                     break
 
@@ -104,7 +105,7 @@ def look_after(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: boo
         note = partial(opened.note_use, limit="messages", used=messages)
         # The next look notes it, if there are as many by then.
         with contextlib.suppress(QueueError):
-            volume.write(note, durable=False, concurrent=True, repeatable=always)
+            volume.write(note, Purpose.TIDY)
     for name in due:
         # What is in the way there is told to those who use that queue.
         with contextlib.suppress(QueueError):
@@ -145,7 +146,7 @@ def end_what_was_left(
         thresholds.start_what_was_left(unit, opened)
         return wakeups
 
-    wakeups = volume.write(end, durable=False, concurrent=True, repeatable=always)
+    wakeups = volume.write(end, Purpose.TIDY)
     _let_memory_follow(volume, opened, now)
     for owner, left_wakeups in zip(dead, wakeups, strict=True):
         volume.release_owner(owner, left_wakeups or ())
@@ -168,7 +169,7 @@ def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:
         for _ in range(2):
             if not volume.read(lambda unit: following.has_to_follow(unit, opened)):
                 return
-            volume.write(lambda unit: following.let_memory_follow(unit, opened, now), durable=False, repeatable=always)
+            volume.write(lambda unit: following.let_memory_follow(unit, opened, now), Purpose.FOLLOWING)
     except (OperatingSystemError, SystemFailureError, OutcomeUnknownError) as error:
         logger.error("the memory of queue space %r is behind the disk: %s", opened.space.name, error)  # noqa: TRY400
 

@@ -5,7 +5,7 @@ stores one batch in one short transaction, and again does nothing. `publish` rev
 `merge` then moves messages into queues that were there before, and `abandon` gives an import up.
 
 Whatever is cut short is found again by `begin` with the same plan, and goes on where it was. All of these can be done
-twice without harm, so that `Volume.write` may be told `repeatable=always`.
+twice without harm, as `Purpose.BULK` and `Purpose.STAGE` promise.
 
 A hidden queue is charged for all that it will hold from the beginning on. How many messages it was given so far is
 counted as what was enqueued in it.
@@ -42,7 +42,8 @@ from qmcore.imports import (
 )
 from qmcore.message import State
 from qmcore.numbers import SEQUENCE_MAX
-from qmcore.port import Unit, Volume, always
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
 from qmcore.store import MemoryStore, Store
@@ -146,9 +147,7 @@ def load_batch(
     """
     # Before the transaction, for which others wait.
     brought = _as_ours(job, groups)
-    return volume.write(
-        lambda unit: _load(unit, job, batch, brought), durable=False, concurrent=True, patient=True, repeatable=always
-    )
+    return volume.write(lambda unit: _load(unit, job, batch, brought), Purpose.BULK)
 
 
 def load(unit: Unit, job: ImportJob, batch: tuple[str, int], groups: Sequence[Group]) -> bool:

@@ -10,7 +10,8 @@ from qmcore.acts.retention import forget_outlived
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError
-from qmcore.port import Unit, Volume, always
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) ->
     def run() -> int:
         if on is not None:
             return volume.write_on(on, step)
-        return volume.write(step, durable=False, concurrent=True, repeatable=always)
+        return volume.write(step, Purpose.TIDY)
 
     total = 0
     while count := run():

@@ -20,6 +20,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
 from qmcore.store import Store
@@ -138,7 +139,8 @@ def _in_steps(
         for start in range(0, len(numbers), _STEP):
             step = numbers[start : start + _STEP]
             done = volume.write(
-                lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act)  # type: ignore[misc]
+                lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act),  # type: ignore[misc]
+                Purpose.ADMINISTRATION,
             )
             total = _sum([total, done])
             progress(total.messages)

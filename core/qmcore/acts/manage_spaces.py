@@ -21,6 +21,7 @@ from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent, MissingVolume
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, SystemFailureError
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.records import Owner, Use
 from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
 
@@ -76,17 +77,17 @@ def create(
             list_extents(unit)
             return record(unit)
 
-        return main.write(both)
+        return main.write(both, Purpose.ADMINISTRATION)
     # Whoever lists the name has it; what the volume still has of that name is nobody's then.
-    main.write(list_extents)
+    main.write(list_extents, Purpose.ADMINISTRATION)
     try:
-        return volume.write(record)
+        return volume.write(record, Purpose.ADMINISTRATION)
     except InvalidArgumentError:
         # Another has finished what we have listed; the extents are that one's.
         raise
     except BaseException:
         if not planned.is_listed:
-            main.write(lambda unit: unit.remove_extents(wanted.name))
+            main.write(lambda unit: unit.remove_extents(wanted.name), Purpose.ADMINISTRATION)
         raise
 
 
@@ -100,7 +101,7 @@ def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missi
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
     """Allocate the disk of a queue space that exists, as far as its messages have none; tell the percent done."""
     volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.level(of.id)).pages, progress)
-    volume.write(lambda unit: unit.set_initialized(of.id))
+    volume.write(lambda unit: unit.set_initialized(of.id), Purpose.ADMINISTRATION)
     return dataclasses.replace(of, initialized=True)
 
 
@@ -124,12 +125,12 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     present = volume.read(lambda unit: unit.space(name))
     incarnation = present.incarnation if present else ""
     if volume is main:
-        main.write(both)
+        main.write(both, Purpose.ADMINISTRATION)
         return
     if present is not None and not force:
         volume.read(lambda unit: refuse_in_use(unit, present))
-    main.write(unlist)
-    volume.write(sweep)
+    main.write(unlist, Purpose.ADMINISTRATION)
+    volume.write(sweep, Purpose.ADMINISTRATION)
 
 
 def left(main: Volume, volumes: Callable[[], Mapping[str, Volume]], name: str) -> dict[str, Space]:
@@ -169,11 +170,11 @@ def take_back(main: Volume, volume: Volume, left: Space, path: str) -> Space:
         pages = left.definition.pages
         unit.add_extents(device.allocate(left.name, pages, unit.entries(), unit.extents(), path=path))
 
-    main.write(list_again)
+    main.write(list_again, Purpose.ADMINISTRATION)
     present = volume.read(lambda unit: unit.space(left.name))
     if present is None or not present.is_same_as(left):
         # A destruction that had begun before was on its way.
-        main.write(lambda unit: unit.remove_extents(left.name))
+        main.write(lambda unit: unit.remove_extents(left.name), Purpose.ADMINISTRATION)
         raise no_such_space(left.name)
     return present
 
@@ -188,7 +189,7 @@ def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None
                 refuse_left(unit, left.name, path)
             unit.remove_space(found.id)
 
-    volume.write(sweep)
+    volume.write(sweep, Purpose.ADMINISTRATION)
 
 
 def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> None:
@@ -197,7 +198,7 @@ def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> N
     Where the volume comes back all the same, what it has of that name is nobody's, until it is destroyed.
     """
     refuse_loss(name, volume, force=force)
-    main.write(lambda unit: unit.remove_extents(name))
+    main.write(lambda unit: unit.remove_extents(name), Purpose.ADMINISTRATION)
 
 
 def refuse_loss(name: str, volume: MissingVolume, *, force: bool) -> None:

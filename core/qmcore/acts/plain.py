@@ -16,8 +16,9 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import QueueError
 from qmcore.message import Message
 from qmcore.port import Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
-from qmcore.records import Nothing, is_nothing
+from qmcore.records import Nothing
 from qmcore.selection import FIRST, Selection
 from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold, Shortcut
 from qmcore.transitions import Enqueue
@@ -34,8 +35,7 @@ def dequeue(
             return found
     return volume.write(
         lambda unit: dequeuing.dequeue(unit, opened, name, selection, limit, now, body=body),
-        concurrent=True,
-        repeatable=is_nothing,
+        Purpose.MESSAGES,
     )
 
 

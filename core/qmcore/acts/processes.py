@@ -10,6 +10,7 @@ from qmcore.acts.housekeeping import end_what_was_left
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.records import Owner
 from qmcore.times import Clock
 
@@ -34,7 +35,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
 
     try:
         # Asked where we are recorded: from then on, the memory of the queue space is as it is.
-        memory = volume.write(record, durable=False, concurrent=True)
+        memory = volume.write(record, Purpose.HOLDING)
     except BaseException:
         volume.release_owner(owner)
         raise
@@ -60,14 +61,14 @@ def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
         thresholds.note_memory_lost(unit, opened)
 
     if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
-        volume.write(note, durable=False, concurrent=True)
+        volume.write(note, Purpose.TIDY)
     end_what_was_left(volume, opened, clock)
 
 
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, clock: Clock) -> None:
     """Leave the queue space; transactions that are open are rolled back."""
     try:
-        volume.write(lambda unit: unit.remove_owner(owner.id), durable=False, concurrent=True)
+        volume.write(lambda unit: unit.remove_owner(owner.id), Purpose.TIDY)
     finally:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
         volume.release_owner(owner)

@@ -14,6 +14,7 @@ from qmcore.damage import NO_RECORD, damaged, is_damage
 from qmcore.definitions import OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.selection import Choice
 from qmcore.store import Store
@@ -70,7 +71,7 @@ def purge_damaged(volume: Volume, opened: OpenSpace, name: str) -> int:
         queue = known.queue(name)
         return sum(_remove_damaged(unit, opened, store, queue) for store in stores(unit, queue.space_id))
 
-    return volume.write(act)
+    return volume.write(act, Purpose.ADMINISTRATION)
 
 
 def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
@@ -110,7 +111,7 @@ def _in_steps(
     progress: Callable[[int], None] = lambda _count: None,
     total: int = 0,
 ) -> int:
-    while count := volume.write(step, concurrent=True):
+    while count := volume.write(step, Purpose.MESSAGES):
         total += count
         progress(total)
     return total

@@ -11,7 +11,8 @@ from qmcore.acts.returning import Ending
 from qmcore.acts.stores import stores
 from qmcore.acts.transaction_part import NO_USE, Branch, Mark, count_pending, given_up
 from qmcore.numbers import number
-from qmcore.port import Unit, Volume, always
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Use
 
@@ -22,7 +23,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
     A transaction that was given up meanwhile has been rolled back already.
     """
     if branch.may_hold:
-        volume.write(lambda unit: undo(unit, branch, now, ending), durable=False, concurrent=True, repeatable=always)
+        volume.write(lambda unit: undo(unit, branch, now, ending), Purpose.TIDY)
 
 
 def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
@@ -57,7 +58,7 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
             for store, holding in found
         ]
 
-    for delivery, use in volume.write(returned, durable=False, concurrent=True):
+    for delivery, use in volume.write(returned, Purpose.HOLDING):
         less = Use(-use.messages, -use.pages, -use.size)
         branch.holds[delivery] = branch.holds.get(delivery, NO_USE).plus(less)
 
@@ -89,4 +90,4 @@ def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], 
         if answers:
             enqueue_in(unit, branch.opened, answers)
 
-    with_room(volume, [branch.opened], now, lambda: volume.write(undone, concurrent=True))
+    with_room(volume, [branch.opened], now, lambda: volume.write(undone, Purpose.MESSAGES))

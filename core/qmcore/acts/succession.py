@@ -22,6 +22,7 @@ from qmcore.errors import (
 )
 from qmcore.message import Message
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.selection import FIRST
 
@@ -51,7 +52,7 @@ def commit_and_take(
         # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
         successor.may_hold = True
     try:
-        taken, left = volume.write(done, concurrent=True)
+        taken, left = volume.write(done, Purpose.MESSAGES)
     except (OperatingSystemError, SystemFailureError, OutcomeUnknownError):
         raise
     except QueueError:

@@ -36,6 +36,7 @@ from qmcore.errors import (
     SystemFailureError,
 )
 from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.queue import KEPT, Delivery
 from qmcore.records import Outcome
 from qmcore.store import Store
@@ -66,7 +67,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
 
     def noted() -> tuple[list[Accepted], Sequence[int]]:
         # Where nothing is spilled and no number is needed, nothing changes.
-        return volume.write(accept, durable=False, concurrent=True) if spills or renumbers else volume.read(accept)
+        return volume.write(accept, Purpose.HOLDING) if spills or renumbers else volume.read(accept)
 
     # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
     branch.may_hold = branch.may_hold or spills
@@ -100,7 +101,7 @@ def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
             if not _is_committed(volume, busy):
                 raise
             logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
-            volume.write(lambda unit: _bring_to_disk(unit, busy))
+            volume.write(lambda unit: _bring_to_disk(unit, busy), Purpose.MESSAGES)
     for branch in branches:
         leave_numbers(branch)
 
@@ -137,7 +138,7 @@ def _commit(volume: Volume, busy: Sequence[Branch], now: int) -> None:
         return
     spaces = [branch.opened for branch in busy]
     with_room(
-        volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now), concurrent=True)
+        volume, spaces, now, lambda: volume.write(lambda unit: _commit_branches(unit, busy, now), Purpose.MESSAGES)
     )
 
 
@@ -165,7 +166,7 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
         _spill(unit, branch, bound)
 
     branch.may_hold = True
-    with_room(volume, [branch.opened], now, lambda: volume.write(brought, durable=False, concurrent=True))
+    with_room(volume, [branch.opened], now, lambda: volume.write(brought, Purpose.HOLDING))
     branch.recorded = True
     _keep_no_longer(branch, bound)
 

@@ -17,8 +17,9 @@ from typing import Generic, TypeVar
 
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError
-from qmcore.port import Unit, Volume, Wakeup, always
+from qmcore.port import Unit, Volume, Wakeup
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
 
@@ -203,7 +204,7 @@ def listening(
                 unit.pass_on(opened.space.id, queue_id)
 
     try:
-        volume.write(record, durable=False, concurrent=True, repeatable=always)
+        volume.write(record, Purpose.TIDY)
         opened.left_waits.difference_update(left)
         yield wakeup
     finally:
@@ -212,7 +213,7 @@ def listening(
         with contextlib.suppress(OSError):
             wakeup.close()
         try:
-            volume.write(forget, durable=False, concurrent=True, repeatable=always)
+            volume.write(forget, Purpose.TIDY)
         except QueueError:
             opened.left_waits.update(rows)
 

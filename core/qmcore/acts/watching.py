@@ -18,7 +18,8 @@ from qmcore.acts.stores import stores
 from qmcore.acts.waiting import sleep, take_action
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError
-from qmcore.port import Unit, Volume, always
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
 from qmcore.records import Owner
 from qmcore.selection import FIRST_CHOICE
 
@@ -63,7 +64,7 @@ class Watch:
                 unit.remove_waiter(queue_id, self._wakeup.address)
                 unit.add_waiter(queue_id, self._wakeup.address, owner.id)
 
-        self._volume.write(record, durable=False, concurrent=True, repeatable=always)
+        self._volume.write(record, Purpose.TIDY)
         self._queue_ids |= new
         return True
 
@@ -90,7 +91,7 @@ class Watch:
             for queue_id in queue_ids:
                 unit.remove_waiter(queue_id, self._wakeup.address)
 
-        self._volume.write(forget, durable=False, concurrent=True, repeatable=always)
+        self._volume.write(forget, Purpose.TIDY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from qmcore.port import Unit
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
@@ -20,7 +21,7 @@ from qmstorage.statements import Texts
 class _Write(Protocol):
     """Runs work in a transaction of its own."""
 
-    def __call__(self, work: Callable[[Unit], Any], *, concurrent: bool = False) -> Any:
+    def __call__(self, work: Callable[[Unit], Any], purpose: Purpose) -> Any:
         """Run the work and return its result."""
 
 
@@ -49,7 +50,7 @@ class Memories:
                 memory.add_counters(space.id, queue_id)
             return True
 
-        was_made = bool(write(made, concurrent=True))
+        was_made = bool(write(made, Purpose.HOLDING))
         with self._changing:
             self._users[space.id] = self._users.get(space.id, 0) + 1
             self.attached[space.id] = self._texts
@@ -74,7 +75,7 @@ class Memories:
             ours.memory_of(self._texts).clear(space.id, unit.queues(space.id))
             ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
-        write(removed)
+        write(removed, Purpose.ADMINISTRATION)
 
     def of_spaces(self, unit: Unit, names: Collection[str]) -> dict[int, Texts]:
         """Return the texts of statements on the memories of queue spaces, by their numbers, of those that have one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from qmcore.purpose import Purpose
 from qmstorage.postgres.unit import ours
 from qmstorage.refused import RefusedError
 
@@ -23,6 +24,6 @@ def run(volume: PostgresVolume, commands: Sequence[Command], on: object) -> Sequ
     try:
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
-        return volume.write(lambda unit: ours(unit).execute(commands), concurrent=True)
+        return volume.write(lambda unit: ours(unit).execute(commands), Purpose.MESSAGES)
     except RefusedError as error:
         return error.refused

@@ -17,8 +17,9 @@ from psycopg.errors import LockNotAvailable
 from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
-from qmcore.records import Owner
+from qmcore.records import Nothing, Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import (
@@ -123,27 +124,16 @@ class PostgresVolume:
         """Have something done once the application has committed; without a connection at once."""
         joining.after_commit(self, on, action)
 
-    def write(
-        self,
-        work: Callable[[Unit], T],
-        *,
-        durable: bool = True,
-        concurrent: bool = False,
-        patient: bool = False,
-        repeatable: Callable[[T], bool] | None = None,
-    ) -> T:
+    def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
         """Run `work` in one transaction and commit it; an exception leaves everything as it was.
 
         What fails before its commit because of others, or because the server has ended the session, is done again.
         Raises OutcomeUnknownError where the connection was lost while the commit was under way.
         """
-        del patient  # There are many writers.
         self._check_usable()
-        if not concurrent and self.is_joined():
+        if purpose.alone and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        return self.tried(
-            lambda fresh: self._written(work, repeatable, durable=durable, concurrent=concurrent, fresh=fresh)
-        )
+        return self.tried(lambda fresh: self._written(work, purpose, fresh=fresh))
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
@@ -326,25 +316,17 @@ class PostgresVolume:
         except Again as again:
             raise translate.from_psycopg(again.error, self.path) from again.error
 
-    def _written(
-        self,
-        work: Callable[[Unit], T],
-        repeatable: Callable[[T], bool] | None,
-        *,
-        durable: bool,
-        concurrent: bool,
-        fresh: bool,
-    ) -> T:
-        relaxed = "" if durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
+    def _written(self, work: Callable[[Unit], T], purpose: Purpose, *, fresh: bool) -> T:
+        relaxed = "" if purpose.durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
         with self.session(fresh=fresh) as session:
             try:
                 if self.probe.actions:
                     self.probe.reach(Point.BEFORE_WRITE, 1)
-                if concurrent:
-                    generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
-                else:
+                if purpose.alone:
                     self.turns.begin_alone(session, WAIT_SECONDS, relaxed)
                     generations = session.run(self._generations)
+                else:
+                    generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
                 unit = self.unit_on(session.cursor, session.slot)
                 unit.know_generations(generations)
                 result = work(unit)
@@ -352,7 +334,7 @@ class PostgresVolume:
                     self.probe.reach(Point.AFTER_WRITE, 1)
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
-            is_repeatable = repeatable is not None and repeatable(result)
+            is_repeatable = purpose.again or isinstance(result, Nothing)
             committing.commit(
                 self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
             )

@@ -62,7 +62,7 @@ class Committer:
         try:
             if gate is None:
                 wanted = self._commit_inside(batch, serves=serves)
-            elif batch[0].patient and all(work.patient for work in batch):
+            elif batch[0].purpose.patient and all(work.purpose.patient for work in batch):
                 with gate.behind_others(bool if handoff is None else handoff.has_posts):
                     wanted = self._commit_inside(batch, serves=serves)
             elif not gate.try_enter() and self._is_done_by_others(gate, batch):

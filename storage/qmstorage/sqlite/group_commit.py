@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from qmcore.errors import QueueError
+from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.handoff import Served
@@ -31,11 +32,10 @@ _YIELDS: Final = 4
 class Work(Generic[T]):
     """Work of one caller. `commit` is the number of the commit that it became part of, 0 until then.
 
-    `patient`: others go first that wait for the writer in other processes. `looks_first`: nothing is changed before it
-    is known that all will be, so that a refusal leaves nothing to be undone. `wakeup` wakes the thread that asked for
-    the work, where that sleeps. `request` is the work as another process may do it. `serves`: the thread that asked
-    brings it to the disk at once, so that its commit may do works of other processes; those are `served`, and are told
-    then.
+    `purpose` says what is promised for it. `looks_first`: nothing is changed before it is known that all will be, so
+    that a refusal leaves nothing to be undone. `wakeup` wakes the thread that asked for the work, where that sleeps.
+    `request` is the work as another process may do it. `serves`: the thread that asked brings it to the disk at once,
+    so that its commit may do works of other processes; those are `served`, and are told then.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Work(Generic[T]):
         "commit",
         "error",
         "looks_first",
-        "patient",
+        "purpose",
         "request",
         "served",
         "serves",
@@ -58,14 +58,14 @@ class Work(Generic[T]):
         self,
         act: Callable[..., T],
         *asked: object,
-        patient: bool = False,
+        purpose: Purpose = Purpose.MESSAGES,
         looks_first: bool = False,
         request: Request | None = None,
     ) -> None:
         """Take a function, which gets the unit of the commit and what is `asked`."""
         self._act = act
         self._asked = asked
-        self.patient = patient
+        self.purpose = purpose
         self.looks_first = looks_first
         self.request = request
         self.serves = False

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
+from qmcore.purpose import Purpose
 from qmstorage import joined
 from qmstorage.notifications import Notifications
 from qmstorage.sqlite import translate
@@ -220,7 +221,7 @@ class ApplicationTransaction:
             unit.notifications.add(notifications)
 
         try:
-            self._volume.write(tell, durable=False)
+            self._volume.write(tell, Purpose.TIDY)
             for action in actions:
                 action()
         except QueueError:

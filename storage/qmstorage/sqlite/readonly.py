@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from qmcore.errors import QueueError
 from qmcore.port import Unit
 from qmcore.probe import Probe
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Space
@@ -66,17 +67,9 @@ class ReadOnlyVolume:
         del action, on
         raise self._refusal()
 
-    def write(
-        self,
-        work: Callable[[Unit], T],
-        *,
-        durable: bool = True,
-        concurrent: bool = False,
-        patient: bool = False,
-        repeatable: Callable[[T], bool] | None = None,
-    ) -> T:
+    def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
         """Refuse."""
-        del work, durable, concurrent, patient, repeatable
+        del work, purpose
         raise self._refusal()
 
     def changes(self) -> None:

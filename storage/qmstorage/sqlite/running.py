@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from qmcore.purpose import Purpose
 from qmstorage.refused import RefusedError
 from qmstorage.sqlite.group_commit import Work
 from qmstorage.sqlite.unit import SqliteUnit, ours
@@ -32,11 +33,11 @@ def run(volume: SqliteVolume, commands: Sequence[Command], on: object) -> Sequen
 def allocate_disk(volume: SqliteVolume, pages: int, progress: Callable[[int], None]) -> None:
     """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
     wanted = volume.read(lambda unit: ours(unit).pages_to_allocate(pages))
-    volume.write(lambda unit: ours(unit).start_allocation())
+    volume.write(lambda unit: ours(unit).start_allocation(), Purpose.ADMINISTRATION)
     try:
         for done in range(0, wanted, _ALLOCATION_STEP):
             step = min(_ALLOCATION_STEP, wanted - done)
-            volume.write(lambda unit, step=step: ours(unit).allocate(step))  # type: ignore[misc]
+            volume.write(lambda unit, step=step: ours(unit).allocate(step), Purpose.ADMINISTRATION)  # type: ignore[misc]
             progress((done + step) * 100 // wanted)
     finally:
-        volume.write(lambda unit: ours(unit).end_allocation())
+        volume.write(lambda unit: ours(unit).end_allocation(), Purpose.ADMINISTRATION)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmcore.message import Message
+from qmcore.purpose import Purpose
 from qmcore.records import Nothing, Use
 from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
 from qmstorage.sqlite.group_commit import Work
@@ -47,7 +48,7 @@ class SqliteShortcut:
 
     def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
         """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        return self._volume.done(_work(SqliteUnit.hold_plainly, hold), durable=False)
+        return self._volume.done(Work(SqliteUnit.hold_plainly, hold, looks_first=True, purpose=Purpose.HOLDING))
 
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""

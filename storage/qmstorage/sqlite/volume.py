@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
+from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import Owner, Use
 from qmcore.space import Space
@@ -93,26 +94,18 @@ class SqliteVolume:
         """Have something done once the application has committed; without a connection at once."""
         joining.after_commit(self, on, action)
 
-    def write(
-        self,
-        work: Callable[[Unit], T],
-        *,
-        durable: bool = True,
-        concurrent: bool = False,
-        patient: bool = False,
-        repeatable: Callable[[T], bool] | None = None,
-    ) -> T:
+    def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was."""
-        del concurrent, repeatable  # SQLite has one writer at a time, and loses no connection.
-        return self.done(Work(work, patient=patient), durable=durable)
+        # There is one writer at a time, and no connection that could be lost.
+        return self.done(Work(work, purpose=purpose))
 
-    def done(self, work: Work[T], *, durable: bool = True) -> T:
-        """Queue a work, and return its outcome once it is committed and, if that is wanted, on the disk."""
+    def done(self, work: Work[T]) -> T:
+        """Queue a work, and return its outcome once it is committed and, if that is promised, on the disk."""
         if self.was_joined and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         if time.monotonic() > self._next_look:
             self.check_place()
-        log = self._resources.log if durable else None
+        log = self._resources.log if work.purpose.durable else None
         try:
             self._queue.append(work)
             if self.probe.actions:
