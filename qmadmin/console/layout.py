@@ -129,12 +129,12 @@ def _cut_to_fit(shown: Sequence[Column], widths: Sequence[int], width: int) -> l
 
 
 def shortened(text: str, width: int) -> str:
-    """Return as much of a text as so many columns hold."""
+    """Return a text as far as it fits, with an ellipsis where it was cut."""
     if columns(text) <= width:
         return text
-    while columns(text) > width - 1:
+    while text and columns(text) > width - 1:
         text = text[:-1]
-    return f"{text}\N{HORIZONTAL ELLIPSIS}"
+    return f"{text}\N{HORIZONTAL ELLIPSIS}" if width > 0 else ""
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
@@ -93,13 +94,24 @@ class Line:
 class Column:
     """A column of a table: its key for programs, its title, and whether its values are numbers, which stand right.
 
-    With `cut` its values are cut short where a terminal is too narrow for them.
+    With `cut` its values are cut short where a terminal is too narrow for them. `of` is what it shows of an item of
+    `table_of`: an attribute, by default that of the name of the key, or a function.
     """
 
     key: str
     title: str
     right: bool = False
     cut: bool = False
+    of: str | Callable[[Any], Value] = ""
+
+    def getter(self) -> Callable[[Any], Value]:
+        """Return what takes the value out of an item; an attribute whose name ends with `_us` is a moment."""
+        if callable(self.of):
+            return self.of
+        get = operator.attrgetter(self.of or self.key)
+        if self.of.endswith("_us"):
+            return lambda item: None if (micros := get(item)) is None else Moment(micros)
+        return lambda item: found.value if isinstance(found := get(item), enum.Enum) else found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,6 +123,12 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: Iterable[Sequence[Value]]
+
+
+def table_of(items: Iterable[Any], columns: tuple[Column, ...]) -> Table:
+    """Return a table with a row for each item, which shows of it what the columns say."""
+    getters = [column.getter() for column in columns]
+    return Table(columns, ([get(item) for get in getters] for item in items))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -112,27 +112,24 @@ _THEME = Theme(
 )
 
 
-class StyledScreen:
+class StyledScreen(PlainScreen):
     """A terminal."""
 
     def __init__(
         self, out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings | None = None
     ) -> None:
+        super().__init__(out, err)
         self._environ = environ
         self._settings = settings or Configuration("", {}, environ).qmadmin
-        self._plain = PlainScreen(out, err)
-        self._out = self._console(out)
-        self._err = self._console(err)
+        self._output = self._console(out)
+        self._errors = self._console(err)
         self._marks: dict[str, tuple[str, str]] = {}
         """What begins and ends each style that was drawn."""
 
-    def prepare(self) -> None:
-        """Do nothing: it is there."""
-
     def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
         """Draw results for the width that the terminal has now, as they come."""
-        size = window(self._out.file)
-        lines = render.lines(results, form, self._out.file)
+        size = window(self._output.file)
+        lines = render.lines(results, form, self._output.file)
         pager = self._pager if paged else ""
         if pager:
             begun = list(_first_rows(lines, size))
@@ -141,50 +138,30 @@ class StyledScreen:
                 return
             lines = iter(begun)
         for line in lines:
-            self._plain.write(self._styled(line) + "\n")
-        self._plain.flush()
+            self.write(self._styled(line) + "\n")
+        self.flush()
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Draw a notice, its hint dimmed beneath."""
         severity = notice.severity.value
         text = Text(sentence(notice, place))
         text.stylize(severity, 0, len(severity) + 1)
-        columns = window(self._err.file).columns
-        drawn = _drawn(self._err, text, columns)
+        columns = window(self._errors.file).columns
+        drawn = _drawn(self._errors, text, columns)
         if notice.hint:
-            hint = _drawn(self._err, Text(printable(notice.hint), style="hint"), max(columns - len(_HANGING), 1))
+            hint = _drawn(self._errors, Text(printable(notice.hint), style="hint"), max(columns - len(_HANGING), 1))
             drawn += "".join(f"\n{_HANGING}{line}" for line in hint.split("\n"))
-        self._plain.prompt(drawn + "\n")
-
-    def prompt(self, text: str) -> None:
-        """Write a prompt."""
-        self._plain.prompt(text)
-
-    def write(self, text: str) -> None:
-        """Write what is for programs."""
-        self._plain.write(text)
-
-    def tick(self, text: str) -> None:
-        """Write a piece of a line that shows progress."""
-        self._plain.tick(text)
+        self.prompt(drawn + "\n")
 
     def progress(self, what: str, total: int | None) -> Bar | None:
         """Return a bar on stderr, if that is a terminal too."""
-        if not self._err.is_terminal:
+        if not self._errors.is_terminal:
             return None
-        self._plain.flush()
-        return Bar(self._err, printable(what), total)
-
-    def flush(self) -> None:
-        """Bring everything out."""
-        self._plain.flush()
+        self.flush()
+        return Bar(self._errors, printable(what), total)
 
     def settle(self) -> None:
         """Bring everything out: a terminal has no disk."""
-        self.flush()
-
-    def descriptor(self) -> None:
-        """Return None."""
         self.flush()
 
     def _console(self, stream: TextIO) -> Console:
@@ -206,7 +183,7 @@ class StyledScreen:
         line = ""
         for text, style in spans:
             if style not in self._marks:
-                before, _, after = _drawn(self._out, Text(_SAMPLE, style)).partition(_SAMPLE)
+                before, _, after = _drawn(self._output, Text(_SAMPLE, style)).partition(_SAMPLE)
                 self._marks[style] = before, after
             before, after = self._marks[style]
             line += before + text + after
@@ -214,7 +191,7 @@ class StyledScreen:
 
     def _page(self, lines: Iterable[Sequence[Span]], pager: str) -> None:
         """Pass the lines to the pager until it is left."""
-        self._plain.flush()
+        self.flush()
         with left_to_the_child() as interrupts:
             child = subprocess.Popen(  # noqa: S602 - PAGER is a shell command
                 pager, shell=True, stdin=subprocess.PIPE, env=dict(self._environ), text=True, errors="backslashreplace"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -109,30 +110,17 @@ def sentences(told: Sequence[Told]) -> Iterator[Line]:
 
 
 def _object(process: AttachedProcess, figures: Forwarding) -> dict[str, Value]:
-    return {
+    values = dataclasses.asdict(process) | dataclasses.asdict(figures)
+    shown = values | {
         "process": process.role,
-        "pid": process.pid,
-        "host": process.host,
         "since": Moment(process.since_us),
-        "alive": process.alive,
-        "calls": figures.calls,
-        "successes": figures.successes,
-        "failures": figures.failures,
-        "retries": figures.retries,
-        "refused": figures.refused,
-        "dropped_replies": figures.dropped_replies,
-        "in_flight": figures.in_flight,
-        "workers": figures.workers,
-        "rate": figures.rate,
-        "p50_us": figures.p50_us,
-        "p95_us": figures.p95_us,
-        "p99_us": figures.p99_us,
         "last_error": figures.last_error or None,
         "last_error_at": _moment(figures.last_error_us),
         "paused_until": _moment(figures.paused_until_us),
         "trouble": figures.trouble or None,
         "told": Moment(figures.changed_us),
     }
+    return {key: shown[key] for key in KEYS}
 
 
 def _row(process: AttachedProcess, figures: Forwarding) -> tuple[Value, ...]:

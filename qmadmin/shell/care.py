@@ -23,6 +23,7 @@ from qmadmin.console.results import (
     Table,
     Term,
     field,
+    table_of,
 )
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
@@ -237,26 +238,18 @@ def qaudit(session: Session, count: int | None) -> Outcome:
     """
     entries = iter(session.device.audited(count))
     first = next(entries, None)
-    columns = _AUDIT
     if first is None:
-        notice = Notice(Severity.INFO, f"No destructive acts are recorded on device {session.path!r}")
-        return [notice, Table(columns, ())] if session.modes.format.is_for_programs else notice
-    return Table(
-        columns,
-        (
-            (Moment(each.at_us), each.user, each.uid, each.host, each.pid, each.command, each.target, each.outcome)
-            for each in itertools.chain([first], entries)
-        ),
-    )
+        return session.nothing(f"No destructive acts are recorded on device {session.path!r}", _AUDIT)
+    return table_of(itertools.chain([first], entries), _AUDIT)
 
 
 _AUDIT = (
-    Column("at", "At"),
+    Column("at", "At", of="at_us"),
     Column("user", "User"),
     Column("uid", "Uid", right=True),
     Column("host", "Host"),
     Column("pid", "Process", right=True),
     Column("command", "Command"),
-    Column("object", "What"),
+    Column("object", "What", of="target"),
     Column("outcome", "Outcome"),
 )

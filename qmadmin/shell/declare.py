@@ -218,16 +218,13 @@ class Group:
         name: str,
         *arguments: Option | Positional,
         short: str = "",
-        needs: Needs = Needs.NOTHING,
         confirm: Confirmation | None = None,
-        failure: Failure | None = None,
-        raw: bool = False,
-        looks: bool = False,
-        renews: bool = False,
-        lasts: bool = False,
-        extension: bool = False,
+        **declared: Any,
     ) -> Callable[[Handler], Handler]:
-        """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations."""
+        """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations.
+
+        The rest of what is declared has the names that `Command` gives it.
+        """
         options = [argument for argument in arguments if isinstance(argument, Option)]
         if confirm is not None:
             options += CONFIRMING
@@ -239,14 +236,8 @@ class Group:
                 options=tuple(options),
                 positionals=tuple(argument for argument in arguments if isinstance(argument, Positional)),
                 short=tuple(short.split()),
-                needs=needs,
                 confirm=confirm,
-                failure=failure,
-                raw=raw,
-                looks=looks,
-                renews=renews,
-                lasts=lasts,
-                extension=extension,
+                **declared,
             )
             _check(command)
             self._commands.append(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim
+from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim, table_of
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
@@ -129,28 +129,15 @@ def lidl(session: Session, dlindex: int | None) -> Outcome:
         return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
     columns = (
         Column("index", "Index", right=True),
-        Column("name", "Name"),
-        Column("start", "Start", right=True),
-        Column("size", "Size", right=True),
-        Column("durability", "Durability"),
-        Column("partitions", "Partitions", right=True),
-        Column("schema_version", "Schema", right=True),
+        Column("name", "Name", of="path"),
+        Column("start", "Start", right=True, of="offset"),
+        Column("size", "Size", right=True, of="pages"),
+        Column("durability", "Durability", of=lambda _entry: info.durability),
+        Column("partitions", "Partitions", right=True, of=lambda _entry: info.partitions or None),
+        Column("schema_version", "Schema", right=True, of=lambda _entry: info.schema_version),
     )
-    rows = [
-        (
-            entry.index,
-            entry.path,
-            entry.offset,
-            entry.pages,
-            info.durability,
-            info.partitions or None,
-            info.schema_version,
-        )
-        for entry in entries
-    ]
-    if info.partitions or session.modes.format.is_for_programs:
-        return Table(columns, rows)
-    return Table((*columns[:-2], columns[-1]), [(*row[:-2], row[-1]) for row in rows])
+    every = info.partitions or session.modes.format.is_for_programs
+    return table_of(entries, tuple(column for column in columns if every or column.key != "partitions"))
 
 
 def _in_full(session: Session, entry: DeviceEntry) -> list[str]:

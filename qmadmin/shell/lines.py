@@ -177,58 +177,53 @@ class Script:
             self._shown.show(Line(line) for line in text.split("\n"))
 
 
-class Commands:
+class Commands(Script):
     """Commands that stand among the arguments of the program, each a script of its own with the answers to it."""
 
-    patient = False
-
     def __init__(self, commands: Sequence[str], session: Session) -> None:
-        self._scripts = iter(
-            [Script(io.StringIO(text), f"-c {names.shown(text)}", session, leaves_defaults=True) for text in commands]
-        )
-        self._script = Script(io.StringIO(), "-c", session)
+        super().__init__(io.StringIO(), "-c", session, leaves_defaults=True)
+        self._left = list(commands)
 
     def command(self) -> str | None:
         """Return the next command line, None after the last."""
-        while (line := self._script.command()) is None:
-            following = next(self._scripts, None)
-            if following is None:
-                return None
-            self._script = following
+        while (line := super().command()) is None and self._left:
+            text = self._left.pop(0)
+            self._stream, self._name, self._number = io.StringIO(text), f"-c {names.shown(text)}", 0
         return line
 
-    def ask(self, prompt: str, kind: Kind[Any], /) -> str:
-        """Return the answer that stands on the next line of the same argument."""
-        return self._script.ask(prompt, kind)
 
-    def interrupted(self) -> None:
-        """Do nothing: a script ends with its interrupt."""
-
-    def tell(self, text: str) -> None:
-        """Show a line where the prompts are shown."""
-        self._script.tell(text)
-
-    def warn(self, notice: Notice) -> None:
-        """Show a notice."""
-        self._script.warn(notice)
-
-    def place(self) -> str:
-        """Return the argument and the number of the line in it."""
-        return self._script.place()
-
-    def pass_over(self, count: int, /) -> str:
-        """Drop up to `count` lines of the argument."""
-        return self._script.pass_over(count)
-
-    def pass_over_yes_or_no(self) -> str:
-        """Drop the next line of the argument if it is y or n."""
-        return self._script.pass_over_yes_or_no()
-
-
-class Keyboard:
-    """A person whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
+class Person:
+    """A person, who is asked again where an answer is wrong, and types no answers that nobody asks for."""
 
     patient = True
+    _session: Session
+
+    def interrupted(self) -> None:
+        """Do nothing: the terminal itself forgets what was typed ahead."""
+
+    def tell(self, text: str) -> None:
+        """Show a line among the prompts."""
+        self._session.screen.prompt(text + "\n")
+
+    def warn(self, notice: Notice) -> None:
+        """Show why a question comes again."""
+        self._session.screen.notice(notice)
+
+    def place(self) -> str:
+        """Return nothing: the person has just typed it."""
+        return ""
+
+    def pass_over(self, _count: int, /) -> str:
+        """Drop nothing: a person who is not asked does not answer."""
+        return ""
+
+    def pass_over_yes_or_no(self) -> str:
+        """Drop nothing."""
+        return ""
+
+
+class Keyboard(Person):
+    """A person whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
 
     def __init__(self, stream: TextIO, session: Session) -> None:
         self._stream = stream
@@ -244,29 +239,6 @@ class Keyboard:
         if line is None:
             raise InputEndedError(prompt)
         return line
-
-    def interrupted(self) -> None:
-        """Do nothing: the terminal itself forgets what was typed ahead."""
-
-    def tell(self, text: str) -> None:
-        """Show a line among the prompts."""
-        self._session.screen.prompt(text + "\n")
-
-    def warn(self, notice: Notice) -> None:
-        """Show why a question comes again."""
-        self._session.screen.notice(notice)
-
-    def place(self) -> str:
-        """Return nothing: the person knows."""
-        return ""
-
-    def pass_over(self, _count: int, /) -> str:
-        """Drop nothing: a person who is not asked does not answer."""
-        return ""
-
-    def pass_over_yes_or_no(self) -> str:
-        """Drop nothing."""
-        return ""
 
     def _read(self, prompt: str) -> str | None:
         self._session.screen.prompt(prompt)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from qmadmin.console.escapes import escaped
-from qmadmin.console.results import Afterwards, Column, Line, Moment, Notice, Outcome, Severity, Table, Value
+from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Severity, Table, Value, table_of
 from qmadmin.shell import notices
 from qmadmin.shell.criteria import Criteria, Range
 from qmadmin.shell.declare import Group, Needs, Option, Positional
@@ -169,8 +169,8 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     first = next(messages, None)
     columns = _OF_BODIES if bodies else _COLUMNS if session.detailed else _COLUMNS[:_BRIEF]
     if first is None:
-        nothing = notices.NO_MESSAGES_MATCHED(queue=name)
-        return [nothing, *_only_for_programs(session, Table(columns, ())), Afterwards(left_out.notices)]
+        nothing = session.nothing(notices.NO_MESSAGES_MATCHED(queue=name), columns)
+        return [*nothing, Afterwards(left_out.notices)]
     found: Iterable[MessageInfo] = itertools.chain([first], messages)
     more: list[Notice] = []
     if count is None and session.is_read_at_terminal:
@@ -181,8 +181,8 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     elif count:
         found = itertools.islice(found, count)
     space = session.opened()
-    rows = (_beginning(space, message) if bodies else _row(message)[: len(columns)] for message in found)
-    return [Table(columns, rows), *more, Afterwards(left_out.notices)]
+    table = Table(columns, (_beginning(space, message) for message in found)) if bodies else table_of(found, columns)
+    return [table, *more, Afterwards(left_out.notices)]
 
 
 class LeftOut:
@@ -226,14 +226,14 @@ _COLUMNS = (
     Column("msgid", "Message id"),
     Column("priority", "Prio", right=True),
     Column("retries", "Retries", right=True),
-    Column("bytes", "Bytes", right=True),
+    Column("bytes", "Bytes", right=True, of="size"),
     Column("delivery", "Delivery"),
     Column("reply_delivery", "Reply"),
     Column("state", "State"),
-    Column("available", "Available"),
-    Column("expires", "Expires"),
-    Column("corrid", "Correlation id"),
-    Column("enqueued", "Enqueued"),
+    Column("available", "Available", of="available_us"),
+    Column("expires", "Expires", of="expires_us"),
+    Column("corrid", "Correlation id", of=lambda message: None if message.corrid is None else escaped(message.corrid)),
+    Column("enqueued", "Enqueued", of="enqueued_us"),
 )
 _OF_BODIES = (
     Column("msgid", "Message id"),
@@ -249,23 +249,3 @@ _AT_A_TERMINAL = 1000
 """How many messages are listed at a terminal where nothing else is asked for."""
 _BRIEF = 9
 """How many of the columns are shown when verbose mode is off."""
-
-
-def _row(message: MessageInfo) -> list[Value]:
-    return [
-        message.msgid,
-        message.priority,
-        message.retries,
-        message.size,
-        message.delivery.value,
-        message.reply_delivery.value if message.reply_delivery else None,
-        message.state.value,
-        None if message.available_us is None else Moment(message.available_us),
-        None if message.expires_us is None else Moment(message.expires_us),
-        None if message.corrid is None else escaped(message.corrid),
-        Moment(message.enqueued_us),
-    ]
-
-
-def _only_for_programs(session: Session, table: Table) -> list[Table]:
-    return [table] if session.modes.format.is_for_programs else []

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value
+from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, table_of
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
@@ -19,7 +19,7 @@ from qmadmin.shell.notices import UsageError
 from qmcore import times
 
 if TYPE_CHECKING:
-    from qmadmin.monitoring.flow import Counts, Flow, Look, QueueFlow
+    from qmadmin.monitoring.flow import Counts, Flow, Look
     from qmadmin.shell.session import Session
 
 _KIND = "qmadmin counters"
@@ -182,47 +182,25 @@ def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: in
 
 
 def _table(flow: Flow) -> Table:
-    last = flow.last
-    when = Moment(last.time_us) if last else None
-    return Table(
-        (
-            Column("time", "Time"),
-            Column("queue", "Queue"),
-            Column("messages", "Depth", right=True),
-            Column("ready", "Ready", right=True),
-            Column("delayed", "Delayed", right=True),
-            Column("held", "Held", right=True),
-            Column("in_rate", "In/s", right=True),
-            Column("out_rate", "Out/s", right=True),
-            Column("age", "Age", right=True),
-            Column("moved", "Moved", right=True),
-            Column("lost", "Lost", right=True),
-            Column("trend", "Trend"),
-            Column("drain", "Drain", right=True),
-            Column("age_of", "Age of"),
-        ),
-        [_row(when, queue) for queue in flow.queues()],
-    )
+    when = Moment(flow.last.time_us) if flow.last else None
+    return table_of(flow.queues(), (Column("time", "Time", of=lambda _queue: when), *_QUEUE))
 
 
-def _row(when: Moment | None, queue: QueueFlow) -> list[Value]:
-    use = queue.usage
-    return [
-        when,
-        queue.name,
-        use.messages,
-        use.ready,
-        use.delayed,
-        use.held,
-        _short(queue.in_rate),
-        _short(queue.out_rate),
-        _short(queue.age),
-        use.moved,
-        queue.lost,
-        queue.trend.value if queue.trend else None,
-        _short(queue.drain),
-        None if queue.age is None else "first" if queue.of_first else "oldest",
-    ]
+_QUEUE = (
+    Column("queue", "Queue", of="name"),
+    Column("messages", "Depth", right=True, of="usage.messages"),
+    Column("ready", "Ready", right=True, of="usage.ready"),
+    Column("delayed", "Delayed", right=True, of="usage.delayed"),
+    Column("held", "Held", right=True, of="usage.held"),
+    Column("in_rate", "In/s", right=True, of=lambda queue: _short(queue.in_rate)),
+    Column("out_rate", "Out/s", right=True, of=lambda queue: _short(queue.out_rate)),
+    Column("age", "Age", right=True, of=lambda queue: _short(queue.age)),
+    Column("moved", "Moved", right=True, of="usage.moved"),
+    Column("lost", "Lost", right=True),
+    Column("trend", "Trend"),
+    Column("drain", "Drain", right=True, of=lambda queue: _short(queue.drain)),
+    Column("age_of", "Age of", of=lambda queue: None if queue.age is None else "first" if queue.of_first else "oldest"),
+)
 
 
 def _short(value: float | None) -> float | None:

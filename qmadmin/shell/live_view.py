@@ -6,11 +6,11 @@ import dataclasses
 import enum
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.console import figures, layout
 from qmadmin.console.escapes import printable
-from qmadmin.console.layout import columns
+from qmadmin.console.layout import columns, shortened
 from qmadmin.console.render import sentence
 from qmadmin.console.results import Afterwards, Line, Notice, Rounds
 from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from qmadmin.console.layout import Span
     from qmadmin.console.results import Shown
     from qmcore.space import SpaceDefinition, SpaceUsage
+
+T = TypeVar("T")
 
 BAR, STRONG, FAINT, PLAIN = "bar", "strong", "faint", ""
 """Styles: across the whole line, for what to look at, for what explains, and for all else."""
@@ -49,49 +51,69 @@ class Sort(enum.Enum):
 
 
 @dataclasses.dataclass(slots=True)
-class View:
-    """What is looked at, and how. `scrolled` is the number of queues above the window."""
+class Scrolled:
+    """A window over items, between a title and a line that says what the keys do; `scrolled` of them are above it."""
 
     title: str
     seconds: float
+    scrolled: int = 0
+    page: int = 1
+    """How many items the window had room for when it was drawn last."""
+
+    def scroll(self, by: int) -> None:
+        """Move the window down by so many items, or up; it stays within what there is."""
+        self.scrolled = max(0, self.scrolled + by)
+
+    def _seen(self, items: Sequence[T], room: int) -> list[T]:
+        """Return the items in the window."""
+        self.page = max(1, room)
+        self.scrolled = max(0, min(self.scrolled, len(items) - self.page))
+        return list(items[self.scrolled : self.scrolled + self.page])
+
+    def _title(self, width: int, clock: str) -> list[Span]:
+        right = f"every {self.seconds:g}s  {clock} "
+        room = width - len(right) - 2
+        return [(padded(f" {shortened(printable(self.title), room)}", width - len(right)) + right, BAR)]
+
+    def _keys(self, width: int, count: int, *texts: str) -> list[Span]:
+        """Return the last line: what the keys do, in the first of the texts that fits, and which items are seen."""
+        last = min(self.scrolled + self.page, count)
+        place = f"{self.scrolled + 1 if count else 0}-{last} of {count} "
+        left = next((text for text in (*texts, " q leave") if columns(text) + 2 + len(place) <= width), "")
+        return [(padded(left, width - len(place)) + place if left else padded(place, width), BAR)]
+
+
+@dataclasses.dataclass(slots=True)
+class View(Scrolled):
+    """The queues that are looked at, and how."""
+
     flow: Flow = dataclasses.field(default_factory=Flow)
     definition: SpaceDefinition | None = None
     usage: SpaceUsage | None = None
     sort: Sort = Sort.DEPTH
     backwards: bool = False
-    scrolled: int = 0
     bars: str = figures.BARS
-    page: int = 1
-    """How many queues the window had room for when it was drawn last."""
 
     def lines(self, width: int, height: int) -> list[list[Span]]:
         """Return the lines for a window: what there is as a whole, the queues, and at the bottom what the keys do."""
         queues = self._sorted()
-        head = [self._title(width), *self._totals(width), []] if height >= 12 else [self._title(width)]
+        last = self.flow.last
+        head = [self._title(width, times.show(last.time_us).split()[1] if last else "reading")]
+        if height >= 12:
+            head += [*self._totals(width), []]
         chosen = _fitting(width, queues)
-        self.page = max(1, height - len(head) - 2)
-        self.scrolled = max(0, min(self.scrolled, len(queues) - self.page))
-        seen = queues[self.scrolled : self.scrolled + self.page]
+        seen = self._seen(queues, height - len(head) - 2)
         shown = [*head, [(padded(_titles(chosen, self), width), STRONG)]]
         shown += [self._row(queue, chosen, width) for queue in seen]
-        if not queues and self.flow.last is not None:
+        if not queues and last is not None:
             shown.append([("There are no queues.", FAINT)])
         shown = shown[: height - 1]
         shown += [[] for _ in range(height - 1 - len(shown))]
-        return [*shown, self._keys(width, len(queues))]
-
-    def scroll(self, by: int) -> None:
-        """Move the window down by so many queues, or up; it stays within what there is."""
-        self.scrolled = max(0, self.scrolled + by)
+        order = f"{self.sort.value}{', reversed' if self.backwards else ''}"
+        long = f" q leave  s sort ({order})  r reverse  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
+        return [*shown, self._keys(width, len(queues), long, f" q leave  s {order}")]
 
     # ---- above and beneath the queues ----
-
-    def _title(self, width: int) -> list[Span]:
-        last = self.flow.last
-        clock = times.show(last.time_us).split()[1] if last else "reading"
-        right = f"every {self.seconds:g}s  {clock} "
-        room = width - len(right) - 2
-        return [(padded(f" {cut(printable(self.title), room)}", width - len(right)) + right, BAR)]
 
     def _totals(self, width: int) -> list[list[Span]]:
         """Return how much of the limits of the queue space is in use, on as many lines as it takes."""
@@ -114,15 +136,6 @@ class View:
             ("Out/s", figures.rate(_sum(out for _, out in rates))),
         ]
         return _filled(parts, width)
-
-    def _keys(self, width: int, count: int) -> list[Span]:
-        order = f"{self.sort.value}{', reversed' if self.backwards else ''}"
-        last = min(self.scrolled + self.page, count)
-        place = f"{self.scrolled + 1 if count else 0}-{last} of {count} "
-        long = f" q leave  s sort ({order})  r reverse  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
-        short = f" q leave  s {order}"
-        left = next((text for text in (long, short, " q leave") if columns(text) + 2 + len(place) <= width), "")
-        return [(padded(left, width - len(place)) + place if left else padded(place, width), BAR)]
 
     # ---- the queues ----
 
@@ -239,18 +252,9 @@ def _filled(parts: Sequence[tuple[str, str]], width: int) -> list[list[Span]]:
 
 
 def _placed(text: str, column: _Column, *, shorten: bool = True) -> str:
-    text = cut(text, column.width) if shorten or column.left else text
+    text = shortened(text, column.width) if shorten or column.left else text
     pad = " " * (column.width - columns(text))
     return text + pad if column.left else pad + text
-
-
-def cut(text: str, width: int) -> str:
-    """Return as much of a text as the columns hold."""
-    if columns(text) <= width:
-        return text
-    while text and columns(text) > width - 1:
-        text = text[:-1]
-    return text + "\N{HORIZONTAL ELLIPSIS}" if width > 0 else ""
 
 
 def padded(text: str, width: int) -> str:
@@ -259,16 +263,11 @@ def padded(text: str, width: int) -> str:
 
 
 @dataclasses.dataclass(slots=True)
-class WatchedView:
-    """What a command showed last. `scrolled` is the number of its lines above the window."""
+class WatchedView(Scrolled):
+    """What a command showed last, line by line."""
 
-    title: str
-    seconds: float
     shown: Sequence[Shown] | None = None
     clock: str = "reading"
-    scrolled: int = 0
-    page: int = 1
-    """How many lines the window had room for when it was drawn last."""
 
     def show(self, shown: Sequence[Shown]) -> None:
         """Put what a command shows now in the place of what it showed before."""
@@ -278,20 +277,10 @@ class WatchedView:
     def lines(self, width: int, height: int) -> list[list[Span]]:
         """Return the lines for a window: the command, what it shows, and at the bottom what the keys do."""
         body = list(self._body(width))
-        self.page = max(1, height - 2)
-        self.scrolled = max(0, min(self.scrolled, len(body) - self.page))
-        seen = body[self.scrolled : self.scrolled + self.page]
+        seen = self._seen(body, height - 2)
         seen += [[] for _ in range(self.page - len(seen))]
-        return [self._title(width), *seen, self._keys(width, len(body))]
-
-    def scroll(self, by: int) -> None:
-        """Move the window down by so many lines, or up; it stays within what there is."""
-        self.scrolled = max(0, self.scrolled + by)
-
-    def _title(self, width: int) -> list[Span]:
-        right = f"every {self.seconds:g}s  {self.clock} "
-        room = width - len(right) - 2
-        return [(padded(f" {cut(printable(self.title), room)}", width - len(right)) + right, BAR)]
+        keys = " q leave  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
+        return [self._title(width, self.clock), *seen, self._keys(width, len(body), keys)]
 
     def _body(self, width: int) -> Iterator[list[Span]]:
         for shown in self.shown or ():
@@ -301,10 +290,3 @@ class WatchedView:
                 yield from layout.lines(shown, width)
         if self.shown is not None and not self.shown:
             yield [("Nothing is shown.", PLAIN)]
-
-    def _keys(self, width: int, count: int) -> list[Span]:
-        last = min(self.scrolled + self.page, count)
-        place = f"{self.scrolled + 1 if count else 0}-{last} of {count} "
-        long = " q leave  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} scroll"
-        left = next((text for text in (long, " q leave", "") if layout.columns(text) + 2 + len(place) <= width), "")
-        return [(padded(left, width - len(place)) + place, BAR)]

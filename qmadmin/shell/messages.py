@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.audit import act
 from qmadmin.console.figures import counted
@@ -37,10 +36,10 @@ def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callabl
     """Return what says how many messages a command is about; `what` has the verb and a place for them."""
 
     def action(session: Session, given: Given) -> str | Notice:
-        name, criteria = session.chosen(), session.criteria
-        count = session.opened().count(name, condition=criteria.whole, delivery=criteria.delivery)
+        name = session.chosen()
+        count = session.opened().count(name, **_asked(session))
         if not count:
-            _refuse_held(session, name, criteria.msgid)
+            _refuse_held(session, name, session.criteria.msgid)
             return none(operation=operation, queue=name)
         return what(given).format(f"{number(count)} of queue '{name}'")
 
@@ -53,14 +52,19 @@ def _refuse_held(session: Session, name: str, msgid: str | None) -> None:
         session.opened().refuse_held(name, msgid)
 
 
-def _changing(session: Session) -> AbstractContextManager[Callable[[int], None]]:
-    """Show how many messages of the current queue have been changed; there are as many as the question said."""
-    name, criteria = session.chosen(), session.criteria
-    total = session.opened().count(name, condition=criteria.whole, delivery=criteria.delivery)
-    return session.progress(f"Changing queue '{name}'", total, dots=False)
+def _asked(session: Session) -> dict[str, Any]:
+    return {"condition": session.criteria.whole, "delivery": session.criteria.delivery}
 
 
-def _changed(session: Session, count: int, what: str) -> Line:
+def _change(session: Session, change: Callable[..., int], *new: object, **more: Any) -> int:
+    """Change the selected messages of the current queue, and show how far that is; return how many were changed."""
+    name, asked = session.chosen(), _asked(session)
+    total = session.opened().count(name, **asked)
+    with session.progress(f"Changing queue '{name}'", total, dots=False) as reached:
+        return change(name, *new, **asked, progress=reached, **more)
+
+
+def _changed(session: Session, what: str, count: int) -> Line:
     return Line(f"{what} of {number(count)} changed", {"queue": session.chosen(), "messages": count})
 
 
@@ -89,12 +93,7 @@ def qchangeprio(session: Session, newpriority: int) -> Outcome:
         qchangeprio 99
         qchangeprio -y 1
     """
-    criteria = session.criteria
-    with _changing(session) as reached:
-        count = session.opened().change_priority(
-            session.chosen(), newpriority, condition=criteria.whole, delivery=criteria.delivery, progress=reached
-        )
-    return _changed(session, count, "Priority")
+    return _changed(session, "Priority", _change(session, session.opened().change_priority, newpriority))
 
 
 @MESSAGES.command(
@@ -121,12 +120,7 @@ def qchangetime(session: Session, newtime: datetime | timedelta) -> Outcome:
         qchangetime +0
         qchangetime -y 270101
     """
-    criteria = session.criteria
-    with _changing(session) as reached:
-        count = session.opened().change_availability(
-            session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery, progress=reached
-        )
-    return _changed(session, count, "Time")
+    return _changed(session, "Time", _change(session, session.opened().change_availability, newtime))
 
 
 @MESSAGES.command(
@@ -155,12 +149,7 @@ def qchangeexptime(session: Session, newtime: datetime | timedelta | None) -> Ou
         qchangeexptime +3600
         qchangeexptime -y none
     """
-    criteria = session.criteria
-    with _changing(session) as reached:
-        count = session.opened().change_expiry(
-            session.chosen(), newtime, condition=criteria.whole, delivery=criteria.delivery, progress=reached
-        )
-    return _changed(session, count, "Expiration time")
+    return _changed(session, "Expiration time", _change(session, session.opened().change_expiry, newtime))
 
 
 def _when(given: Given) -> str:
@@ -200,17 +189,8 @@ def qchangequeue(session: Session, newqueue: str) -> Outcome:
         qchangequeue -n errq
         qchangequeue -y errq
     """
-    criteria = session.criteria
     outlived: list[int] = []
-    with _changing(session) as reached:
-        count = session.opened().move(
-            session.chosen(),
-            newqueue,
-            condition=criteria.whole,
-            delivery=criteria.delivery,
-            progress=reached,
-            outlived=outlived.append,
-        )
+    count = _change(session, session.opened().move, newqueue, outlived=outlived.append)
     moved = Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
     return [*_without_expiration(outlived), moved]
 
@@ -241,8 +221,8 @@ def qdeletemsg(session: Session) -> Outcome:
         qdeletemsg -n
         qdeletemsg -y
     """
-    name, criteria = session.chosen(), session.criteria
-    count = _purge(session, name, criteria.whole, criteria.delivery)
+    name = session.chosen()
+    count = _purge(session, name, **_asked(session))
     return Line(f"{number(count)} deleted", {"queue": name, "messages": count})
 
 

@@ -161,11 +161,9 @@ def ipcs(session: Session, queue_space_name: str) -> Outcome:
     ]
     files = session.device.memory_files(queue_space_name)
     rows += [("memory", file.path, None, None, None, None, file.size) for file in files]
-    table = Table(_COLUMNS, rows)
     if rows:
-        return table
-    notice = Notice(Severity.INFO, f"Queue space '{queue_space_name}' has no attached processes and no memory")
-    return [notice, table] if session.modes.format.is_for_programs else notice
+        return Table(_COLUMNS, rows)
+    return session.nothing(f"Queue space '{queue_space_name}' has no attached processes and no memory", _COLUMNS)
 
 
 _COLUMNS = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.configuration import Configuration
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
-from qmadmin.console.results import Notice, Severity
+from qmadmin.console.results import Notice, Severity, Table
 from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qmadmin.console.render import Screen
-    from qmadmin.console.results import Result
+    from qmadmin.console.results import Column, Result, Shown
     from qmadmin.device import Device
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
@@ -159,6 +159,11 @@ class Session:
         """Return what is to be said before the next result, once."""
         remarks, self.remarks = self.remarks, []
         return remarks
+
+    def nothing(self, told: str | Notice, columns: tuple[Column, ...]) -> list[Shown]:
+        """Return what a command shows that has nothing to list: a sentence, and for programs the empty table."""
+        notice = told if isinstance(told, Notice) else Notice(Severity.INFO, told)
+        return [notice, Table(columns, ())] if self.modes.format.is_for_programs else [notice]
 
     def not_told(self, found: Sequence[Notice]) -> list[Notice]:
         """Return the warnings that a person at a terminal was not given since the queue space was opened."""

@@ -31,7 +31,7 @@ from qmadmin.console.layout import columns
 from qmadmin.console.results import Line
 from qmadmin.shell import complete, words
 from qmadmin.shell.kinds import Candidate, Kind
-from qmadmin.shell.lines import PROMPT
+from qmadmin.shell.lines import PROMPT, Person
 from qmadmin.shell.notices import InputEndedError
 from qmcore.redacted import redacted
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from qmadmin.console.results import Notice
     from qmadmin.shell.session import Session
 
 T = TypeVar("T")
@@ -172,13 +171,11 @@ _PATIENCE_SECONDS = 2.0
 _NOTHING: tuple[int, list[Candidate]] = (0, [])
 
 
-class Terminal:
+class Terminal(Person):
     """Reads command lines, which are remembered, and answers, which are not.
 
     Under the prompt stands a line that tells where commands will work; it is gone while one works.
     """
-
-    patient = True
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -250,26 +247,6 @@ class Terminal:
     def interrupted(self) -> None:
         """Forget the lines that have been typed ahead."""
         clear_typeahead(self._commands.input)
-
-    def tell(self, text: str) -> None:
-        """Show a line among the prompts."""
-        self._session.screen.prompt(text + "\n")
-
-    def warn(self, notice: Notice) -> None:
-        """Show why a question comes again."""
-        self._session.screen.notice(notice)
-
-    def place(self) -> str:
-        """Return nothing: the person has just typed it."""
-        return ""
-
-    def pass_over(self, _count: int, /) -> str:
-        """Drop nothing: a person who is not asked does not answer."""
-        return ""
-
-    def pass_over_yes_or_no(self) -> str:
-        """Drop nothing."""
-        return ""
 
 
 class _Offering(Completer):

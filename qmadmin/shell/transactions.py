@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from qmadmin.console.figures import counted
-from qmadmin.console.results import Column, Line, Moment, Notice, Outcome, Severity, Table
+from qmadmin.console.results import Column, Line, Outcome, table_of
 from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
 from qmadmin.shell.kinds import Candidate, Given, Number
 from qmadmin.shell.notices import UsageError
@@ -32,43 +32,24 @@ def qprinttrans(session: Session) -> Outcome:
     space = session.opened()
     infos = space.transactions()
     session.transactions = tuple(info.id for info in infos)
-    table = Table(_COLUMNS, [_row(info) for info in infos])
     if infos:
-        return table
-    notice = Notice(Severity.INFO, f"Queue space '{space.name}' has no outstanding transactions")
-    return [notice, table] if session.modes.format.is_for_programs else notice
+        return table_of(infos, _COLUMNS)
+    return session.nothing(f"Queue space '{space.name}' has no outstanding transactions", _COLUMNS)
 
 
 _COLUMNS = (
     Column("index", "Index", right=True),
-    Column("transaction", "Transaction"),
+    Column("transaction", "Transaction", of="id"),
     Column("state", "State"),
-    Column("since", "Since"),
-    Column("role", "Owner"),
-    Column("pid", "Process", right=True),
-    Column("host", "Host"),
-    Column("alive", "Alive"),
+    Column("since", "Since", of="since_us"),
+    Column("role", "Owner", of=lambda info: info.owner and info.owner.role),
+    Column("pid", "Process", right=True, of=lambda info: info.owner and info.owner.pid),
+    Column("host", "Host", of=lambda info: info.owner and info.owner.host),
+    Column("alive", "Alive", of=lambda info: "yes" if info.owner and info.owner.alive else "no"),
     Column("dequeued", "Dequeued", right=True),
     Column("locked", "Locked", right=True),
-    Column("enqueued", "Enqueued", right=True),
+    Column("enqueued", "Enqueued", right=True, of="spilled"),
 )
-
-
-def _row(info: TransactionInfo) -> tuple[str | int | Moment | None, ...]:
-    owner = info.owner
-    return (
-        info.index,
-        info.id,
-        info.state.value,
-        Moment(info.since_us),
-        owner.role if owner else None,
-        owner.pid if owner else None,
-        owner.host if owner else None,
-        "yes" if owner and owner.alive else "no",
-        info.dequeued,
-        info.locked,
-        info.spilled,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

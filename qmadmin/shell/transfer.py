@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.figures import counted
 from qmadmin.console.process import let_through
@@ -157,19 +157,7 @@ def _sentences(done: Imported) -> Sequence[str]:
     confirm=Confirmation(_importing, "Archive '{directory}' not imported"),
     extension=True,
 )
-def qimport(
-    session: Session,
-    *,
-    directory: str,
-    space: str | None,
-    queue: str | None,
-    existing: str,
-    name: str | None,
-    start: bool,
-    again: bool,
-    definitions: bool,
-    key: str | None,
-) -> Outcome:
+def qimport(session: Session, *, directory: str, start: bool, **given: Any) -> Outcome:
     """Load an archive into the device.
 
     The archive is verified, and all limits are checked, before anything is changed. The queues of a queue space appear
@@ -184,19 +172,9 @@ def qimport(
     """
     from qmadmin.console import archives
 
-    given: Given = {
-        "directory": directory,
-        "space": space,
-        "queue": queue,
-        "existing": existing,
-        "name": name,
-        "start": start,
-        "again": again,
-        "definitions": definitions,
-        "key": key,
-    }
     verified, session.verified = session.verified, None
-    done = _import(session, given, verified=verified, dry_run=False)
+    asked = {"directory": directory, "start": start, **given}
+    done = _import(session, asked, verified=verified, dry_run=False)
     return [
         *archives.brought(done, dry_run=False, started=start).shown(session.modes.format),
         Line(f"Archive '{directory}' imported"),
