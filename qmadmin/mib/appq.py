@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.mib.declare import (
     QUEUE,
-    STATE,
     Attribute,
     Flags,
     Kind,
     Mark,
     MibClass,
     Request,
+    Subject,
     Value,
-    addresses,
     blaming,
+    common,
+    count,
     opened,
 )
 from qmadmin.mib.values import NEVER, span, word, written_order
@@ -36,11 +37,9 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSubject:
+class QueueSubject(Subject):
     """A queue, and what it holds."""
 
-    device: Device
-    space: str
     queue: Queue
     usage: QueueUsage
 
@@ -172,8 +171,6 @@ def _capacity(name: str, prefix: str, units: str) -> tuple[Attribute[QueueSubjec
         _of(name, command, "0 to 127 bytes; default none"),
         Attribute(
             name=f"{name}REFUSED",
-            kind=Kind.STRING,
-            permissions="r--r--r--",
             values="a text, or nothing",
             about="Why that command is not run as this user, see qmadmin.toml(5); empty if it is.",
             get=lambda subject: _refusal(subject, str(subject.attributes[command])),
@@ -187,18 +184,12 @@ def _refusal(subject: QueueSubject, command: str) -> str:
     return subject.device.command_refusal(subject.space, command) if command else ""
 
 
-def _count(
-    name: str, about: str, get: Callable[[QueueSubject], int], values: str = "0 or more"
-) -> Attribute[QueueSubject]:
-    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values=values, about=about, get=get)
-
-
-def _age(name: str, about: str, since: Callable[[QueueUsage], int | None]) -> Attribute[QueueSubject]:
+def _age(name: str, about: str, since: str) -> Attribute[QueueSubject]:
     def age(subject: QueueSubject) -> int:
-        micros = since(subject.usage)
+        micros: int | None = getattr(subject.usage, since)
         return -1 if micros is None else max(0, subject.device.clock.now() - micros) // MICROS
 
-    return _count(name, about, age, "seconds, or -1 for none")
+    return count(name, about, age, "seconds, or -1 for none")
 
 
 _FIGURES: Final = {
@@ -229,7 +220,6 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
     attributes=(
         Attribute(
             name=QUEUE,
-            kind=Kind.STRING,
             permissions="ru-r--r--",
             values="1 to 127 bytes",
             about="The queue.",
@@ -237,19 +227,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             get=lambda subject: subject.queue.name,
             field="queue",
         ),
-        *addresses(
-            lambda subject: subject.space,
-            lambda subject: subject.device,
-            marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY | Mark.REQUIRED,
-        ),
-        Attribute(
-            name=STATE,
-            kind=Kind.STRING,
-            permissions="rw-r--r--",
-            values="GET VAL; SET NEW, INV",
-            about="The state.",
-            get=lambda _subject: "VAL",
-        ),
+        *common("GET VAL; SET NEW, INV", marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY | Mark.REQUIRED),
         _of(
             "TA_APPQORDER",
             "order",
@@ -294,26 +272,22 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             "STOPPED",
             ", which is refused while a transaction holds a message of the queue; default STARTED",
         ),
-        _count("TA_CURBLOCKS", "Pages on disk in use.", lambda subject: subject.usage.pages),
-        _count(
+        count("TA_CURBLOCKS", "Pages on disk in use.", lambda subject: subject.usage.pages),
+        count(
             "TA_CURMSG", "Persistent messages.", lambda subject: subject.usage.messages - subject.usage.nonpersistent
         ),
-        _count(
+        count(
             "TA_CURNONPERSISTBYTES",
             "Bytes of memory in use.",
             lambda subject: subject.usage.memory_pages * subject.device.info.page_size,
         ),
-        _count("TA_CURNONPERSISTMSG", "Non-persistent messages.", lambda subject: subject.usage.nonpersistent),
-        *(_count(name, FIGURES[of].about, attrgetter(f"usage.{of}")) for name, of in _FIGURES.items()),
-        _age(
-            "TA_FIRSTMSGAGE",
-            "How long ago the first message in order was enqueued.",
-            lambda usage: usage.first_us,
-        ),
+        count("TA_CURNONPERSISTMSG", "Non-persistent messages.", lambda subject: subject.usage.nonpersistent),
+        *(count(name, FIGURES[of].about, attrgetter(f"usage.{of}")) for name, of in _FIGURES.items()),
+        _age("TA_FIRSTMSGAGE", "How long ago the first message in order was enqueued.", "first_us"),
         _age(
             "TA_OLDESTMSGAGE",
             "How long ago the oldest ready message was enqueued, if the order does not go by times.",
-            lambda usage: usage.oldest_us,
+            "oldest_us",
         ),
     ),
 )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.mib.declare import QUEUE, STATE, Attribute, Mark, MibClass, Request, Value, addresses, opened
+from qmadmin.mib.declare import QUEUE, Attribute, Mark, MibClass, Request, Subject, Value, common, opened
 from qmadmin.mib.declare import Kind as MibKind
 from qmadmin.mib.values import (
     NEVER,
@@ -30,16 +30,13 @@ from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
 
 if TYPE_CHECKING:
-    from qmadmin.device import Device
     from qmadmin.space import QueueSpace
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MessageSubject:
+class MessageSubject(Subject):
     """A message, and the queue that it is in."""
 
-    device: Device
-    space: str
     queue: Queue
     info: MessageInfo
 
@@ -166,21 +163,23 @@ def _of(
         value = known.get(subject.info)
         return write(subject, value) if write else _WRITTEN[known.kind](value)
 
-    more = {"permissions": "r--r--r--", "about": known.about} | more
+    more = {"about": known.about} | more
     kind = MibKind.LONG if known.kind is Kind.WHOLE else MibKind.STRING
     return Attribute(name=name, kind=kind, values=values or _VALUES[known.kind], get=get, **more)
 
 
-def _filter(name: str, field: str, about: str, read: Any, values: str) -> Attribute[MessageSubject]:
+def _filter(name: str, field: str, which: str, default: int | None = None, more: str = "") -> Attribute[MessageSubject]:
+    """Return a key that selects messages by a time, or by a priority that has a default."""
+    is_time = default is None
     return Attribute(
         name=name,
-        kind=MibKind.LONG if read is _PRIORITY else MibKind.STRING,
+        kind=MibKind.STRING if is_time else MibKind.LONG,
         permissions="k--k--k--",
-        values=values,
-        about=about,
+        values=f"{_TIME}{more}" if is_time else f"1 to 100; default {default}",
+        about=f"Select messages {which}.",
         marks=Mark.KEY,
         field=field,
-        read=read,
+        read=(instant_or_never if more else instant) if is_time else _PRIORITY,
     )
 
 
@@ -232,22 +231,9 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
             marks=Mark.KEY | Mark.SET_KEY,
             field="queue",
         ),
-        *addresses(
-            lambda subject: subject.space,
-            lambda subject: subject.device,
-            marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY,
-        ),
-        Attribute(
-            name=STATE,
-            kind=MibKind.STRING,
-            permissions="rw-r--r--",
-            values="GET VAL; SET INV",
-            about="The state.",
-            get=lambda _subject: "VAL",
-        ),
+        *common("GET VAL; SET INV", marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY),
         Attribute(
             name="TA_NEWAPPQNAME",
-            kind=MibKind.STRING,
             permissions="-w--w----",
             values="an existing queue",
             about="The queue to move the message to, where it has another identifier.",
@@ -302,48 +288,21 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
         ),
         _of("TA_PERSISTENCEASKED", "delivery_asked", _ASKED, _asked, about="Where the sender wanted the message kept."),
         _of("TA_REPLYPERSISTENCE", "reply_delivery", _ASKED, _asked, about="Where a reply is to be kept."),
-        _filter(
-            "TA_LOWPRIORITY",
-            "low_priority",
-            "Select messages of this priority and above.",
-            _PRIORITY,
-            "1 to 100; default 1",
-        ),
-        _filter(
-            "TA_HIGHPRIORITY",
-            "high_priority",
-            "Select messages of this priority and below.",
-            _PRIORITY,
-            "1 to 100; default 100",
-        ),
+        _filter("TA_LOWPRIORITY", "low_priority", "of this priority and above", 1),
+        _filter("TA_HIGHPRIORITY", "high_priority", "of this priority and below", 100),
         _filter(
             "TA_MSGSTARTTIME",
             "available_from",
-            "Select messages that become available at this time or later; a message without such a time counts as"
-            " available from its enqueue.",
-            instant,
-            _TIME,
+            "that become available at this time or later; a message without such a time counts as available from its"
+            " enqueue",
         ),
-        _filter(
-            "TA_MSGENDTIME",
-            "available_to",
-            "Select messages that become available at this time or before.",
-            instant,
-            _TIME,
-        ),
-        _filter(
-            "TA_MSGEXPIRESTARTTIME",
-            "expires_from",
-            "Select messages that expire at this time or later.",
-            instant,
-            _TIME,
-        ),
+        _filter("TA_MSGENDTIME", "available_to", "that become available at this time or before"),
+        _filter("TA_MSGEXPIRESTARTTIME", "expires_from", "that expire at this time or later"),
         _filter(
             "TA_MSGEXPIREENDTIME",
             "expires_to",
-            "Select messages that expire at this time or before; with NONE, also those that never expire.",
-            instant_or_never,
-            f"{_TIME}, NONE",
+            "that expire at this time or before; with NONE, also those that never expire",
+            more=f", {NEVER}",
         ),
         _of("TA_CURRETRIES", "retries"),
         _of("TA_MSGSIZE", "size"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.mib.declare import (
-    STATE,
     Attribute,
     Code,
     Flags,
@@ -17,13 +17,15 @@ from qmadmin.mib.declare import (
     MibClass,
     MibError,
     Request,
-    addresses,
+    Subject,
+    common,
+    count,
     opened,
 )
 from qmadmin.mib.values import amount, in_bytes, word
 from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError, QueueError
-from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, HighestUse, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -32,11 +34,10 @@ logger = logging.getLogger("qmadmin.mib")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SpaceSubject:
+class SpaceSubject(Subject):
     """A queue space as the device and its volume know it."""
 
-    device: Device
-    space: Space
+    known: Space
     usage: SpaceUsage
     processes: int
     extents: int
@@ -52,7 +53,8 @@ def _look(device: Device, space: Space) -> SpaceSubject:
     rows = device.table_of_contents()
     return SpaceSubject(
         device=device,
-        space=space,
+        space=space.name,
+        known=space,
         usage=device.space_usage(space.name),
         processes=sum(process.alive for process in device.attached(space.name)),
         extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
@@ -163,7 +165,7 @@ def _of(name: str, field: str, values: str = "", more: str = "", **own: Any) -> 
         field=field,
         **{
             "kind": Kind.LONG if known.kind.plain_type is int else Kind.STRING,
-            "get": lambda subject: subject.space.attributes[field],
+            "get": lambda subject: subject.known.attributes[field],
             "read": known.kind.kept,
         }
         | own,
@@ -174,22 +176,16 @@ def _defaulted(name: str, field: str, default: int = 0) -> Attribute[SpaceSubjec
     return _of(name, field, f"0 or more; default {default}")
 
 
-def _count(
-    name: str, about: str, get: Callable[[SpaceSubject], int] | None, values: str = "0 or more"
-) -> Attribute[SpaceSubject]:
-    return Attribute(name=name, kind=Kind.LONG, permissions="r--r--r--", values=values, about=about, get=get)
-
-
-def _most(name: str, what: str, get: Callable[[HighestUse], int]) -> Attribute[SpaceSubject]:
-    return _count(name, f"The most {what} at one time.", lambda subject: get(subject.usage.highest))
+def _most(name: str, what: str, figure: str = "") -> Attribute[SpaceSubject]:
+    return count(name, f"The most {what} at one time.", attrgetter(f"usage.highest.{figure or what}"))
 
 
 def _unknown(name: str) -> Attribute[SpaceSubject]:
-    return _count(name, "Always -1: it does not exist here.", lambda _subject: -1, "-1")
+    return count(name, "Always -1: it does not exist here.", lambda _subject: -1, "-1")
 
 
 def _not_kept(name: str) -> Attribute[SpaceSubject]:
-    return _count(name, "Omitted: it is not recorded.", None, "never given")
+    return count(name, "Omitted: it is not recorded.", None, "never given")
 
 
 T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
@@ -212,20 +208,11 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     actions={"": _change, "NEW": _create, "OPE": _open, "CLE": _clean, "INV": _destroy},
     destructive={"CLE", "INV"},
     attributes=(
-        *addresses(
-            lambda subject: subject.space.name,
-            lambda subject: subject.device,
+        *common(
+            "GET INA, OPE, ACT; SET NEW, OPE, CLE, INV",
             marks=Mark.KEY | Mark.SET_KEY | Mark.REQUIRED,
-        ),
-        Attribute(
-            name=STATE,
-            kind=Kind.STRING,
             permissions="rwxrwxr--",
-            values="GET INA, OPE, ACT; SET NEW, OPE, CLE, INV",
-            about="The state.",
-            marks=Mark.KEY,
-            get=lambda subject: subject.state,
-            field="state",
+            selects=True,
         ),
         _defaulted("TA_BLOCKING", "blocking", 16),
         _of("TA_ERRORQNAME", "error_queue", "0 to 127 bytes; default none", " It need not exist."),
@@ -234,7 +221,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             "initialized",
             "Y, N; default N",
             " This includes those of later extents. Once it is Y, N changes nothing.",
-            get=lambda subject: "Y" if subject.space.initialized else "N",
+            get=lambda subject: "Y" if subject.known.initialized else "N",
             read=lambda text: word("Y", "N")(text) == "Y",
         ),
         _of("TA_IPCKEY", "ipc_key", marks=Mark.REQUIRED),
@@ -266,34 +253,34 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             " default 0",
             " A change loses those messages, and is refused while another process is attached.",
             kind=Kind.STRING,
-            get=lambda subject: f"{subject.space.definition.memory}b",
+            get=lambda subject: f"{subject.known.definition.memory}b",
             read=amount,
         ),
         _defaulted("TA_MEMFILTERS", "filter_memory"),
         _defaulted("TA_MEMOVERFLOW", "overflow"),
         _not_kept("TA_MEMSYSTEMRESERVED"),
         _not_kept("TA_MEMTOTALALLOCATED"),
-        _count("TA_CUREXTENT", "Extents.", lambda subject: subject.extents),
-        _count("TA_CURMSG", "Messages. Known in every state.", lambda subject: subject.usage.messages),
-        _count("TA_CURPROC", "Attached processes that are alive.", lambda subject: subject.processes),
-        _count("TA_CURQUEUES", "Queues. Known in every state.", lambda subject: subject.usage.queues),
-        _count("TA_CURTRANS", "Transactions. Known in every state.", lambda subject: subject.usage.transactions),
-        _count("TA_CURACTIONS", "Actions in use.", lambda subject: subject.usage.actions),
+        count("TA_CUREXTENT", "Extents.", attrgetter("extents")),
+        count("TA_CURMSG", "Messages. Known in every state.", attrgetter("usage.messages")),
+        count("TA_CURPROC", "Attached processes that are alive.", attrgetter("processes")),
+        count("TA_CURQUEUES", "Queues. Known in every state.", attrgetter("usage.queues")),
+        count("TA_CURTRANS", "Transactions. Known in every state.", attrgetter("usage.transactions")),
+        count("TA_CURACTIONS", "Actions in use.", attrgetter("usage.actions")),
         *(_unknown(f"TA_CUR{what}") for what in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS")),
-        _count("TA_CURMEMNONPERSIST", "Bytes of memory in use.", lambda subject: subject.usage.memory),
+        count("TA_CURMEMNONPERSIST", "Bytes of memory in use.", attrgetter("usage.memory")),
         *(_unknown(f"TA_CUR{what}") for what in ("MEMFILTERS", "MEMOVERFLOW")),
-        _most("TA_HWMSG", "messages", lambda highest: highest.messages),
-        _most("TA_HWPROC", "attached processes", lambda highest: highest.processes),
-        _most("TA_HWQUEUES", "queues", lambda highest: highest.queues),
-        _most("TA_HWTRANS", "transactions", lambda highest: highest.transactions),
-        _most("TA_HWACTIONS", "actions in use", lambda highest: highest.actions),
+        _most("TA_HWMSG", "messages"),
+        _most("TA_HWPROC", "attached processes", "processes"),
+        _most("TA_HWQUEUES", "queues"),
+        _most("TA_HWTRANS", "transactions"),
+        _most("TA_HWACTIONS", "actions in use", "actions"),
         *(_unknown(f"TA_HW{what}") for what in ("HANDLES", "OWNERS", "TMPQUEUES", "CURSORS")),
         _not_kept("TA_HWMEMNONPERSIST"),
         *(_unknown(f"TA_HW{what}") for what in ("MEMFILTERS", "MEMOVERFLOW")),
-        _count(
+        count(
             "TA_PERCENTINIT",
             "100 if the disk space for its pages is allocated, otherwise 0: it is allocated as it is needed.",
-            lambda subject: 100 if subject.space.initialized else 0,
+            lambda subject: 100 if subject.known.initialized else 0,
             "0, 100",
         ),
     ),

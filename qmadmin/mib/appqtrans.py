@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from qmadmin.mib.declare import STATE, Attribute, Code, Kind, Mark, MibClass, MibError, Request, addresses, opened
+from qmadmin.mib.declare import STATE, Attribute, Code, Mark, MibClass, MibError, Request, Subject, common, opened
 from qmcore.attached import TransactionInfo
 from qmcore.records import Outcome
-
-if TYPE_CHECKING:
-    from qmadmin.device import Device
 
 _XID = "TA_XID"
 _STATES = {Outcome.ACTIVE: "ACT", Outcome.PREPARED: "REA", Outcome.COMMITTED: "DEC"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionSubject:
+class TransactionSubject(Subject):
     """A transaction, and the queue space that it is about."""
 
-    device: Device
-    space: str
     info: TransactionInfo
+
+    @property
+    def state(self) -> str:
+        """Its state in three letters."""
+        return _STATES[self.info.state]
 
 
 def _select(request: Request) -> Iterator[TransactionSubject]:
@@ -69,7 +68,6 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
     attributes=(
         Attribute(
             name=_XID,
-            kind=Kind.STRING,
             permissions="R--R--R--",
             values="1 to 78 characters",
             about="The identifier of the transaction.",
@@ -77,18 +75,10 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
             get=lambda subject: subject.info.id,
             field="xid",
         ),
-        *addresses(
-            lambda subject: subject.space,
-            lambda subject: subject.device,
+        *common(
+            "GET ACT, REA, DEC; SET HAB, HCO",
             marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY,
-        ),
-        Attribute(
-            name=STATE,
-            kind=Kind.STRING,
             permissions="R-XR-XR--",
-            values="GET ACT, REA, DEC; SET HAB, HCO",
-            about="The state.",
-            get=lambda subject: _STATES[subject.info.state],
         ),
     ),
 )

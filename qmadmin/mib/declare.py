@@ -119,8 +119,8 @@ class Attribute(Generic[S]):
     """
 
     name: str
-    kind: Kind
-    permissions: str
+    kind: Kind = Kind.STRING
+    permissions: str = "r--r--r--"
     values: str
     about: str
     marks: Mark = Mark.NONE
@@ -191,41 +191,66 @@ ROLE = "MIB"
 """What others see of a process while a request has a queue space open."""
 
 
-def device_name(device: Device) -> str:
-    """Return the path of the device, which is TA_QMCONFIG."""
-    return device.path
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An object of a class: the device and the queue space that it is on, or the queue space itself."""
+
+    device: Device
+    space: str
+
+    @property
+    def state(self) -> str:
+        """Its state in three letters."""
+        return "VAL"
 
 
-def addresses(space: Callable[[S], str], device: Callable[[S], Device], *, marks: Mark) -> tuple[Attribute[S], ...]:
-    """Return the attributes that say where an object is; `marks` are those of the queue space's name."""
+def common(
+    states: str, *, marks: Mark, permissions: str = "rw-r--r--", selects: bool = False
+) -> tuple[Attribute[Any], ...]:
+    """Return the attributes that each class has: where an object is, and its state.
+
+    `marks` are those of the queue space's name; `states` and `permissions` are those of TA_STATE, by which a GET may
+    select.
+    """
     return (
         Attribute(
             name=SPACE,
-            kind=Kind.STRING,
-            permissions="ru-r--r--",
             values="1 to 15 bytes",
             about="The queue space.",
             marks=marks,
-            get=space,
+            get=lambda subject: subject.space,
             field="space",
+            permissions="ru-r--r--",
         ),
         Attribute(
             name=DEVICE,
-            kind=Kind.STRING,
-            permissions="ru-r--r--",
             values="a path",
             about="The device. It must be the device of the request, and may be omitted.",
             marks=Mark.KEY,
-            get=lambda subject: device(subject).path,
+            get=lambda subject: subject.device.path,
+            permissions="ru-r--r--",
         ),
         Attribute(
             name=MACHINE,
-            kind=Kind.STRING,
-            permissions="ru-r--r--",
             values="none",
             about="The machine. It must be omitted, because there is no configured application.",
+            permissions="ru-r--r--",
+        ),
+        Attribute(
+            name=STATE,
+            permissions=permissions,
+            values=states,
+            about="The state.",
+            get=lambda subject: subject.state,
+            marks=Mark.KEY if selects else Mark.NONE,
+            field="state" if selects else "",
         ),
     )
+
+
+def count(name: str, about: str, get: Callable[[S], Any] | None, values: str = "0 or more") -> Attribute[S]:
+    """Return an attribute that is a number, and only read."""
+    return Attribute(name=name, kind=Kind.LONG, values=values, about=about, get=get)
 
 
 @contextlib.contextmanager
