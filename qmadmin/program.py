@@ -307,8 +307,8 @@ def _take_commands(
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter
     from qmadmin.shell.lines import Commands
+    from qmadmin.shell.notices import fault
     from qmadmin.shell.session import Session
-    from qmadmin.shell.suggest import fault
     from qmadmin.shell.words import quote
 
     signal.signal(signal.SIGTERM, _end)

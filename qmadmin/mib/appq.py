@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.mib.declare import (
+    NEVER,
     QUEUE,
     Attribute,
     Flags,
@@ -21,8 +22,10 @@ from qmadmin.mib.declare import (
     common,
     count,
     opened,
+    span,
+    word,
+    written_order,
 )
-from qmadmin.mib.values import NEVER, span, word, written_order
 from qmcore import limits
 from qmcore.attributes import made, plain
 from qmcore.errors import InUseError, QueueError

@@ -7,20 +7,28 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.mib.declare import QUEUE, Attribute, Mark, MibClass, Request, Subject, Value, common, opened
-from qmadmin.mib.declare import Kind as MibKind
-from qmadmin.mib.values import (
+from qmadmin.mib.declare import (
     NEVER,
+    QUEUE,
+    Attribute,
+    Mark,
+    MibClass,
+    Request,
+    Subject,
+    Value,
+    common,
     identifier,
     instant,
     instant_or_never,
     moment,
     moment_or_never,
     number,
+    opened,
     word,
     written_identifier,
     written_moment,
 )
+from qmadmin.mib.declare import Kind as MibKind
 from qmcore.condition import BY_NAME, Condition, IsNull, Operator, Or, all_of, available, compared
 from qmcore.damage import left_out
 from qmcore.errors import BadMessageIdError

@@ -18,11 +18,13 @@ from qmadmin.mib.declare import (
     MibError,
     Request,
     Subject,
+    amount,
     common,
     count,
+    in_bytes,
     opened,
+    word,
 )
-from qmadmin.mib.values import amount, in_bytes, word
 from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages

@@ -12,12 +12,12 @@ from qmadmin.shell import (
     listing,
     live,
     messages,
+    notices,
     putting,
     queues,
     resources,
     session_commands,
     spaces,
-    suggest,
     transactions,
     transfer,
     watching,
@@ -93,7 +93,7 @@ class Catalogue:
         """Return the command of that name or abbreviation; UsageError with the nearest one if there is none."""
         command = self._by_name.get(name)
         if command is None:
-            hint = suggest.elsewhere(name) or suggest.meant(suggest.nearest(name, self._by_name))
+            hint = notices.elsewhere(name) or notices.meant(notices.nearest(name, self._by_name))
             raise UsageError(f"No such command: {name}", hint=f"{hint}help lists the commands.")
         return command
 

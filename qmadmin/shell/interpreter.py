@@ -13,12 +13,11 @@ from qmadmin.console.formats import CsvTable, Document, Format
 from qmadmin.console.process import Exit, held_back
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
-from qmadmin.shell import notices, redirection, suggest, words
+from qmadmin.shell import notices, redirection, words
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
 from qmadmin.shell.kinds import YesNo
-from qmadmin.shell.notices import InputEndedError, UsageError
+from qmadmin.shell.notices import InputEndedError, UsageError, declined, fault, refusal
 from qmadmin.shell.read import Reading, check_needs
-from qmadmin.shell.suggest import declined, fault, refusal
 from qmcore.errors import BadQueueError, BadResourceError, QueueError
 
 if TYPE_CHECKING:
@@ -350,7 +349,7 @@ class Interpreter:
             self._complain(Notice(Severity.ERROR, text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
-        notice = refusal(error, suggest.for_refusal(error, self._session))
+        notice = refusal(error, notices.for_refusal(error, self._session))
         complete = all(positional.name in given for positional in command.positionals)
         sentence = command.failure(error, given, self._session) if command.failure and complete else None
         if sentence is None:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.console.results import Notice, Severity
-from qmadmin.shell import suggest, words
+from qmadmin.shell import notices, words
 from qmadmin.shell.declare import Needs
 from qmadmin.shell.kinds import CapacityCommand, Words
 from qmadmin.shell.notices import InputEndedError, UsageError
@@ -158,7 +158,7 @@ class Reading:
         raise self._unknown(text)
 
     def _unknown(self, text: str) -> UsageError:
-        hint = suggest.meant(suggest.option(self.command, text)) + self._usage
+        hint = notices.meant(notices.meant_option(self.command, text)) + self._usage
         return UsageError(f"Invalid option {text} of {self.command.name}", hint=hint)
 
     def _set(self, option: Option, text: str | None) -> None:
@@ -187,7 +187,7 @@ class Reading:
             return UsageError(f"{self.command.name} takes no arguments, got {found[0].text!r}", hint=self._usage)
         return UsageError(
             f"{self.command.name} takes at most {takes} argument{'s' * (takes > 1)}, got {len(found)}",
-            hint=suggest.with_sign(" ".join(word.text for word in found if not word.quoted))
+            hint=notices.with_sign(" ".join(word.text for word in found if not word.quoted))
             + f"{self._usage}{'. Put text with blanks in quotes.' * self._ends_in_text}",
         )
 

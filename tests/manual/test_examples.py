@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.manual.examples import Example, examples
+from qmadmin.manual.roff import Example, examples
 from tests.manual.test_pages import ROOT, SOURCES, name_of
 
 PROGRAMS = {

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from qmadmin.manual import diagnostics, examples, roff
+from qmadmin.manual import diagnostics, roff
 from qmcore.errors import QueueError, Resource
 from tests.fix_shell import ROOT
 
@@ -148,8 +148,8 @@ def test_page_is_named_by_another_one(page):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
 def test_every_example_is_marked_for_the_tests(source):
-    assert examples.unmarked(source.read_text()) == []
-    assert examples.examples(source.read_text())
+    assert roff.unmarked(source.read_text()) == []
+    assert roff.examples(source.read_text())
 
 
 def test_readme_and_changelog_name_every_page():

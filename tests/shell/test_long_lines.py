@@ -5,8 +5,7 @@ import random
 import pytest
 
 from qmadmin.shell import words
-from qmadmin.shell.notices import UsageError
-from qmadmin.shell.suggest import nearest
+from qmadmin.shell.notices import UsageError, nearest
 
 LONG = "a" * 300_000
 

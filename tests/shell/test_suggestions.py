@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.shell.suggest import nearest
+from qmadmin.shell.notices import nearest
 
 
 @pytest.mark.parametrize(
