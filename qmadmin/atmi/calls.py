@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 TPNOBLOCK: Final = Value(
     0x001,
-    enqueue="Fails with TPEBLOCK if another writer blocks the file for longer than a write takes, a tenth of a second.",
-    dequeue="Fails with TPEBLOCK if another writer blocks the file for longer than a write takes, a tenth of a second.",
+    both="Fails with TPEBLOCK if another writer blocks the file for longer than a write takes, a tenth of a second.",
 )
 TPSIGRSTRT: Final = Value(
     0x002,
@@ -54,10 +53,10 @@ TPSIGRSTRT: Final = Value(
 )
 TPNOTRAN: Final = Value(
     0x008,
-    enqueue="The call does not belong to the transaction of this thread; it still ends when the time of that"
-    " transaction is over.",
-    dequeue="The call does not belong to the transaction of this thread; it still ends when the time of that"
-    " transaction is over.",
+    both=(
+        "The call does not belong to the transaction of this thread; it still ends when the time of that"
+        " transaction is over."
+    ),
     keyword="transactional",
 )
 TPNOTIME: Final = Value(

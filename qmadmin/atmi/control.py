@@ -15,11 +15,7 @@ from qmcore.times import MICROS
 
 T = TypeVar("T")
 
-TPNOFLAGS: Final = Value(
-    0x00000,
-    enqueue="Nothing is asked for.",
-    dequeue="Nothing is asked for.",
-)
+TPNOFLAGS: Final = Value(0x00000, both="Nothing is asked for.")
 TPQCORRID: Final = Value(
     0x00001,
     enqueue="`corrid` is the correlation identifier of the message.",
@@ -135,21 +131,9 @@ TPQGETBYCORRID: Final = Value(
     keyword="corrid",
 )
 
-TPQQOSDEFAULTPERSIST: Final = Value(
-    1,
-    enqueue="As the queue says.",
-    dequeue="As the queue says.",
-)
-TPQQOSPERSISTENT: Final = Value(
-    2,
-    enqueue="Persistent: on the disk; it survives a restart.",
-    dequeue="Persistent: on the disk; it survives a restart.",
-)
-TPQQOSNONPERSISTENT: Final = Value(
-    4,
-    enqueue="Non-persistent: in memory; it is lost when the machine restarts.",
-    dequeue="Non-persistent: in memory; it is lost when the machine restarts.",
-)
+TPQQOSDEFAULTPERSIST: Final = Value(1, both="As the queue says.")
+TPQQOSPERSISTENT: Final = Value(2, both="Persistent: on the disk; it survives a restart.")
+TPQQOSNONPERSISTENT: Final = Value(4, both="Non-persistent: in memory; it is lost when the machine restarts.")
 
 TMQNAMELEN: Final = names.QUEUE_NAME_MAX
 TMMSGIDLEN: Final = 32

@@ -22,29 +22,25 @@ if TYPE_CHECKING:
 class Value(int):
     """A number of the header file.
 
-    `enqueue` is what it means to tpenqueue(), `dequeue` what it means to tpdequeue(); empty if it has no meaning.
-    `keyword` is the argument of `QueueSpace.enqueue` or `QueueSpace.dequeue` that does the same. The manual pages are
-    made of these.
+    `enqueue` is what it means to tpenqueue(), `dequeue` what it means to tpdequeue(), `both` what it means to either;
+    empty if it has no meaning. `keyword` is the argument of `QueueSpace.enqueue` or `QueueSpace.dequeue` that does the
+    same. The manual pages are made of these.
     """
 
     enqueue: str
     dequeue: str
     keyword: str
 
-    def __new__(cls, number: int, *, enqueue: str = "", dequeue: str = "", keyword: str = "") -> Self:
+    def __new__(cls, number: int, *, enqueue: str = "", dequeue: str = "", both: str = "", keyword: str = "") -> Self:
         """Make one; it is equal to the number in everything."""
         made = super().__new__(cls, number)
-        made.enqueue, made.dequeue, made.keyword = enqueue, dequeue, keyword
+        made.enqueue, made.dequeue, made.keyword = enqueue or both, dequeue or both, keyword
         return made
 
 
 TPEABORT: Final = 1
 TPEBADDESC: Final = 2
-TPEBLOCK: Final = Value(
-    3,
-    enqueue="TPNOBLOCK was given, and another writer blocks the file.",
-    dequeue="TPNOBLOCK was given, and another writer blocks the file.",
-)
+TPEBLOCK: Final = Value(3, both="TPNOBLOCK was given, and another writer blocks the file.")
 TPEINVAL: Final = Value(
     4,
     enqueue="An argument is of a wrong type, or a flag is not one of this call. A mistake in TPQCTL is QMEINVAL.",
@@ -54,29 +50,13 @@ TPEINVAL: Final = Value(
     ),
 )
 TPELIMIT: Final = 5
-TPENOENT: Final = Value(
-    6,
-    enqueue="There is no queue space `qspace`, or no device.",
-    dequeue="There is no queue space `qspace`, or no device.",
-)
-TPEOS: Final = Value(
-    7,
-    enqueue="The call was to open the device, and the operating system refused.",
-    dequeue="The call was to open the device, and the operating system refused.",
-)
+TPENOENT: Final = Value(6, both="There is no queue space `qspace`, or no device.")
+TPEOS: Final = Value(7, both="The call was to open the device, and the operating system refused.")
 TPEPERM: Final = 8
-TPEPROTO: Final = Value(
-    9,
-    enqueue="The transaction of this thread ended when another thread called tpterm().",
-    dequeue="The transaction of this thread ended when another thread called tpterm().",
-)
+TPEPROTO: Final = Value(9, both="The transaction of this thread ended when another thread called tpterm().")
 TPESVCERR: Final = 10
 TPESVCFAIL: Final = 11
-TPESYSTEM: Final = Value(
-    12,
-    enqueue="The call was to open the device, and that failed.",
-    dequeue="The call was to open the device, and that failed.",
-)
+TPESYSTEM: Final = Value(12, both="The call was to open the device, and that failed.")
 TPETIME: Final = Value(
     13,
     enqueue=(
@@ -92,11 +72,7 @@ TPETIME: Final = Value(
     ),
 )
 TPETRAN: Final = 14
-TPGOTSIG: Final = Value(
-    15,
-    enqueue="A signal ended the wait; TPSIGRSTRT was not given.",
-    dequeue="A signal ended the wait; TPSIGRSTRT was not given.",
-)
+TPGOTSIG: Final = Value(15, both="A signal ended the wait; TPSIGRSTRT was not given.")
 TPERMERR: Final = 16
 TPEITYPE: Final = 17
 TPEOTYPE: Final = Value(
@@ -105,20 +81,12 @@ TPEOTYPE: Final = Value(
         "TPNOCHANGE was given, and the message is not of the type `kind`. A transaction can then only be aborted."
     ),
 )
-TPERELEASE: Final = Value(
-    19,
-    enqueue="The call was to open the device, and this release cannot use it.",
-    dequeue="The call was to open the device, and this release cannot use it.",
-)
+TPERELEASE: Final = Value(19, both="The call was to open the device, and this release cannot use it.")
 TPEHAZARD: Final = 20
 TPEHEURISTIC: Final = 21
 TPEEVENT: Final = 22
 TPEMATCH: Final = 23
-TPEDIAGNOSTIC: Final = Value(
-    24,
-    enqueue="The queue manager refused or failed; `diagnostic` says why.",
-    dequeue="The queue manager refused or failed; `diagnostic` says why.",
-)
+TPEDIAGNOSTIC: Final = Value(24, both="The queue manager refused or failed; `diagnostic` says why.")
 TPEMIB: Final = 25
 
 QMEINVAL: Final = Value(
@@ -133,9 +101,7 @@ QMEINVAL: Final = Value(
 )
 QMEBADRMID: Final = errors.BadResourceError.number
 QMENOTOPEN: Final = Value(
-    errors.NotOpenError.number,
-    enqueue="The queue space was closed by another thread, with tpterm().",
-    dequeue="The queue space was closed by another thread, with tpterm().",
+    errors.NotOpenError.number, both="The queue space was closed by another thread, with tpterm()."
 )
 QMETRAN: Final = errors.TransactionStartError.number
 QMEBADMSGID: Final = Value(
@@ -153,19 +119,15 @@ QMESYSTEM: Final = Value(
 )
 QMEOS: Final = Value(
     errors.OperatingSystemError.number,
-    enqueue="The operating system refused, as on a full disk. The transaction can only be aborted.",
-    dequeue="The operating system refused, as on a full disk. The transaction can only be aborted.",
+    both="The operating system refused, as on a full disk. The transaction can only be aborted.",
 )
 QMEABORTED: Final = Value(
     errors.AbortedError.number,
-    enqueue="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
-    dequeue="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
+    both="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
 )
 QMENOTA: Final = QMEABORTED
 QMEPROTO: Final = Value(
-    errors.ProtocolError.number,
-    enqueue="The transaction works on a queue space in another file of the device.",
-    dequeue="The transaction works on a queue space in another file of the device.",
+    errors.ProtocolError.number, both="The transaction works on a queue space in another file of the device."
 )
 QMEBADQUEUE: Final = Value(
     errors.BadQueueError.number,
@@ -182,11 +144,7 @@ QMENOSPACE: Final = Value(
     enqueue="A limit of the queue space is reached: pages, messages, memory, transactions, processes.",
     dequeue="The queue space has reached its limit of transactions or processes.",
 )
-QMERELEASE: Final = Value(
-    errors.ReleaseError.number,
-    enqueue="The queue space is on a file that this release cannot use.",
-    dequeue="The queue space is on a file that this release cannot use.",
-)
+QMERELEASE: Final = Value(errors.ReleaseError.number, both="The queue space is on a file that this release cannot use.")
 QMEINVHANDLE: Final = errors.InvalidHandleError.number
 QMESHARE: Final = errors.ShareError.number
 
