@@ -1,9 +1,17 @@
-"""What a work is for: the one word that says what its store promises for it."""
+"""What a work is for: the one word that says what its store promises for it, and what the work may do for that.
+
+A work that does what its purpose does not allow fails on each store, whatever the store could have done for it.
+"""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Promise(NamedTuple):
@@ -46,3 +54,49 @@ class Purpose(enum.Enum):
         self.alone = alone
         self.patient = patient
         self.again = again
+        self.settles = durable and not again
+        """Whether messages may come and go for good: what was told to have come stays, and comes once."""
+
+
+class WrongPurposeError(TypeError):
+    """A work does what its purpose does not allow. Nothing of it is done.
+
+    None is the purpose of a work that only reads.
+    """
+
+    def __init__(self, purpose: Purpose | None, act: str = "changes something") -> None:
+        named = "to read" if purpose is None else f"for {purpose.name}"
+        super().__init__(f"a work {named} {act}; give it the purpose that it has")
+
+
+class _Unit(Protocol):
+    """Where a work is done."""
+
+    purpose: Purpose
+
+
+U = TypeVar("U", bound=_Unit)
+
+
+def alone(verb: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T]:
+    """Let only works that are alone use a verb of a unit, because others go by what it changes."""
+
+    @functools.wraps(verb)
+    def checked(unit: U, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not unit.purpose.alone:
+            raise WrongPurposeError(unit.purpose, f"calls {verb.__name__}, beside others who go by what that changes")
+        return verb(unit, *args, **kwargs)
+
+    return checked
+
+
+def once(verb: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T]:
+    """Let no work that may be done twice use a verb of a unit."""
+
+    @functools.wraps(verb)
+    def checked(unit: U, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if unit.purpose.again:
+            raise WrongPurposeError(unit.purpose, f"calls {verb.__name__}, and may be done twice")
+        return verb(unit, *args, **kwargs)
+
+    return checked

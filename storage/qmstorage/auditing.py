@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from qmcore.audit import KEPT, AuditEntry
+from qmcore.purpose import once
 from qmstorage.schema import audit
 from qmstorage.statements import Runner, given
 
@@ -36,6 +37,7 @@ def values_of(entry: AuditEntry) -> tuple[str | int | None, ...]:
 class Audits(Runner):
     """Destructive acts, and what came of them."""
 
+    @once
     def add_audit(self, entry: AuditEntry) -> int:
         """Record an act and return the number of the entry; beyond those that are kept, the oldest go."""
         ((number,),) = self.all(

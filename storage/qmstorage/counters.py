@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Update, bindparam, delete, func, literal_column, select, update
 
 from qmcore.errors import SystemFailureError
+from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
@@ -114,6 +115,8 @@ class Counters(Runner):
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+        if count and how == "dequeued" and not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "consumes messages")
         self.run_in_order(_LEAVE_SPACE[how], count, pages, size, count, space_id)
         self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, queue_id)
 

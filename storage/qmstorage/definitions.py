@@ -24,6 +24,7 @@ from qmcore.attributes import made
 from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError, SystemFailureError
+from qmcore.purpose import alone
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.counters import Counters
@@ -177,6 +178,7 @@ class Definitions(Counters):
             home=None,
         )
 
+    @alone
     def set_commands(self, *, enabled: bool) -> None:
         """Record whether capacity commands run."""
         self.run(_SET_COMMANDS, new_commands=enabled)
@@ -185,14 +187,17 @@ class Definitions(Counters):
         """Return the device list in the order of its indexes."""
         return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list")]
 
+    @alone
     def add_entry(self, new: DeviceEntry) -> None:
         """Add an entry to the device list."""
         self.run(_ADD_ENTRY, dlindex=new.index, path=new.path, first_page=new.offset, pages=new.pages)
 
+    @alone
     def rename_entry(self, index: int, path: str) -> None:
         """Give an entry of the device list another path."""
         self.run(_RENAME_ENTRY, at=index, new_path=path)
 
+    @alone
     def remove_entry(self, index: int) -> None:
         """Remove an entry from the device list."""
         self.run(_REMOVE_ENTRY, at=index)
@@ -201,6 +206,7 @@ class Definitions(Counters):
         """Return the table of contents."""
         return [Extent(*row) for row in _with_numbers(self.all(_EXTENTS), "table of contents")]
 
+    @alone
     def add_extents(self, extents: Iterable[Extent]) -> None:
         """Add rows to the table of contents."""
         for new in extents:
@@ -213,10 +219,12 @@ class Definitions(Counters):
                 pages=new.pages,
             )
 
+    @alone
     def remove_extents(self, name: str) -> None:
         """Remove the rows of a queue space from the table of contents."""
         self.run(_REMOVE_EXTENTS, name=name)
 
+    @alone
     def remove_extent(self, old: Extent) -> None:
         """Remove one row from the table of contents, if it is still there as it was."""
         self.run(_REMOVE_EXTENT, of_space=old.space, of_number=old.number, at_index=old.entry, at_page=old.first)
@@ -235,6 +243,7 @@ class Definitions(Counters):
             pieces[space_id].append(Adopted(*piece))
         return [_space(row, tuple(pieces[row[0]])) for row in self.all(_SPACES)]
 
+    @alone
     def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
         row = self.one(_FREE_SPACE_ID)
@@ -256,10 +265,12 @@ class Definitions(Counters):
         self.run(_SUCCEED, of_space=space_id, new_incarnation=incarnation)
         self.change_generation(space_id)
 
+    @alone
     def set_initialized(self, space_id: int) -> None:
         """Record that the disk of the queue space has been allocated."""
         self.run(_SET_INITIALIZED, space_id=space_id)
 
+    @alone
     def remove_space(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
         self._generations.clear()
@@ -343,6 +354,7 @@ class Definitions(Counters):
         self.run(_REMOVE_QUEUE, queue_id=old.id)
         self.change_generation(old.space_id)
 
+    @alone
     def change_generation(self, space_id: int) -> None:
         """Let everybody read the definitions of a queue space anew."""
         # By chance, not by counting: a number that was used in a transaction which then failed must not come again,

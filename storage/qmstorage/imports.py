@@ -6,6 +6,7 @@ import secrets
 
 from sqlalchemy import bindparam, delete, func, literal, select, update
 
+from qmcore.purpose import alone
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
 from qmstorage.definitions import Definitions, queue_of
@@ -65,6 +66,7 @@ _CHANGE_BATCH = (
 class Imports(Definitions):
     """Imports, what of them is loaded, and the queues that they hide."""
 
+    @alone
     def add_import(self, record: ImportRecord) -> None:
         """Record an import that begins."""
         self.run(
@@ -88,10 +90,12 @@ class Imports(Definitions):
         row = self.one(_ONE, of_import=import_id)
         return None if row is None else _record(row)
 
+    @alone
     def set_stage(self, import_id: int, stage: str, ended_us: int | None = None) -> None:
         """Record how far an import is, and when it ended."""
         self.run(_SET_STAGE, of_import=import_id, stage=stage, ended=ended_us)
 
+    @alone
     def remove_import(self, import_id: int) -> None:
         """Forget an import and its batches."""
         self.forget_batches(import_id)
@@ -121,6 +125,7 @@ class Imports(Definitions):
         """Record that the batches of parts whose names begin so have to be loaded again."""
         self.run(_RELOAD, of_import=import_id, length=len(prefix), prefix=prefix)
 
+    @alone
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Give out `count` sequence numbers in a row, from `least` or later; return the first."""
         first = max(self.last_sequence(space_id) + 1, least)

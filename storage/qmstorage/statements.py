@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from qmcore.purpose import Purpose
 from qmstorage.notifications import Notifications
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ _compiled_once = functools.cache(_compiled)
 
 class Runner:
     """Runs statements in the database transaction that its cursor is in, and remembers what those who wait are told."""
+
+    purpose = Purpose.ADMINISTRATION
+    """What the work is for that is done here; this is for whoever has opened a file or schema for himself."""
 
     def __init__(self, cursor: Cursor, texts: Texts, notifications: Notifications | None = None) -> None:
         self._cursor = cursor

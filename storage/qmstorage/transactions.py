@@ -6,6 +6,7 @@ import dataclasses
 
 from sqlalchemy import ColumnElement, delete, distinct, func, literal, literal_column, select, update
 
+from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Owner, TransactionRecord
 from qmstorage.forwardings import Forwardings
 from qmstorage.schema import owner, trans, waiter
@@ -59,6 +60,8 @@ class Transactions(Forwardings):
 
     def add_transaction(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
+        if self.purpose.again:
+            raise WrongPurposeError(self.purpose, "begins a transaction, and may be done twice")
         self.run(
             _ADD,
             id=record.id,
@@ -86,6 +89,8 @@ class Transactions(Forwardings):
 
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
         """Tell whether that owner still has the transaction, and it is active."""
+        if self.purpose.again:
+            raise WrongPurposeError(self.purpose, "goes on with a transaction, and may be done twice")
         return self.one(_IS_ACTIVE, trans_id=transaction_id, of_owner=owner_id) is not None
 
     def transactions(self, space_id: int) -> list[TransactionRecord]:

@@ -13,6 +13,7 @@ from qmadmin.opening import open_device
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError, Resource, TransactionStartError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.probe import Point
+from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Delivery
 from qmcore.times import SystemClock
 from qmstorage.sqlite import joining
@@ -88,6 +89,12 @@ def plain(space, file_store):
 def orders(engine):
     with contextlib.closing(sqlite3.connect(engine.url.database)) as connection:
         return [row[0] for row in connection.execute("SELECT text FROM orders ORDER BY id")]
+
+
+def test_a_work_in_the_transaction_of_an_application_changes_no_definitions(space, plain):
+    attachment = attachment_of(space)
+    with plain.begin() as connection, pytest.raises(WrongPurposeError):
+        attachment.volume.write_on(connection, lambda unit: unit.change_queue(space.queue("Q")))
 
 
 @pytest.mark.parametrize("how", ["engine", "connection", "driver"])

@@ -12,6 +12,7 @@ from qmadmin import capacity
 from qmadmin.opening import open_device
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Delivery
 from qmstorage.postgres.joining import ApplicationTransactions
 from tests.fix_postgres import database_of
@@ -47,6 +48,14 @@ def test_a_non_persistent_queue_takes_and_gives_messages_in_a_transaction_of_the
         connection.commit()
     assert drain(space, "MEMORY") == []
     arena.check_counters()
+
+
+def test_a_work_in_the_transaction_of_an_application_changes_no_definitions(arena, engine):
+    space = arena.space()
+    queue = make_queue(space)
+    with engine.begin() as connection, pytest.raises(WrongPurposeError):
+        attachment_of(space).volume.write_on(connection, lambda unit: unit.change_queue(queue))
+    assert space.queues() == [queue]
 
 
 def test_a_purge_beside_a_transaction_of_the_application_is_recorded_whatever_becomes_of_that(arena, engine):

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Text, bindparam, case, cast, delete, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
+from qmcore.purpose import WrongPurposeError
 from qmcore.records import Counted, Use
 from qmstorage.counters import Counters
 from qmstorage.postgres.tables import quoted
@@ -148,6 +149,8 @@ class SharedCounters(Counters):
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
+        if count and how == "dequeued" and not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "consumes messages")
         values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
         told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
         self.heard += told or ()

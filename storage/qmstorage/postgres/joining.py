@@ -19,6 +19,7 @@ from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
+from qmcore.purpose import Purpose
 from qmstorage import joined
 from qmstorage.postgres import counter_slots, keys, translate
 from qmstorage.postgres.sessions import whole_numbers
@@ -127,6 +128,7 @@ def _in_savepoint(
             if isolation != "read committed":
                 _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot)
+            unit.purpose = Purpose.MESSAGES
             result = work(unit)
             _tell(plain, volume.address.schema, unit.notifications.queues)
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qmcore.purpose import WrongPurposeError
 from qmcore.transitions import (
     STALE,
     Arrival,
@@ -43,6 +44,8 @@ class Transitions(SharedArrivals, SqlUnit):
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue; where they are refused, what was changed before is to be undone."""
+        if not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "lets messages arrive")
         guard, route, arrivals = command
         if self.generation(guard.space_id) != guard.generation:
             return STALE

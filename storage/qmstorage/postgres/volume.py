@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import LockNotAvailable, ReadOnlySqlTransaction
 
 from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
-from qmcore.purpose import Purpose
+from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.queue import Queue
 from qmcore.records import Nothing, Owner
 from qmcore.space import Space
@@ -328,6 +328,7 @@ class PostgresVolume:
                 else:
                     generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
                 unit = self.unit_on(session.cursor, session.slot)
+                unit.purpose = purpose
                 unit.know_generations(generations)
                 result = work(unit)
                 if self.probe.actions:
@@ -351,6 +352,8 @@ class PostgresVolume:
                 # After a rollback the driver forgets all statements that it has prepared.
                 session.run("COMMIT")
                 return result
+            except ReadOnlySqlTransaction:
+                raise WrongPurposeError(None) from None
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmcore.errors import OutcomeUnknownError
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.group_commit import SpoiltError, Work, settle
 from qmstorage.sqlite.unit import SqliteUnit
@@ -202,6 +203,7 @@ class Committer:
         """Do what other processes have posted."""
         # It is nobody's work here.
         unit.start_work()
+        unit.purpose = Purpose.MESSAGES
         try:
             handoff.serve(unit, served, lambda: self._connection.total_changes > before)
         except sqlite3.Error:

@@ -80,6 +80,7 @@ class Work(Generic[T]):
     def run(self, unit: SqliteUnit, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
         self.error = None
+        unit.purpose = self.purpose
         undoes = not (alone or self.looks_first)
         if not alone:
             # What is alone has a unit that has done nothing before.

@@ -55,7 +55,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     try:
         _begin(connection, driver, cursor, transaction)
         unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
-        unit.clock = volume.clock
+        unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
         result = _in_savepoint(driver, cursor, lambda: work(unit))
     except sqlite3.Error as error:
         raise _refusal(error, volume.path) from error

@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy import select
 
+from qmcore.purpose import WrongPurposeError
 from qmcore.transitions import (
     STALE,
     Arrival,
@@ -60,6 +61,8 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
+        if not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "lets messages arrive")
         guard, route, arrivals = command
         space_id, count = guard.space_id, len(arrivals)
         execute, texts = self._cursor.execute, self._texts.in_order

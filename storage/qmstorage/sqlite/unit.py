@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from qmcore.bulk_rows import Row as Carried
 from qmcore.message import State
 from qmcore.port import Unit
+from qmcore.purpose import WrongPurposeError
 from qmstorage.notifications import ALL
 from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
@@ -160,10 +161,13 @@ def read_once(
     memories: Mapping[int, Texts] | None = None,
 ) -> T:
     """Run `work` in one database transaction that is rolled back."""
-    cursor = connection.cursor()
+    cursor, before = connection.cursor(), connection.total_changes
     try:
         cursor.execute("BEGIN")
-        return work(SqliteUnit(cursor, texts, memories))
+        result = work(SqliteUnit(cursor, texts, memories))
+        if connection.total_changes != before:
+            raise WrongPurposeError(None)
+        return result
     except sqlite3.Error as error:
         raise translate.from_sqlite(error, path) from error
     finally:

@@ -1,0 +1,110 @@
+"""A work that does what its purpose does not allow fails on each store in the same way, and nothing of it is done."""
+
+import dataclasses
+
+import pytest
+
+from qmadmin.audit import entry_of
+from qmcore.acts import dequeue as dequeuing
+from qmcore.acts import enqueue as enqueuing
+from qmcore.acts.transaction_part import Branch, record_once
+from qmcore.device import Extent
+from qmcore.message import PLAIN_CONTROL
+from qmcore.purpose import Purpose, WrongPurposeError
+from qmcore.records import Nothing
+from qmcore.selection import FIRST
+from tests.fix_store import Work, attachment_of, drain
+
+
+def bring(unit, opened):
+    enqueuing.enqueue_in(unit, opened, [enqueuing.prepare("Q", b"brought", PLAIN_CONTROL, 4096)])
+
+
+def consume(unit, opened):
+    assert not isinstance(dequeuing.dequeue(unit, opened, "Q", FIRST, 1, 0), Nothing)
+
+
+def begin(unit, opened):
+    record_once(unit, Branch(opened, opened.owner, 0, None))
+
+
+def record(unit, _opened):
+    unit.add_audit(entry_of("qdestroy Q", "queue SPACE/Q", 0))
+
+
+def switch(unit, opened):
+    queue = opened.definitions(unit).queue("Q")
+    unit.change_queue(dataclasses.replace(queue, enqueue_enabled=not queue.enqueue_enabled))
+
+
+def create(unit, opened):
+    name = f"N{len(unit.queues(opened.space.id))}"
+    unit.add_queue(opened.space.id, dataclasses.replace(unit.queues(opened.space.id)[0].definition, name=name), 0)
+
+
+def cut(unit, _opened):
+    number = len(unit.extents())
+    unit.add_extents([Extent("OTHER", number, 0, 1000 + number, 1)])
+
+
+ALONE = {purpose for purpose in Purpose if purpose.alone}
+ONCE = {purpose for purpose in Purpose if not purpose.again}
+FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
+
+
+@pytest.mark.parametrize(
+    ("act", "allowed"),
+    [
+        (bring, FOR_GOOD),
+        (consume, FOR_GOOD),
+        (begin, ONCE),
+        (record, ONCE),
+        (switch, ALONE),
+        (create, ALONE),
+        (cut, ALONE),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else "",
+)
+def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, space, act, allowed):
+    space.enqueue_many("Q", ["a", "b", "c"])
+    attachment = attachment_of(space)
+
+    def standing():
+        opened = attachment.opened
+        return store.device.audited(), attachment.volume.read(
+            lambda unit: (
+                unit.extents(),
+                unit.transactions(opened.space.id),
+                unit.queues(opened.space.id),
+                unit.level(opened.space.id),
+            )
+        )
+
+    def work(unit):
+        act(unit, attachment.opened)
+
+    for purpose in Purpose:
+        before = standing()
+        if purpose in allowed:
+            attachment.volume.write(work, purpose)
+        else:
+            with pytest.raises(WrongPurposeError, match=purpose.name):
+                attachment.volume.write(work, purpose)
+        assert (standing() != before) is (purpose in allowed)
+
+
+def test_a_work_that_is_to_read_and_changes_something_is_refused(space):
+    attachment = attachment_of(space)
+    with pytest.raises(WrongPurposeError, match="a work to read changes something"):
+        attachment.volume.read(lambda unit: unit.set_initialized(attachment.opened.space.id))
+    assert space.queues()
+
+
+def test_what_stands_in_line_beside_a_work_for_a_wrong_purpose_is_done(space):
+    attachment = attachment_of(space)
+    works = [
+        lambda: attachment.volume.write(lambda unit: bring(unit, attachment.opened), Purpose.TIDY),
+        *[lambda: space.enqueue("Q", "x")] * 3,
+    ]
+    assert [type(result) for result in Work(*works).results()] == [WrongPurposeError, str, str, str]
+    assert drain(space) == ["x"] * 3
