@@ -1,4 +1,4 @@
-"""Who is attached to a queue space, what of theirs is outstanding, and which files its memory has."""
+"""The processes attached to a queue space, its open transactions, and the files of its memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from qmcore.records import Outcome
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedProcess:
-    """Whoever is attached to a queue space.
+    """A process attached to a queue space.
 
-    `alive` False is one that died and that nobody has looked after yet. `waits` is how many blocking dequeues it has.
+    `alive` False is one that died and that housekeeping has not removed yet. `waits` is how many blocking dequeues it
+    has.
     """
 
     pid: int
@@ -38,7 +39,7 @@ class TransactionInfo:
 
     `index` numbers those of one listing from 0, the longest first. `owner` is None where its process has left without
     ending it. `dequeued` messages go when it commits, `locked` ones stay, `spilled` ones arrive; what it enqueues and
-    its process still keeps for itself is not known to others.
+    its process still keeps is not known to others.
     """
 
     index: int

@@ -1,8 +1,8 @@
-"""The attributes of queues and queue spaces: each is declared once, at its field, and every face is told from there.
+"""The attributes of queues and queue spaces: each is declared once, at its field, and every face derives from there.
 
 A face is what shows attributes or takes them: the columns of a table, an archive, the management information base, a
 command, a table of Spark, the manual. It knows an attribute by its name, and its value in a plain form: a text, a whole
-number, a flag, or None. Beside that it declares only what is its own, such as the words of a prompt.
+number, a flag, or None. Besides, it declares only what is its own, such as the words of a prompt.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ R = TypeVar("R")
 
 
 class Kind:
-    """What an attribute can be. `what` calls it in a sentence, with `{}` where its object is named.
+    """The kind of an attribute. `what` names it in a sentence, with `{}` in place of its object.
 
-    Plain values are of `plain_type`; numbers are from `least` to `most` and in `unit`; None is one if `may_be_none`.
+    Plain values are of `plain_type`; numbers are from `least` to `most` and in `unit`; None is allowed if
+    `may_be_none`.
     """
 
     plain_type: type[str | int | bool] = str
@@ -39,11 +40,11 @@ class Kind:
         self.unit = unit
 
     def called(self, of: str = "") -> str:
-        """Return what it is called, as one of an object where that is named."""
+        """Return its name in a sentence, with the object where that is given."""
         return self.what.format(f" of {of}" if of else "")
 
     def kept(self, value: Any, of: str = "") -> Any:
-        """Return a value as it is kept, or refuse it with InvalidArgumentError."""
+        """Return a value as it is stored; InvalidArgumentError for one that is not allowed."""
         del of
         return value
 
@@ -52,7 +53,7 @@ class Kind:
         return value
 
     def read(self, plain: Any) -> Any:
-        """Return the value that has a plain form."""
+        """Return the value of a plain form."""
         return plain
 
     def attributes(self, of: Attribute) -> tuple[Attribute, ...]:
@@ -82,7 +83,7 @@ class Text(Kind):
 
 
 class Whole(Kind):
-    """A whole number of a range."""
+    """A whole number in a range."""
 
     plain_type = int
 
@@ -123,12 +124,12 @@ class Flag(Kind):
         return found
 
     def read(self, plain: Any) -> bool:
-        """Return the bool, which is a number where SQLite has kept it."""
+        """Return the bool, which is a number where SQLite has stored it."""
         return bool(plain)
 
 
 class Written(Kind):
-    """A value of a type of ours: `write` makes a text of it, and `parse` reads that. `words` are all texts, if few."""
+    """A value of a type of ours: `write` converts it to a text, `parse` reads that. `words` are all texts, if few."""
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class Written(Kind):
         self._type, self._parse, self._write = of, parse, write
 
     def kept(self, value: Any, of: str = "") -> Any:
-        """Return the value, which is of the type."""
+        """Return the value, checked to be of the type."""
         if not isinstance(value, self._type):
             raise InvalidArgumentError(f"the {self.called(of)} must be a {self._type.__name__}, got {value!r}")
         return value
@@ -153,7 +154,7 @@ class Written(Kind):
         return self._write(value)
 
     def read(self, plain: Any) -> Any:
-        """Return what a text says."""
+        """Return the value of a text."""
         return self._parse(plain)
 
 
@@ -171,7 +172,7 @@ class Limits(Written):
         return threshold
 
     def attributes(self, of: Attribute) -> tuple[Attribute, ...]:
-        """Return the three; the field says of what there may be too much."""
+        """Return the three; the field says what is measured."""
         parts = zip(self._names, _PARTS, strict=True)
         return tuple(Attribute(name, kind, about.format(of.about)) for name, (kind, about) in parts)
 
@@ -198,7 +199,7 @@ _PARTS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute by its name: what it can be, what it means, and whether it is `fixed`, never changed later."""
+    """An attribute by its name: its kind, its meaning, and whether it is `fixed`, never changed later."""
 
     name: str
     kind: Kind
@@ -206,7 +207,7 @@ class Attribute:
     fixed: bool = False
 
     def said(self, more: str) -> str:
-        """Return what it means, and what a face has to say beside that in the same sentence."""
+        """Return its meaning, with what a face adds in the same sentence."""
         return self.about.removesuffix(".") + more
 
 
@@ -230,12 +231,12 @@ fields_of: Final[Callable[[Any], tuple[Attribute, ...]]] = functools.cache(_fiel
 
 
 def attributes_of(record: Any) -> dict[str, Attribute]:
-    """Return by their names the attributes that the fields of a data class have, as every face knows them."""
+    """Return the attributes of the fields of a data class by name, as every face knows them."""
     return {each.name: each for field in fields_of(record) for each in field.kind.attributes(field)}
 
 
 def keep(record: Any, of: str) -> None:
-    """Check the attributes of a frozen data class, and let it have each as it is kept; `of` names the object."""
+    """Check the attributes of a frozen data class, and set each as it is stored; `of` names the object."""
     for field in fields_of(type(record)):
         value = getattr(record, field.name)
         kept = field.kind.kept(value, of)
@@ -251,5 +252,5 @@ def plain(record: Any) -> dict[str, Plain]:
 
 
 def made(record: Callable[..., R], values: Mapping[str, Any]) -> R:
-    """Return a data class with the attributes that have these plain values; others are passed over."""
+    """Return a data class with attributes of these plain values; other names are ignored."""
     return record(**{field.name: field.kind.made(field.name, values) for field in fields_of(record)})

@@ -1,4 +1,4 @@
-"""The record of destructive acts: who did which, where, when, and what came of it."""
+"""The record of destructive acts: who did what, where, when, and the outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qmcore.names import storable
 from qmcore.redacted import redacted
 
 KEPT = 10_000
-"""How many entries a device keeps; the oldest go first."""
+"""How many entries a device keeps; the oldest are removed first."""
 
 TEXT_MAX = 4_000
 """Characters of a command, an object or an outcome that are kept."""
@@ -21,7 +21,7 @@ class AuditEntry:
     """A destructive act. `id` grows with each entry; 0 is one that was not recorded.
 
     `command` is the line as it was given, or the call of a program; `target` is what it is about, such as "queue
-    QS/q1". `outcome` is None until it is known: an act that has none later was cut off, or is still going on.
+    QS/q1". `outcome` is None until it is known: an act that stays without one was interrupted, or is still going on.
     """
 
     id: int
@@ -41,6 +41,6 @@ class AuditEntry:
 
 
 def kept_text(text: str) -> str:
-    """Return a text as it can be kept: without passwords, with what no store can keep escaped, not too long."""
+    """Return a text as it can be stored: without passwords, with what no store can keep escaped, not too long."""
     text = storable(redacted(text))
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."

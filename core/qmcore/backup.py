@@ -1,4 +1,4 @@
-"""What a backup says of itself."""
+"""The description of a backup."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class BackupVolume:
 class BackupReport:
     """A backup, or what was restored from one.
 
-    `path` is the directory of the backup, or the device that was made of it. `device` is the path that the device had,
-    and `volumes` its files, the device itself first. `messages` counts persistent messages, and `transactions` those
-    that were open: they roll back when the restored device is first used. `faults` are sentences on what did not fit
-    together in the device already.
+    `path` is the directory of the backup, or the device that was restored from it. `device` is the path that the device
+    had, and `volumes` its files, the device itself first. `messages` counts persistent messages, and `transactions`
+    those that were open: they roll back when the restored device is first used. `faults` are sentences on
+    inconsistencies that the device had already.
     """
 
     path: str

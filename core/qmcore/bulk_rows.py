@@ -54,9 +54,9 @@ COLUMNS: Final = (
 """Names as in the message table, in its order, and where they differ:
 
 `sequence` is the sequence number in the queue space that the row is of, `group_sequence` that of the first message of
-its group. `headers` is JSON text, `body` the whole body or None. `retries` is how often it came back. `until` is when a
-delayed message becomes available. `consumed_at`, `consumer` and `transaction` are of a consumed one. Times are UTC
-microseconds; what a message does not have is None.
+its group. `headers` is JSON text, `body` the whole body or None. `retries` is how often it was rolled back. `until` is
+when a delayed message becomes available. `consumed_at`, `consumer` and `transaction` are of a consumed one. Times are
+UTC microseconds; what a message does not have is None.
 """
 
 SEQUENCE: Final = COLUMNS.index("sequence")
@@ -75,7 +75,7 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """Messages of one queue in one state that stand one behind the other: a part of the work of an export.
+    """Consecutive messages of one queue in one state: a part of the work of an export.
 
     `after` is the cursor before the first, `until` that of the last; None is from the first, or to the last one.
     `memory` says that they are the non-persistent ones. `messages` is how many there are in the snapshot that the run
@@ -92,10 +92,10 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tally:
-    """How many messages there are of a kind, their pages, and the bytes of their bodies.
+    """How many messages there are, their pages, and the bytes of their bodies.
 
-    `first` and `last` are the lowest and the highest sequence number that they name, be it their own or that of the
-    first message of their group, which may be gone; 0 where there are no messages.
+    `first` and `last` are the lowest and the highest sequence number in them, either their own or that of the first
+    message of their group, which may be gone; 0 where there are no messages.
     """
 
     messages: int = 0

@@ -11,7 +11,7 @@ _SECOND = timedelta(seconds=1)
 
 
 def whole(value: object, what: str, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`, of whatever type that Python takes for an index; refuse all else."""
+    """Return a whole number from `low` to `high`, of any type that Python accepts as an index; refuse anything else."""
     number = value if isinstance(value, int) else index_of(value)
     if number is None or isinstance(number, bool) or not low <= number <= high:
         raise InvalidArgumentError(f"the {what} must be a whole number from {low} to {high}, got {value!r}")
@@ -27,7 +27,7 @@ def index_of(value: object) -> int | None:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return the int or float of a number of whatever type; None for what is not one, as a text is not."""
+    """Return the int or float of a number of any type; None for anything else, such as a text."""
     if isinstance(value, (int, float)):
         return value
     whole_number = index_of(value)
@@ -49,9 +49,9 @@ def flag_of(value: object) -> bool | None:
 
 
 def buffer_of(value: object) -> memoryview | bytes | None:
-    """Return the bytes of a buffer of whatever form; None for what is not one, as a number of numpy is not.
+    """Return the bytes of a buffer of any form; None for anything else, such as a number of numpy.
 
-    They are copied only where they do not lie one behind the other.
+    They are copied only where they are not contiguous.
     """
     if getattr(value, "shape", None) == () and not isinstance(value, memoryview):
         return None
@@ -60,12 +60,12 @@ def buffer_of(value: object) -> memoryview | bytes | None:
     except TypeError:
         return None
     if "O" in view.format:
-        # Addresses of objects, which mean nothing elsewhere.
+        # It has addresses of objects, which mean nothing elsewhere.
         return None
     try:
         return view.cast("B") if view.c_contiguous else view.tobytes()
     except (TypeError, ValueError, NotImplementedError):
-        # An empty one of several dimensions, or one of numbers of another machine.
+        # It is empty with several dimensions, or has numbers in the format of another machine.
         return view.tobytes()
 
 
@@ -78,7 +78,7 @@ def keep_whole(record: object, field: str, what: str, low: int, high: int) -> No
 
 
 def seconds_of(value: object, what: str, high: int) -> int:
-    """Return a number of seconds from 0 to `high`, which may be given as a timedelta; refuse all else."""
+    """Return a number of seconds from 0 to `high`, which may be given as a timedelta; refuse anything else."""
     seconds, rest = divmod(value, _SECOND) if isinstance(value, timedelta) else (value, None)
     if rest:
         raise InvalidArgumentError(f"the {what} must be whole seconds, got {value!r}")

@@ -1,9 +1,9 @@
-"""Conditions over the properties of messages: what they are made of, and the text that says the same.
+"""Conditions on the properties of messages: their parts, and their text.
 
 A condition selects the messages for which it is true. As in SQL, comparing a property that a message does not have
-gives neither true nor false but unknown: `subtype <> 'x'` leaves out messages without a subtype, and so does
-`NOT subtype = 'x'`. `qmcore.condition_parser` reads conditions, and is the only place that makes them: values here are
-of the kind of their property, within its range, and not nested too deeply.
+gives neither true nor false but unknown: `subtype <> 'x'` leaves out messages without a subtype, and so does `NOT
+subtype = 'x'`. `qmcore.condition_parser` reads conditions, and is the only place that creates them: values here are of
+the kind of their property, within its range, and not nested too deeply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROPERTIES: Final = tuple(
 HEADER: Final = Property(
     "header.NAME", Kind.TEXT, 'a header by its name; header."any name" if the name has other characters'
 )
-"""What to say about headers beside the properties: they have names of the sender's choice."""
+"""How headers are listed among the properties: their names are the sender's choice."""
 
 BY_NAME: Final[Mapping[str, Property]] = MappingProxyType({known.name: known for known in PROPERTIES})
 
@@ -63,10 +63,10 @@ class Header:
 
 
 Subject: TypeAlias = Property | Header
-"""What a condition looks at."""
+"""What a condition tests."""
 
 Value: TypeAlias = int | str | bytes
-"""A literal as the kind of its property wants it: times are microseconds since 1970, message ids in lower case."""
+"""A literal as the kind of its property requires: times are microseconds since 1970, message ids in lower case."""
 
 
 class Operator(enum.Enum):
@@ -90,15 +90,15 @@ COMPARED: Final[Mapping[Operator, Callable[[Any, Any], Any]]] = MappingProxyType
         Operator.AT_LEAST: operator.ge,
     }
 )
-"""What compares two values like this, or makes the expression that does."""
+"""Functions that compare two values, or build the expression that does."""
 
 EQUALITY: Final = frozenset((Operator.EQUAL, Operator.UNEQUAL))
-"""The operators that need no order of values."""
+"""The operators that require no order of values."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """The property compares like this with the value."""
+    """The property compares with the value by the operator."""
 
     property: Subject
     operator: Operator
@@ -133,9 +133,9 @@ class OneOf:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Like:
-    """The property is text of this pattern: `%` is any text, `_` one character, and a backslash takes either as it is.
+    """The property is text of this pattern: `%` is any text, `_` one character, and a backslash escapes either.
 
-    Upper and lower case differ. `wildcards` reads a pattern.
+    It is case-sensitive. `wildcards` reads a pattern.
     """
 
     property: Subject
@@ -196,7 +196,7 @@ class Not:
 
 
 Condition: TypeAlias = Comparison | Between | OneOf | Like | IsNull | And | Or | Not
-"""What is true, false or unknown of a message. `str` of it is text that reads as the same condition."""
+"""It is true, false or unknown for a message. `str` of it is text that reads as the same condition."""
 
 
 def compared(name: str, how: Operator, value: Value) -> Comparison:
@@ -205,12 +205,12 @@ def compared(name: str, how: Operator, value: Value) -> Comparison:
 
 
 def all_of(parts: Sequence[Condition]) -> Condition | None:
-    """Return the condition that says all of several, which may be one or none."""
+    """Return the conjunction of conditions, of which there may be one or none."""
     return And(tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
 
 
 def available(operator: Operator, micros: int) -> Condition:
-    """Return what is true of messages that become available before or after a time.
+    """Return the condition that a message becomes available before or after a time.
 
     As for the order of a queue, a message that names no time has been available since it was enqueued.
     """
@@ -219,7 +219,7 @@ def available(operator: Operator, micros: int) -> Condition:
 
 
 def wildcards(pattern: str) -> Iterator[tuple[str, bool]]:
-    """Give each character of a LIKE pattern that stands for something, and whether it is a wildcard, `%` or `_`."""
+    """Yield each effective character of a LIKE pattern, and whether it is a wildcard, `%` or `_`."""
     characters = iter(pattern)
     for character in characters:
         if character == "\\":
@@ -237,7 +237,7 @@ def _between(it: Between, word: str) -> str:
 
 
 def _one_of(it: OneOf, word: str) -> str:
-    # No blanks: long lists are what brings a condition near the limit of its length.
+    # No blanks: long lists bring a condition near the limit of its length.
     return f"{it.property} {word} ({','.join(_literal(it.property, value) for value in it.values)})"
 
 

@@ -1,4 +1,4 @@
-"""Reading conditions over the properties of messages from text.
+"""Reading conditions on the properties of messages from text.
 
     condition   = conjunction { OR conjunction }
     conjunction = negation { AND negation }
@@ -11,8 +11,8 @@
     property    = a name of `qmcore.condition.PROPERTIES` | header.NAME | header."any name"
     literal     = 'text, with '' for a quote' | 12 | -1 | 1700000000.5
 
-Words and the names of properties are the same in upper and lower case, the names of headers and all text are not.
-A time is text of ISO 8601 with its zone, or a number of seconds since 1970 with at most six decimals.
+Words and the names of properties are case-insensitive, the names of headers and all text are case-sensitive. A time is
+text of ISO 8601 with its zone, or a number of seconds since 1970 with at most six decimals.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ _TOKEN: Final = re.compile(
 
 
 def parse(text: str) -> Condition:
-    """Read a condition, or refuse what is none with InvalidArgumentError, whose fact `column` says where it is wrong.
+    """Read a condition. InvalidArgumentError for anything else; its fact `column` says where it is wrong.
 
-    Columns count characters from 1. What is wrong with the condition as a whole has none.
+    Columns count characters from 1. An error of the condition as a whole has none.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"the condition must be a str, got {text!r}")
     if len(text) > TEXT_MAX:
         raise InvalidArgumentError(f"the condition has {_too_many(text)}", column=TEXT_MAX + 1)
-    found = _Reader(list(_tokens(text))).whole()
+    found = _Reader(list(_tokens(text))).read()
     written = str(found)
     if len(written) > TEXT_MAX:
         # It could not be read again.
@@ -136,7 +136,7 @@ def _token(match: re.Match[str]) -> _Token:
 
 
 class _Reader:
-    """Reads tokens from left to right; each method takes what it is named after."""
+    """Reads tokens from left to right; each method reads what it is named after."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -144,7 +144,7 @@ class _Reader:
         self._depth = 0
         self._literals = 0
 
-    def whole(self) -> Condition:
+    def read(self) -> Condition:
         found = self._condition()
         if self._next.form is not _Form.END:
             self._expected("AND, OR or the end")
@@ -264,7 +264,7 @@ class _Reader:
         return self._tokens[self._at]
 
     def _has(self, content: str) -> bool:
-        """Take the next token if it is this word or sign, and tell whether it was."""
+        """Take the next token if it is this word or sign; return whether it was."""
         found = self._next.form in {_Form.WORD, _Form.SIGN} and self._next.content == content
         self._at += found
         return found

@@ -1,4 +1,4 @@
-"""Whether a condition is true of a message at hand, without a database. `qmcore.condition` says what it means."""
+"""Evaluates conditions on messages without a database. `qmcore.condition` says what they mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qmcore.condition import (
 )
 
 Facts: TypeAlias = Callable[[Subject], Any]
-"""Gives what a message has of a property or a header; None where it does not have it."""
+"""Returns a message's value of a property or a header; None where it has none."""
 
 
 def truth(condition: Condition, facts: Facts) -> bool | None:
@@ -66,7 +66,7 @@ def _of(condition: Comparison | Between | OneOf | Like, fact: Any) -> bool:
 
 
 def _ordered(value: Any) -> Any:
-    """Return what a value is ordered by: text by the bytes of its UTF-8."""
+    """Return the sort key of a value: for text the bytes of its UTF-8."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -85,7 +85,7 @@ def _is_like(fact: str | bytes, pattern: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _compares_bytes(pattern: str) -> bool:
-    """Tell whether a pattern has no wildcard but a single `%` at its end, so that its bytes say all."""
+    """Return whether a pattern has no wildcard but a single `%` at its end, so that bytes can be compared."""
     signs = list(wildcards(pattern))
     return not any(wild for _, wild in signs[:-1]) and (not signs or signs[-1] == ("%", True) or not signs[-1][1])
 

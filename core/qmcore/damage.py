@@ -1,4 +1,4 @@
-"""A message whose record is gone or cannot be read: what is said of it, wherever somebody comes upon it."""
+"""A message whose record is missing or cannot be read: the diagnostic for it, wherever it is found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qmcore import numbers
 from qmcore.errors import QueueError, SystemFailureError
 
 NO_RECORD: Final = "its queue has a place for it, but its record is missing"
-"""What is wrong with a message of which nothing but its place is left."""
+"""What is wrong with a message of which only its place is left."""
 
 DAMAGE_HINT: Final = (
     "Other messages are not affected: qchangequeue moves them, and qpurge -d removes the damaged ones of a queue."
@@ -32,7 +32,7 @@ def left_out(count: int, queue: str) -> str:
 
 
 def is_damage(error: QueueError) -> bool:
-    """Return whether an error is about one damaged message, so that all else can go on."""
+    """Return whether an error is about one damaged message, so that everything else can go on."""
     return "damaged" in error.facts
 
 

@@ -29,13 +29,13 @@ class Definitions:
     error_queues: frozenset[str]
     page_size: int
     routes: dict[str, Route] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
-    """How messages come to stand in queues that take any, as far as it was found out."""
+    """The routes of queues that accept any message, as far as they are known."""
     usual_terms: dict[tuple[str, str], Terms] = dataclasses.field(
         default_factory=dict, init=False, compare=False, repr=False
     )
-    """On what terms messages come whose senders ask for nothing, by queue and type, as far as it was found out."""
+    """The terms of messages whose senders ask for nothing, by queue and type, as far as they are known."""
     plain_sources: dict[str, int] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
-    """The numbers of queues from which nothing special is needed to take a message, as far as it was found out."""
+    """The numbers of queues from which taking a message needs nothing special, as far as they are known."""
 
     def queue(self, name: str) -> Queue:
         """Return the queue of that name, or raise BadQueueError."""
@@ -50,10 +50,10 @@ class Definitions:
         return queue
 
     def error_queue_for(self, queue: Queue, named: str | None) -> Queue | None:
-        """Return where a message of the queue goes that nobody can work on; None where it has to be discarded.
+        """Return where a message of the queue goes that cannot be processed; None where it has to be discarded.
 
-        The error queue that the message names is asked first, then the queue's, then the queue space's; one that does
-        not exist is passed over. A message that stands in an error queue stays there.
+        The error queue that the message names comes first, then the queue's, then the queue space's; one that does not
+        exist is passed over. A message in an error queue stays there.
         """
         if self.is_error_queue(queue):
             return queue
@@ -70,29 +70,29 @@ class Definitions:
         return f"error queue{'s' * (len(names) > 1)} {quoted} do{'es' * (len(names) == 1)} not exist" if names else ""
 
     def _error_queues_of(self, queue: Queue, named: str | None) -> list[str]:
-        """Return the error queues that are named for a message of the queue, the first to be asked first."""
+        """Return the error queues that are named for a message of the queue, in the order in which they are tried."""
         return [name for name in (named, queue.definition.error_queue, self.space.definition.error_queue) if name]
 
     def is_error_queue(self, queue: Queue) -> bool:
-        """Tell whether the queue is the error queue of the queue space, or of one of its queues."""
+        """Return whether the queue is the error queue of the queue space, or of one of its queues."""
         return queue.name in self.error_queues
 
 
 _LEFT_MOST = 64
-"""How many runs of sequence numbers are kept that transactions have left over."""
+"""How many runs of unused sequence numbers of transactions are kept."""
 
 _READ_ALONE = 20
-"""How many changed queues are read one by one; more are read with all others."""
+"""How many changed queues are read one by one; if more have changed, all are read."""
 
 Starter: TypeAlias = "Callable[[OpenSpace, Claim], None]"
-"""Starts a capacity command of a queue space that was claimed."""
+"""Starts a claimed capacity command of a queue space."""
 
 
 class OpenSpace:
-    """A queue space that a process has open. Its definitions are read again when their generation is another one.
+    """A queue space that a process has open. Its definitions are read again when their generation has changed.
 
-    `me` is who we are to others, None where the queue space can only be read. `start` starts a capacity command that
-    we have claimed. `asker` is the user of the system.
+    `me` is our owner record, None where the queue space can only be read. `start` starts a capacity command that we
+    have claimed. `asker` is the user of the system.
     """
 
     def __init__(self, space: Space, start: Starter | None = None, page_size: int = PAGE_SIZE, asker: str = "") -> None:
@@ -112,7 +112,7 @@ class OpenSpace:
 
     @property
     def owner(self) -> Owner:
-        """Who we are to others, or raise OperatingSystemError where the queue space can only be read."""
+        """Our owner record; OperatingSystemError where the queue space can only be read."""
         if self.me is None:
             raise OperatingSystemError(
                 f"queue space {self.space.name!r} is open for reading only",
@@ -122,7 +122,7 @@ class OpenSpace:
         return self.me
 
     def guard(self, known: Definitions) -> Guard:
-        """Return who asks, and what must hold when a store acts by these definitions."""
+        """Return who asks, and what must hold when a store acts on these definitions."""
         guard, owner_id = self._guard, None if self.me is None else self.me.id
         if guard is None or guard.generation != known.generation or guard.owner_id != owner_id:
             limits = known.space.definition
@@ -133,12 +133,12 @@ class OpenSpace:
         return guard
 
     def leave_numbers(self, numbers: Sequence[int]) -> None:
-        """Keep sequence numbers that were given out, and that nobody has used."""
+        """Keep sequence numbers that were given out and not used."""
         if numbers:
             self._left_numbers.append(numbers)
 
     def take_left_numbers(self) -> Sequence[int]:
-        """Return sequence numbers that are left, which are the caller's from now on; perhaps none."""
+        """Return unused sequence numbers, which the caller may use from now on; perhaps none."""
         try:
             return self._left_numbers.pop()
         except IndexError:
@@ -154,7 +154,7 @@ class OpenSpace:
         return known
 
     def note_use(self, unit: Unit, limit: Limited, used: int) -> None:
-        """Note how much of a limit is in use, where that is more than we know to be noted."""
+        """Note how much of a limit is in use, if that is more than is known to be noted."""
         highest = self.highest
         if used <= highest.get(limit, 0):
             return
@@ -166,7 +166,7 @@ class OpenSpace:
         unit.afterwards(remember)
 
     def learn(self, unit: Unit, created: Queue) -> None:
-        """Know a queue that the unit has created, once that is committed: nothing else has changed then."""
+        """Learn a queue that the unit has created, once that is committed: nothing else has changed then."""
         known, generation = self.known, unit.generation(self.space.id)
         if known is None or generation is None:
             return
@@ -200,7 +200,7 @@ class OpenSpace:
         if known is None or len(changed) > _READ_ALONE or space.definition != known.space.definition:
             return self._all(unit, generation, space, versions)
         by_id, queues = dict(known.by_id), dict(known.queues)
-        # A number may come again with another name, after a creation that failed.
+        # A number may be reused with another name, after a creation that failed.
         outdated = known.versions.items() - versions.items()
         for number, _ in outdated:
             del queues[by_id.pop(number).name]
@@ -213,7 +213,7 @@ class OpenSpace:
         return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
 
     def _all(self, unit: Unit, generation: int, space: Space, versions: Mapping[int, int]) -> Definitions:
-        """Return the definitions, all of them read."""
+        """Return the definitions, reading all of them."""
         by_id = {queue.id: queue for queue in unit.queues(space.id)}
         queues = {queue.name: queue for queue in by_id.values()}
         error_queues = _error_queues(space, by_id.values())
@@ -225,7 +225,7 @@ def _error_queues(space: Space, queues: Iterable[Queue]) -> frozenset[str]:
 
 
 def no_such_space(name: str) -> BadResourceError:
-    """Return the diagnostic for a queue space that is not there, or no longer."""
+    """Return the diagnostic for a queue space that does not exist, or no longer."""
     return BadResourceError(
         f"there is no queue space {name!r} on the device",
         hint="List the queue spaces with qspacelist, or create it with qspacecreate.",

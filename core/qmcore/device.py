@@ -15,7 +15,7 @@ EXTENTS_MAX = 100
 PAGES_MAX = 2**40
 FULL, RELAXED = "full", "relaxed"
 DURABILITIES = (FULL, RELAXED)
-"""What a commit has reached when it is acknowledged: the disk, or the operating system or server, which writes soon."""
+"""Where a commit is when it is acknowledged: on the disk, or with the operating system or server, which writes soon."""
 
 _GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
 IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
@@ -34,11 +34,11 @@ RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What a device records about itself; `id` is its own and found again in each of its volumes.
+    """What a device records about itself; `id` is unique and the same in each of its volumes.
 
-    `commands` tells whether the capacity commands of its queues run. `partitions` is into how many tables the messages
+    `commands` says whether the capacity commands of its queues run. `partitions` is into how many tables the messages
     of each volume are split; 0 is one table, which is not split. `schema_version` is that of its tables, 0 before they
-    are made.
+    are created.
     """
 
     id: str
@@ -86,7 +86,7 @@ class DeviceEntry:
 
     @property
     def end(self) -> int:
-        """The first page behind the entry."""
+        """The first page after the entry."""
         return self.offset + self.pages
 
 
@@ -99,7 +99,7 @@ class PageRange:
 
     @property
     def end(self) -> int:
-        """The first page behind the run."""
+        """The first page after the run."""
         return self.first + self.pages
 
 
@@ -138,7 +138,7 @@ def checked_entry(entry: DeviceEntry, present: Sequence[DeviceEntry]) -> DeviceE
 
 
 def refuse_overlap(entry: DeviceEntry, others: Iterable[DeviceEntry]) -> None:
-    """Refuse an entry that has pages of another entry of the same file."""
+    """Refuse an entry that overlaps another entry of the same file."""
     for other in others:
         if other.path == entry.path and entry.offset < other.end and other.offset < entry.end:
             raise InvalidArgumentError(
@@ -177,7 +177,7 @@ def free_ranges(entry: DeviceEntry, extents: Iterable[Extent]) -> list[PageRange
 def allocate(
     space: str, pages: int, entries: Sequence[DeviceEntry], extents: Sequence[Extent], *, path: str | None = None
 ) -> list[Extent]:
-    """Cut `pages` pages for a queue space from the entries of one file: one run if any is long enough, else several.
+    """Cut `pages` pages for a queue space from the entries of one file: one run if one is long enough, else several.
 
     The file is `path`, or else the first of the device list that has room. The extents are numbered after those that
     the queue space has already.
@@ -197,7 +197,7 @@ def allocate(
 
 
 def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> NoSpaceError:
-    """Return the refusal of pages that no file, or not that of the path, has; it names an entry that has them."""
+    """Return the refusal of pages that no file, or not that of the path, has; it names an entry that has enough."""
     free = {entry: sum(run.pages for run in free_ranges(entry, extents)) for entry in entries}
     own = [entry for entry in entries if path is None or entry.path == path]
     files = {entry.path for entry in own}

@@ -25,7 +25,7 @@ class DeviceRecords(Protocol):
         """Add an entry to the device list."""
 
     def rename_entry(self, index: int, path: str) -> None:
-        """Give an entry of the device list another path."""
+        """Set the path of an entry of the device list."""
 
     def remove_entry(self, index: int) -> None:
         """Remove an entry from the device list."""
@@ -47,7 +47,7 @@ class AuditRecords(Protocol):
     """Destructive acts; only the volume that QMCONFIG names has them."""
 
     def add_audit(self, entry: AuditEntry) -> int:
-        """Record an act and return the number of the entry; beyond those that are kept, the oldest go."""
+        """Record an act and return the number of the entry; the oldest beyond those that are kept are removed."""
 
     def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record what came of an act, if it is recorded."""

@@ -1,10 +1,10 @@
-"""The diagnostics: one class for each QME code of tpenqueue(3c) and tpdequeue(3c), and those that Tuxedo has not.
+"""The diagnostics: one class for each QME code of tpenqueue(3c) and tpdequeue(3c), and those that Tuxedo lacks.
 
 A constructor takes facts and builds the sentence from them; callers test classes and attributes, never text.
 `message` is one line and says what is wrong with which object; `hint` says what to do about it.
 
-The docstring of a class is what its diagnostic means; `causes` and `remedy` are what brings it about and what to do in
-general. The manual pages are made of them.
+The docstring of a class is what its diagnostic means; `causes` and `remedy` are what causes it and what to do in
+general. The manual pages are generated from them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a doctor says of a device: findings, and the faults of a store that some of them are about."""
+"""What a doctor reports of a device: findings, and the faults of a store that some of them are about."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Severity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at and what was found.
+    """One thing that was checked and what was found.
 
     `check` is a stable word for the kind of finding, such as "error-queue-missing"; `target` is the object, such as
-    "queue QS/q1"; `sentence` says what is so, and `advice` what to do about it, if anything.
+    "queue QS/q1"; `sentence` says what was found, and `advice` what to do about it, if anything.
     """
 
     severity: Severity
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """What cannot be so in a store that is whole: how many rows it concerns, and what is wrong with them."""
+    """An inconsistency of a store: how many rows it concerns, and what is wrong with them."""
 
     sentence: str
     count: int = 1

@@ -12,7 +12,7 @@ class HighestRecords(Protocol):
     """The highest use of limits that is counted where it rises. Messages have counters of their own for it."""
 
     def highest(self, space_id: int) -> Mapping[str, int]:
-        """Return the highest use that was noted of each limit of a queue space; of one that was never used, nothing."""
+        """Return the highest use that was noted of each limit of a queue space; none for one that was never used."""
 
     def raise_highest(self, space_id: int, limit: Limited, used: int) -> None:
         """Note how much of a limit is in use, unless more was noted before."""

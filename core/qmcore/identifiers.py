@@ -1,8 +1,8 @@
 """The message identifiers that a queue space knows: its own, and those of others that it has adopted.
 
-A message that was imported keeps the identifier that it had. Its sequence number is a new one, which lies in a range
-that the import has got for itself, and the two differ by what that import has recorded: so that each is found from the
-other by arithmetic.
+A message that was imported keeps the identifier that it had. Its sequence number is a new one, from a range that the
+import has reserved, and the two differ by a shift that the import has recorded, so that each is found from the other by
+arithmetic.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Identifiers:
         return message_id(piece.incarnation, sequence - piece.shift)
 
     def sequences_of(self, msgid: object) -> tuple[int, ...]:
-        """Return the sequence numbers here that an identifier can be of, the newest first; none for a stranger's.
+        """Return the sequence numbers here that an identifier can be of, the newest first; none for an unknown one.
 
-        Raises BadMessageIdError for what is no identifier.
+        Raises BadMessageIdError for what is not an identifier.
         """
         incarnation, number = parts_of(msgid)
         ranges = self._ranges.get(incarnation)
@@ -55,7 +55,7 @@ class Identifiers:
         return tuple(sorted(found, reverse=True)) if len(found) > 1 else tuple(found)
 
     def pieces(self, first: int, last: int) -> Iterator[Adopted]:
-        """Yield by ascending numbers what identifiers the sequence numbers `first` to `last` of the queue space have.
+        """Yield in ascending order the identifiers of the sequence numbers `first` to `last` of the queue space.
 
         Each number is in one piece. The shift is that from the identifier to the number here; our own have none.
         """
@@ -72,7 +72,7 @@ class Identifiers:
             yield Adopted(self._incarnation, at, last, 0)
 
     def _piece_of(self, sequence: int) -> Adopted | None:
-        """Return what was adopted that a sequence number of the queue space lies in."""
+        """Return the adopted piece that contains a sequence number of the queue space."""
         at = bisect_right(self._from, sequence) - 1
         if at < 0:
             return None
@@ -89,11 +89,11 @@ class _Ranges:
         """`pieces` ascend by their first number."""
         self._pieces: Final = pieces
         self._firsts: Final = [piece.first for piece in pieces]
-        # How far the pieces up to each reach, so that the way back from one ends where none can have the number.
+        # How far the pieces up to each reach, so that a search backwards ends where none can contain the number.
         self._reach: Final = list(itertools.accumulate((piece.last for piece in pieces), max))
 
     def with_number(self, number: int) -> Iterator[Adopted]:
-        """Yield the pieces that a number lies in."""
+        """Yield the pieces that contain a number."""
         at = bisect_right(self._firsts, number) - 1
         while at >= 0 and self._reach[at] >= number:
             if self._pieces[at].last >= number:

@@ -1,4 +1,4 @@
-"""What the engine asks of a volume about imports: what is recorded of them, and the queues that they hide.
+"""What the engine asks of a volume about imports: their records, and their hidden queues.
 
 It is a part of the port (`qmcore.port`).
 """
@@ -15,7 +15,7 @@ class ImportRecords(Protocol):
     """Imports, what of them is loaded, and the queues that they hide."""
 
     def add_import(self, record: ImportRecord) -> None:
-        """Record an import that begins."""
+        """Record the start of an import."""
 
     def import_records(self, space_id: int) -> list[ImportRecord]:
         """Return the imports of a queue space, the oldest first."""
@@ -30,7 +30,7 @@ class ImportRecords(Protocol):
         """Forget an import and its batches."""
 
     def add_batch(self, import_id: int, part: str, first_row: int, use: Use) -> bool:
-        """Record that a batch is loaded; False where it was before. One that is being recorded is waited for."""
+        """Record that a batch is loaded; False where it was before. Waits for one that is being recorded."""
 
     def batches(self, import_id: int) -> list[tuple[str, int, Use | None]]:
         """Return the batches that are loaded; None for one that has to be loaded again."""
@@ -39,22 +39,22 @@ class ImportRecords(Protocol):
         """Forget which batches were loaded."""
 
     def reload_batches(self, import_id: int, prefix: str) -> None:
-        """Record that the batches of parts whose names begin so have to be loaded again."""
+        """Record that the batches of parts whose names begin with `prefix` have to be loaded again."""
 
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
-        """Give out `count` sequence numbers in a row, from `least` or later; return the first. The unit is alone."""
+        """Reserve `count` consecutive sequence numbers, from `least` or later; return the first. The unit is alone."""
 
     def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
-        """Record a queue that only an import knows, its counters at zero."""
+        """Record a hidden queue of an import, its counters at zero."""
 
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
-        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
+        """Return the hidden queues of a queue space, each with its import; less than 0 where the import replaced it."""
 
     def promised_queues(self, space_id: int) -> int:
-        """Return how many queues imports will bring that have the name of no other one."""
+        """Return how many queues imports will add whose names are not in use."""
 
     def reveal_queue(self, queue: Queue) -> None:
-        """Let everybody know a queue, and change the generation."""
+        """Make a hidden queue visible, and change the generation."""
 
     def conceal_queue(self, queue: Queue, import_id: int) -> None:
-        """Let nobody know a queue that an import has replaced, and change the generation."""
+        """Hide a queue that an import has replaced, and change the generation."""

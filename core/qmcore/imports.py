@@ -1,7 +1,7 @@
-"""What an import of an archive is: which queues it fills, how, with which numbers and times, and how far it is.
+"""An import of an archive: which queues it fills, how, with which numbers and times, and how far it is.
 
-A plan is what was asked for, and does not change while its import goes on, whoever continues it: it is stored with the
-import as text, and an import that was cut short is found again by an identical one.
+A plan is what was asked for, and does not change while its import goes on, whichever process continues it: it is stored
+with the import as text, and an interrupted import is found again by an identical plan.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NOTHING = Use(0, 0, 0)
 
 
 class Mode(enum.Enum):
-    """What becomes of the queue of that name that may be there."""
+    """What happens to an existing queue of that name."""
 
     CREATE = "create"
     """There must be none; the queue appears when the import is published."""
     REPLACE = "replace"
-    """It is destroyed when the import is published, and the new one takes its place; there may be none."""
+    """It is destroyed when the import is published, and replaced by the new one; there need not be one."""
     APPEND = "append"
     """It stays as it is defined, and gets the messages after the import was published, some at a time."""
 
@@ -42,7 +42,7 @@ class Stage(enum.Enum):
     """How far an import is."""
 
     LOADING = "loading"
-    """Batches are loaded, and nobody sees them."""
+    """Batches are loaded, which are not visible yet."""
     MERGING = "merging"
     """It was published, and some of its messages are still to be moved into their queues, or some to be removed."""
     DONE = "done"
@@ -51,23 +51,23 @@ class Stage(enum.Enum):
 
 
 class TimePolicy(enum.Enum):
-    """What becomes of the times of messages."""
+    """What happens to the times of messages."""
 
     KEEP = "keep"
     SHIFT = "shift"
-    """All times of a message move by the same span, that of its consumption too; when it was moved stays."""
+    """All times of a message move by the same span, including its consumption; the time of a move stays."""
     RECOMPUTE = "recompute"
-    """Messages are enqueued when the import begins, and their delays and lifetimes begin again, whole. What a retry has
-    delayed comes when it would have come; what was consumed keeps its times."""
+    """Messages are enqueued when the import begins, and their delays and lifetimes start again in full. What a retry
+    has delayed becomes available when it would have; consumed messages keep their times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Times:
-    """What becomes of the times of messages: `policy`, and for SHIFT either a span or the moment that it begins at.
+    """What happens to the times of messages: `policy`, and for SHIFT either a span or the moment that it begins at.
 
-    `by_us` are the microseconds that times move by, less than nothing for earlier ones. `since_us` is a time of day, as
+    `by_us` are the microseconds that times move by, negative for earlier ones. `since_us` is a time of day, such as
     that of the snapshot: times move by what has passed from it until the import begins. A time that would leave the
-    years 1 to 9999 becomes the first or the last one that there is.
+    years 1 to 9999 becomes the earliest or the latest one.
     """
 
     policy: TimePolicy = TimePolicy.KEEP
@@ -90,7 +90,7 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQueue:
-    """A queue of an archive, and what it is imported as.
+    """A queue of an archive, and how it is imported.
 
     `definition` has the name that it gets; its order and grouping are those of the archive. `use` are its persistent
     messages that are still to be consumed, `memory_use` the non-persistent ones, `retained` those that are kept after
@@ -109,7 +109,7 @@ class PlannedQueue:
 
     @property
     def key(self) -> Source:
-        """Which queue of the archive it is."""
+        """The queue of the archive."""
         return self.source_space, self.source
 
     @property
@@ -119,18 +119,18 @@ class PlannedQueue:
 
     @property
     def charged(self) -> Use:
-        """What it is charged for on disk: of what was consumed before, the pages alone."""
+        """What it is charged for on disk: for consumed messages, the pages alone."""
         return Use(self.use.messages, self.use.pages + self.retained.pages, self.use.size)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What of an archive is imported into a queue space, and as what. All of it comes from one queue space.
+    """What is imported from an archive into a queue space, and how. All of it comes from one queue space.
 
-    `archive` is the identifier of the archive. `first` and `last` are the least and the greatest sequence number of
-    the messages that are carried, those of their groups included; `last` is below `first` where there is none.
-    `adopted` are the identifiers that stay valid; their shifts lead to the sequence numbers of the archive. `again`:
-    although queues of it were imported into the queue space before.
+    `archive` is the identifier of the archive. `first` and `last` are the least and the greatest sequence number of the
+    messages that are carried, those of their groups included; `last` is below `first` where there is none. `adopted`
+    are the identifiers that stay valid; their shifts lead to the sequence numbers of the archive. `again`: even if
+    queues of it were imported into the queue space before.
     """
 
     archive: str
@@ -171,7 +171,7 @@ class ImportPlan:
         return total(planned.memory_use for planned in self.queues)
 
     def to_json(self) -> str:
-        """Return the plan as text; identical plans have the same."""
+        """Return the plan as text, the same for identical plans."""
         values = {
             "archive": self.archive,
             "queues": [_planned_to_json(planned) for planned in self.queues],
@@ -185,7 +185,7 @@ class ImportPlan:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the plan of which `to_json` has made the text."""
+        """Return the plan of a text of `to_json`."""
         values = json.loads(text)
         values["queues"] = tuple(_planned_from_json(planned) for planned in values["queues"])
         values["adopted"] = tuple(Adopted(**piece) for piece in values["adopted"])
@@ -198,9 +198,9 @@ class ImportJob:
     """An import as a queue space records it.
 
     `shift` is added to a sequence number of the archive to give ours, `page_size` is that of the device. `queues` are
-    the numbers of the queues that are being filled, by what they are in the archive: none any more where the import is
-    done. `loaded` is what batches have brought so far, kept messages included, on disk and in memory together; nothing
-    any more once it was published.
+    the numbers of the queues that are being filled, by their names in the archive: none once the import is done.
+    `loaded` is what batches have loaded so far, retained messages included, on disk and in memory together; nothing
+    once it was published.
     """
 
     id: int
@@ -217,7 +217,7 @@ class ImportJob:
 
 
 def total(uses: Iterable[Use]) -> Use:
-    """Return what all of them are together."""
+    """Return the sum of all of them."""
     each = list(uses)
     return Use(sum(use.messages for use in each), sum(use.pages for use in each), sum(use.size for use in each))
 

@@ -1,4 +1,4 @@
-"""Capacity limits: when a queue is called full enough for its capacity command, and when empty enough to forget it."""
+"""Capacity limits: the use at which a queue's capacity command runs, and the use at which it is rearmed."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class CapacityLimit:
             case Unit.MESSAGES:
                 return messages
 
-    def reached(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
-        """Tell whether the use of a queue is at or above this limit."""
+    def is_reached(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
+        """Return whether the use of a queue is at or above this limit."""
         return self.measure(messages=messages, pages=pages, size=size, capacity=capacity) >= self.value
 
-    def undercut(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
-        """Tell whether the use of a queue is at or below this limit."""
+    def is_undercut(self, *, messages: int, pages: int, size: int, capacity: int) -> bool:
+        """Return whether the use of a queue is at or below this limit."""
         if self.unit is Unit.PERCENT:
             return pages * 100 <= self.value * capacity
         return self.measure(messages=messages, pages=pages, size=size, capacity=capacity) <= self.value
@@ -61,7 +61,7 @@ class CapacityLimit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """At `high` the command runs, once; it may run again after the use has been down at `low`."""
+    """At `high` the command runs, once; it may run again after the use has fallen to `low`."""
 
     high: CapacityLimit
     low: CapacityLimit
@@ -116,7 +116,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_number(text: str) -> bool:
-    # Python refuses to read thousands of digits, and takes other scripts' digits for its own.
+    # Python refuses to read thousands of digits, and accepts digits of other scripts.
     return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 

@@ -14,7 +14,7 @@ from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
 
 Body: TypeAlias = bytes | memoryview | None
-"""The content of a message on its way in: a view of somebody's bytes is not copied."""
+"""The content of a message to be enqueued: a view of bytes is not copied."""
 
 PRIORITY_RANGE = (1, 100)
 PRIORITY_DEFAULT = 50
@@ -30,7 +30,7 @@ _USUAL_TYPES = ("CARRAY", "STRING")
 
 
 class State(enum.Enum):
-    """Where a message stands."""
+    """The state of a message."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -122,7 +122,7 @@ class EnqueueControl:
             raise InvalidArgumentError("a message goes to the top or before another one, not both")
 
     def _keep_ints(self) -> None:
-        """Let no number of another type, such as one of numpy, get to a store."""
+        """Convert numbers of other types, such as those of numpy, to int."""
         for field in ("priority", "urcode", "appkey"):
             object.__setattr__(self, field, index_of(getattr(self, field)))
 
@@ -154,16 +154,16 @@ class EnqueueControl:
 
 
 PLAIN_CONTROL: Final = EnqueueControl()
-"""What holds when the sender asks for nothing."""
+"""The control information of a sender that asks for nothing."""
 
 TEXT_CONTROL: Final = EnqueueControl(type="STRING")
 """The same for a text."""
 
 PLAIN_CONTROLS: Final = {control.type: control for control in (PLAIN_CONTROL, TEXT_CONTROL)}
-"""By the type of a message, what holds when the sender asks for nothing else."""
+"""The control information of a sender that asks for nothing, by the type of the message."""
 
 
-# Neither this nor `Message` is frozen: to make one would take five times as long, which every dequeue would pay.
+# Neither this nor `Message` is frozen: creating one would take five times as long, with each dequeue.
 @dataclasses.dataclass(slots=True, kw_only=True)
 class MessageInfo:
     """Everything about a stored message except its body. Times ending in `_us` are microseconds since 1970, UTC.
@@ -273,7 +273,7 @@ def message_id(incarnation: str, sequence: int) -> str:
 
 
 def parts_of(msgid: object) -> tuple[str, int]:
-    """Return the incarnation and the sequence number in a message id; malformed is refused with BadMessageIdError."""
+    """Return the incarnation and the sequence number in a message id; BadMessageIdError for a malformed one."""
     text = msgid.strip().lower() if isinstance(msgid, str) else ""
     if len(text) != MESSAGE_ID_DIGITS or not set(text) <= set("0123456789abcdef"):
         raise BadMessageIdError(
@@ -283,6 +283,6 @@ def parts_of(msgid: object) -> tuple[str, int]:
 
 
 def checked_id(msgid: object) -> str:
-    """Return a message id as it is stored and compared; malformed is refused with BadMessageIdError."""
+    """Return a message id as it is stored and compared; BadMessageIdError for a malformed one."""
     incarnation, sequence = parts_of(msgid)
     return message_id(incarnation, sequence)

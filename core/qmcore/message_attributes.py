@@ -1,6 +1,6 @@
-"""The attributes of a stored message: each is declared once, and every face is told of it from here.
+"""The attributes of a stored message: each is declared once, and every face derives from here.
 
-`MessageInfo` has them in Python. Beside this an archive has what a store needs of a message, such as its place.
+`MessageInfo` has them in Python. An archive also has what a store needs of a message, such as its order key.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MessageAttribute:
-    """An attribute of a message: what it is, what people see it called, and what it means.
+    """An attribute of a message: its kind, its label for people, and its meaning.
 
-    It stands in `MessageInfo` as `of`, or under its own name, with `_us` at the end of a time. `required` says whether
-    each message has it, `asked` whether a condition can ask for it, `bits` how many a number needs, and `since` which
-    minor version of the format of archives brought it.
+    It is in `MessageInfo` as `of`, or under its own name, with `_us` at the end of a time. `required` says whether each
+    message has it, `asked` whether a condition can ask for it, `bits` how many a number needs, and `since` which minor
+    version of the archive format added it.
     """
 
     name: str
@@ -52,11 +52,11 @@ class MessageAttribute:
 
     @property
     def path(self) -> str:
-        """Where it stands in `MessageInfo`, with a dot between the parts."""
+        """Its path in `MessageInfo`, with dots between the parts."""
         return self.of or self.name.replace("_at", "_us")
 
     def get(self, info: MessageInfo) -> Any:
-        """Return what a message has of it, times in microseconds and words of ours as text; None where it has none."""
+        """Return its value in a message, times in microseconds and words of ours as text; None where it has none."""
         value: Any = info
         for part in self.path.split("."):
             value = getattr(value, part, None)

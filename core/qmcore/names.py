@@ -75,18 +75,18 @@ def plain(text: object, what: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text in quotes for a message, without passwords, its end left out where it is long."""
+    """Return a text in quotes for a message, without passwords, truncated where it is long."""
     text = redacted(text)
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def storable(text: str) -> str:
-    """Return a text as every store can keep it: NUL, and what is no Unicode, are escaped."""
+    """Return a text as every store can keep it: NUL, and what is not Unicode, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def encoded(text: str, what: str) -> bytes:
-    """Return the UTF-8 of `text`, or refuse what has none."""
+    """Return the UTF-8 of `text`; InvalidArgumentError where it has none."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -4,9 +4,9 @@ A key is a byte string; the message with the smallest key is dequeued first:
 
     0x80, the order fields big-endian (a descending one inverted), the sequence number, 0x80
 
-A message put on top gets 0x00, its inverted sequence number and 0x80, so the last one on top comes first. A message
-put before M gets M's key without its last byte, then 0x40, its own sequence number and 0x80: several stand directly
-before M in order of arrival, and the rule can be applied to its own results.
+A message put on top gets 0x00, its inverted sequence number and 0x80, so the last one on top comes first. A message put
+before M gets M's key without its last byte, then 0x40, its own sequence number and 0x80: several come directly before M
+in order of arrival, and the rule can be applied to its own results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qmcore.errors import InvalidArgumentError
 
 
 class Criterion(enum.Enum):
-    """What messages of a queue are ordered by."""
+    """A criterion by which messages of a queue are ordered."""
 
     PRIORITY = "priority"
     TIME = "time"
@@ -37,9 +37,9 @@ _BEFORE: Final = b"\x40"
 LAST: Final = b"\x80"
 """What every key ends with."""
 FIRST_ORDINARY: Final = _ORDINARY
-"""What is not before any ordinary key, and behind all others."""
+"""A lower bound of ordinary keys, after all others."""
 BEHIND_ALL: Final = b"\x81"
-"""What is behind every key."""
+"""An upper bound of all keys."""
 _NUMBER: Final = 8
 SEQUENCE_TOP: Final = 2**64 - 1
 """What a sequence number is inverted with."""
@@ -52,7 +52,7 @@ _FIFO = (Criterion.FIFO,)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueueOrder:
-    """Criteria, most significant first; `fifo` or `lifo` stands last, and `fifo` is meant where neither is given."""
+    """Criteria, most significant first; `fifo` or `lifo` comes last, and `fifo` is implied where neither is given."""
 
     criteria: tuple[Criterion, ...] = _FIFO
 
@@ -73,14 +73,14 @@ class QueueOrder:
         return ",".join(criterion.value for criterion in self.criteria)
 
     def key(self, *, priority: int, available_at: int, expires_at: int | None, sequence: int) -> bytes:
-        """Return the ordinary key of a message; times in microseconds, `expires_at` None stands behind all others."""
+        """Return the ordinary key of a message; times in microseconds, `expires_at` None comes after all others."""
         if self.criteria == _FIFO:
             return _ORDINARY + sequence.to_bytes(8) + LAST
         head = self.head(priority=priority, available_at=available_at, expires_at=expires_at)
         return ordinary_key(head, sequence, descends=self.descends)
 
     def head(self, *, priority: int, available_at: int, expires_at: int | None) -> bytes:
-        """Return the part of an ordinary key that stands before the sequence number, which may not be known yet."""
+        """Return the part of an ordinary key before the sequence number, which may not be known yet."""
         return head_of(self.values, priority=priority, available_at=available_at, expires_at=expires_at)
 
     @property
@@ -100,16 +100,16 @@ class QueueOrder:
 
     @property
     def goes_by_age(self) -> bool:
-        """Whether messages stand in the order of their arrival, or of its reverse, in each priority or in all."""
+        """Whether messages are in the order of their arrival, or its reverse, within each priority or overall."""
         return not self.goes_by_times
 
     def level(self, key: bytes) -> tuple[bytes, bytes]:
-        """Return between which keys those of all messages are that stand by age with one of an ordinary key."""
+        """Return the range of the keys of all messages that are ordered by age with one of an ordinary key."""
         start = key[: len(_ORDINARY) + (Criterion.PRIORITY in self.criteria)]
         return start, (int.from_bytes(start) + 1).to_bytes(len(start))
 
     def not_before(self, key: bytes) -> bytes:
-        """Return the key of the message that one with an ordinary key was put before, or else that very key."""
+        """Return the key of the message that the one with this key was put before, or the key itself."""
         fields = sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
         return key[: len(_ORDINARY) + fields + _NUMBER] + LAST
 
@@ -118,13 +118,13 @@ class QueueOrder:
         ordinal = int.from_bytes(key[-9:-1])
         ordinary = len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + 9
         inverted = len(key) == len(_TOP) + 9 if key.startswith(_TOP) else self.descends and len(key) == ordinary
-        # A key before another one is longer, and counts upwards whatever that one does.
+        # A key before another one is longer, and always ascends.
         return SEQUENCE_TOP - ordinal if inverted else ordinal
 
     def moved(self, key: bytes, by: int) -> bytes:
-        """Return a key of this order with `by` added to every sequence number in it; it may be less than nothing.
+        """Return a key of this order with `by`, which may be negative, added to every sequence number in it.
 
-        So a message keeps its place among those whose keys are moved as far. Raises InvalidArgumentError where a
+        So a message keeps its place among those whose keys are moved by the same. Raises InvalidArgumentError where a
         number would become negative.
         """
         on_top = key.startswith(_TOP)
@@ -140,7 +140,7 @@ class QueueOrder:
 
     @property
     def plain_width(self) -> int | None:
-        """How many bytes a key has that ends in one ascending sequence number; None where it descends.
+        """The length in bytes of a key that ends in one ascending sequence number; None where it descends.
 
         One on top may be as long: it begins with a zero.
         """
@@ -162,7 +162,7 @@ class QueueOrder:
         return later
 
     def are_ordinary(self, keys: bytes, count: int) -> bool:
-        """Return whether byte strings of one length, one behind the other, are keys that nothing was put before."""
+        """Return whether concatenated byte strings of one length are ordinary keys."""
         width = self._width
         return (
             len(keys) == width * count
@@ -170,8 +170,8 @@ class QueueOrder:
             and keys[width - 1 :: width] == LAST * count
         )
 
-    def strangers(self, keys: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield those of byte strings that cannot be keys of this order."""
+    def invalid(self, keys: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the byte strings that cannot be keys of this order."""
         width = self._width
         first, last = _ORDINARY[0], LAST[0]
         for key in keys:
@@ -181,15 +181,15 @@ class QueueOrder:
 
     @property
     def _width(self) -> int:
-        """How many bytes an ordinary key has."""
+        """The length in bytes of an ordinary key."""
         return len(_ORDINARY) + sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria) + _NUMBER + len(LAST)
 
     def is_key(self, key: bytes) -> bool:
-        """Tell whether a byte string can be a key of this order."""
+        """Return whether a byte string can be a key of this order."""
         fields = 0 if key.startswith(_TOP) else sum(_WIDTHS.get(criterion, 0) for criterion in self.criteria)
         if key[:1] not in (_TOP, _ORDINARY) or key[-1:] != LAST:
             return False
-        # Behind the first sequence number come those of messages that were put before that one.
+        # After the first sequence number come those of messages that were put before that one.
         rest = key[1 + fields + 8 : -1]
         return len(key) >= 1 + fields + 9 and len(rest) % 9 == 0 and set(rest[::9]) <= set(_BEFORE)
 
@@ -224,7 +224,7 @@ def ordinary_key(head: bytes, sequence: int, *, descends: bool) -> bytes:
 
 
 def head_on_top() -> tuple[bytes, bool]:
-    """Return what `ordinary_key` makes a key before every other one of; a later sequence number comes first."""
+    """Return the arguments of `ordinary_key` for a key before every other one; a later sequence number comes first."""
     return _TOP, True
 
 
@@ -235,7 +235,7 @@ def key_on_top(sequence: int) -> bytes:
 
 
 def head_before(successor: bytes) -> tuple[bytes, bool]:
-    """Return what `ordinary_key` makes a key before another of; of several, the earlier sequence number comes first."""
+    """Return the arguments of `ordinary_key` for a key before another; the earlier sequence number comes first."""
     return successor[:-1] + _BEFORE, False
 
 
@@ -246,7 +246,7 @@ def key_before(successor: bytes, sequence: int) -> bytes:
 
 
 class OutOfOrder(enum.Flag):
-    """Which exceptions from the order an enqueue may ask for."""
+    """The exceptions to the order that an enqueue may ask for."""
 
     NONE = 0
     TOP = 1

@@ -47,7 +47,7 @@ class Delivery(enum.Enum):
     NONPERSIST = "nonpersist"
     DEFAULT = "default"
 
-    # That of an Enum is a function in Python, and each message is counted by where it is kept.
+    # An Enum's own is a function in Python, and each message is counted by where it is kept.
     __hash__ = object.__hash__
 
 

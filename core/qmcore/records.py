@@ -1,6 +1,6 @@
 """What passes between the engine and a store: messages on their way, places, owners, transactions, claims, figures.
 
-What is made for each message is a named tuple, which is made in a third of the time of a frozen data class.
+What is created for each message is a named tuple, which takes a third of the time of a frozen data class.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 from qmcore.message import MessageInfo, Reason
 
 Cursor: TypeAlias = tuple[bytes | int, int]
-"""Where a listing stands."""
+"""A position in a listing."""
 
 S = TypeVar("S")
 
 
 class Part(list[tuple[Cursor, S]]):
-    """A part of a listing: what is listed, each with the cursor behind it."""
+    """A part of a listing: what is listed, each with the cursor after it."""
 
     left_out = 0
     """How many messages it leaves out, because they are damaged."""
@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What an arrival has led to: the sequence numbers that were given, and the use of the queue space."""
+    """The result of an arrival: the sequence numbers that were given, and the use of the queue space."""
 
     sequences: Sequence[int]
     space: Use
@@ -53,9 +53,9 @@ class Role(enum.IntEnum):
 
     DEQUEUED = 0
     ENQUEUED = 1
-    """It is enqueued when the transaction commits, and stands in the store because its process does not keep it."""
+    """It is enqueued when the transaction commits, and is in the store because its process does not keep it."""
     LOCKED = 2
-    """Nobody else may have it, and it stays when the transaction commits."""
+    """No other may have it, and it stays when the transaction commits."""
 
 
 class Place(NamedTuple):
@@ -109,7 +109,7 @@ class Routing:
     origin_reason: str | None
 
     def error_queue_from(self, queue: str) -> str | None:
-        """Return the error queue that the message names, unless it stands there because it has failed before."""
+        """Return the error queue that the message names, unless it is there because it has failed before."""
         has_failed = self.origin_reason in (Reason.RETRIES.value, Reason.EXPIRED.value)
         return None if has_failed and self.error_queue == queue else self.error_queue
 
@@ -140,7 +140,7 @@ class Standing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spilled:
-    """A message that a transaction enqueues when it commits, as it stands in the store until then.
+    """A message that a transaction enqueues when it commits, as it is stored until then.
 
     `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
     A `lifetime` of DEFAULT is what the queue says then. `place` is as in `Terms`.
@@ -161,7 +161,7 @@ class Spilled:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whoever is attached to a queue space. `lock` is the file, or the key of a server, that it has locked."""
+    """A process attached to a queue space. `lock` is the file, or the key of a server, that it has locked."""
 
     id: int
     space_id: int
@@ -183,12 +183,12 @@ class Outcome(enum.Enum):
     ACTIVE = "active"
     PREPARED = "prepared"
     COMMITTED = "committed"
-    """It is committed on disk, and what it did in memory may still have to follow."""
+    """It is committed on disk, and its changes in memory may still have to follow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
-    """A transaction as the volume knows it: its number, who owns it, how it stands, since and until when.
+    """A transaction as the volume records it: its number, owner and state, since and until when.
 
     `started_us` is a time of day, `deadline_us` one of the steady clock, which no setting of the time of day moves.
     """
@@ -203,7 +203,7 @@ class TransactionRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A capacity command that somebody is to start: of which queue, for which messages, and the use that it is for."""
+    """A capacity command that is to be started: of which queue, for which messages, and the use that triggered it."""
 
     queue_id: int
     memory: bool
@@ -212,19 +212,19 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What a forwarder tells of its work on one queue. What is counted is counted since the forwarder began.
+    """What a forwarder reports of its work on one queue. Counts are since the forwarder started.
 
     `calls` of the service that were begun; of those `successes` and `failures`, and `retries` of the failures after
-    which the message is tried again: the others went to an error queue, or to nobody. `refused` calls that were no try,
-    because the service could not work. `dropped_replies` for which there was no reply queue. `in_flight` calls run
-    now, and at most `workers` run at the same time.
+    which the message is tried again: the others went to an error queue, or were discarded. `refused` calls that did not
+    count as a try, because the service could not work. `dropped_replies` for which there was no reply queue.
+    `in_flight` calls run now, and at most `workers` run at the same time.
 
     `rate` is how many messages were forwarded in the last minute. Half of the calls of the last minutes took at most
     `p50_us` microseconds, 95 and 99 percent at most `p95_us` and `p99_us`; None where there were none. `last_error` is
     why the last call failed, and `last_error_us` when; "" and None where none has. The queue is not served until
-    `paused_until_us` because of `trouble`; None and "" where it is. `changed_us` is when this was told.
+    `paused_until_us` because of `trouble`; None and "" where it is. `changed_us` is when this was reported.
 
-    It has no more than TEXT_MAX characters of a text.
+    Texts have at most TEXT_MAX characters.
     """
 
     queue: str
@@ -251,7 +251,7 @@ class Forwarding:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRecord:
-    """An import as the volume records it: its plan is text, its stage a word, `shift` leads to our sequence numbers."""
+    """An import as the volume records it: its plan is text, its stage a word; `shift` leads to our sequence numbers."""
 
     id: int
     space_id: int

@@ -1,4 +1,4 @@
-"""Passwords are taken out of whatever is shown or kept: messages, logs, records and histories."""
+"""Passwords are removed from everything that is shown or stored: messages, logs, records and histories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 HIDDEN: Final = "***"
-"""What stands in the place of a password."""
+"""Replaces a password."""
 
 _DATABASE: Final = r"\b(postgres(?:ql)?(?:\+\w+)?://)(\S*)"
 _NO_PORT: Final = r"(?!\[)[^:/@?]*:(?!\*|\d*(?:[/?,'\")]|$))"
@@ -14,12 +14,12 @@ _OTHER_URL: Final = r"(\b\w[\w+.-]{0,30}://)[^\s/?#'\"@:]*:[^\s/?#'\"]*@"
 _MISTYPED: Final = r"(\b(?:pos|pg)[\w+]*[:;/\\]{1,3})(?!//)[^\s:@'\"]*:[^\s'\"]*@"
 """What was meant for a URL of PostgreSQL and is not one, as `postgresql//ann:secret@host` or `postgres:ann:x@host`."""
 _IN_PATH: Final = r"(/)[^\s/?#'\"@:]+:[^\s/?#'\"]*@"
-"""The same of any kind, as it stands where it is taken for the name of a file."""
+"""The same of any kind, where it is taken for the name of a file."""
 _QUOTED: Final = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 _WORD: Final = r"[^\s&'\"][^\s&]*?(?=['\",;)]{0,4}(?:[\s&]|$))"
 _PARAMETER: Final = rf"(password\s*=\s*)(?:{_QUOTED}|{_WORD})"
 _BEHIND: Final = "'\",;)"
-"""What stands behind a URL in a sentence, and does not belong to it."""
+"""What may follow a URL in a sentence, and does not belong to it."""
 _KNOWN: Final = frozenset(
     (
         *("schema", "service", "host", "hostaddr", "port", "dbname", "passfile", "connect_timeout", "application_name"),
@@ -27,16 +27,16 @@ _KNOWN: Final = frozenset(
         *("target_session_attrs", "load_balance_hosts"),
     )
 )
-"""The parameters of libpq that people need to see and that are no secret."""
+"""The parameters of libpq that people need to see and that are not secret."""
 
 
 def redacted(text: str) -> str:
     """Return a text without the passwords that are in it.
 
-    In a URL of PostgreSQL the user goes too, and the values of all parameters that are not known to be harmless: what
-    was meant for a password may stand there under a wrong name. In other URLs user and password go where there are
-    both, and so they do in what looks like a mistyped one. Of `password=...`, as libpq and the environment know it, the
-    value goes.
+    In a URL of PostgreSQL the user is removed too, and the values of all parameters that are not known to be harmless:
+    a password may be there under a wrong name. In other URLs user and password are removed where there are both, and so
+    they are in what looks like a mistyped one. Of `password=...`, as libpq and the environment know it, the value is
+    removed.
     """
     if "://" in text:
         text = re.sub(_DATABASE, _without_user, text, flags=re.IGNORECASE)
@@ -51,9 +51,9 @@ def redacted(text: str) -> str:
 
 def _without_user(found: re.Match[str]) -> str:
     scheme, rest = found[1], found[2]
-    # A password that was not written as a URL wants it may have any signs in it: all up to the last @ goes.
+    # A password that is not quoted as a URL requires may have any characters: all up to the last @ is removed.
     _, at, rest = rest.rpartition("@")
-    # One that was cut off has no @ any more; what is no port then is no host either.
+    # A truncated URL has no @ any more; what is not a port then is not a host either.
     if not at and re.match(_NO_PORT, rest):
         return f"{scheme}{HIDDEN}"
     place, question, query = rest.partition("?")
@@ -62,7 +62,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def _harmless(parameter: str) -> str:
-    """Return a parameter of a URL, its value hidden where it may be a password under whatever name."""
+    """Return a parameter of a URL, its value hidden where it may be a password under any name."""
     name, equals, _ = parameter.partition("=")
     if name.lower() in _KNOWN or not parameter.strip(_BEHIND):
         return parameter

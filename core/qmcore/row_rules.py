@@ -1,6 +1,6 @@
-"""What each value of a message has to be, column by column, wherever it was stored or written by others.
+"""The rules for each value of a message, column by column, wherever it was stored or written by others.
 
-What the API accepts is fulfilled by what it stores. An archive may come from anybody, and a device may be damaged.
+What the API stores meets them. An archive may come from anybody, and a device may be damaged.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Range(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A text or bytes that fulfil a condition; `what` says it in words."""
+    """A text or bytes that meet a condition; `what` says it in words."""
 
     condition: Callable[[Any], object]
     what: str
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value fulfils the condition: it returns something true, and refuses nothing."""
+        """Return whether a value meets the condition: it returns something true, and does not raise."""
         try:
             return bool(self.condition(value))
         except (QueueError, ValueError, TypeError, AttributeError, RecursionError):
@@ -102,7 +102,7 @@ RULES: Final[Mapping[str, Range | Shape]] = {
     "consumer": _TEXT,
     "transaction": _ANY_NUMBER,
 }
-"""By the name of a column, what a value in it is; the body may be any bytes."""
+"""The rule for the values of each column; the body may be any bytes."""
 
 REQUIRED: Final = (
     "sequence",
@@ -116,15 +116,15 @@ REQUIRED: Final = (
     "type",
     "retries",
 )
-"""The columns in which each message has a value."""
+"""The columns in which every message has a value."""
 
 TOGETHER: Final = ("origin_queue", "origin_msgid", "origin_reason", "moved_at")
-"""What a message that was moved has all of, and every other none of."""
+"""The columns that a moved message has all of, and any other none of."""
 
 _DOUBTFUL: Final = {
     name: COLUMNS.index(name) for name in ("delivery_asked", "reply_delivery", "origin_reason", "headers")
 }
-"""What a damaged message may have in a column of any store."""
+"""The columns that may have a wrong value in any store."""
 
 _RULES: Final = [(at, name, RULES[name], name in REQUIRED) for at, name in enumerate(COLUMNS) if name in RULES]
 _TOGETHER: Final = [COLUMNS.index(name) for name in TOGETHER]
@@ -145,7 +145,7 @@ def fault_of(row: Row) -> str | None:
 
 
 def refuse_damaged(rows: Sequence[Row], queue: str, msgid: Callable[[int], str]) -> None:
-    """Refuse messages of a queue of which one is damaged; `msgid` names them by their sequence numbers."""
+    """Refuse messages of a queue if one is damaged; `msgid` names them by their sequence numbers."""
     for name, at in _DOUBTFUL.items():
         for value in {row[at] for row in rows}:
             if value is not None and not RULES[name].holds(value):

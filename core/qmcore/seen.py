@@ -1,8 +1,7 @@
 """What a transaction saw of its queue space when it took its message: for a moment it need not be looked at again.
 
-The commit looks for the queue and the room in any case, and refuses what no longer goes. So whoever enqueues in that
-moment may be told at the commit what he would have been told at once; of what this process has changed itself he is
-told at once.
+The commit looks for the queue and the room in any case, and refuses what no longer goes. So an enqueue in that moment
+may be refused at the commit instead of at once; what this process has changed itself is seen at once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _MICROS: Final = 100_000
 """How old it may be: what other processes have changed since is not seen."""
 
 _AMPLE: Final = 1000
-"""Messages, and pages, that have to be free besides, so that it does not matter who has taken some meanwhile."""
+"""Messages, and pages, that have to be free besides, so that it does not matter if others have taken some meanwhile."""
 
 
 class Changes:
@@ -37,14 +36,14 @@ CHANGES: Final = Changes()
 
 
 class Seen(NamedTuple):
-    """How much a queue space held, at which time in microseconds, and behind which change of ours."""
+    """How much a queue space held, at which time in microseconds, and after which change of ours."""
 
     level: Use
     at_us: int
     behind: int
 
     def has_room(self, more: Use, limits: SpaceDefinition, now: int) -> bool:
-        """Tell whether it can be relied on that there is room for so much more, as the definitions were then."""
+        """Return whether it can be relied on that there is room for so much more, as the definitions were then."""
         return (
             self.behind == CHANGES.last
             # A clock may be set back.

@@ -1,4 +1,4 @@
-"""Which message of a queue is wanted."""
+"""The selection of a message of a queue."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """What a consumer asks for; without anything, the first message in the order of the queue.
+    """What a consumer asks for; by default, the first message in the order of the queue.
 
-    At most one of: a message identifier, a correlation identifier, a pattern of it (`%` any bytes, `_` one, a
-    backslash before what is meant itself), a condition. Of several that fit, the first in the order is meant.
+    At most one of: a message identifier, a correlation identifier, a pattern of it (`%` any bytes, `_` one, a backslash
+    escapes), a condition. If several match, the first in the order is selected.
     """
 
     msgid: str | None = None
@@ -35,7 +35,7 @@ FIRST = Selection()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """A selection as a store understands it: the message's number instead of its identifier."""
+    """A selection for a store: with the message's number instead of its identifier."""
 
     message_id: int | None = None
     corrid: bytes | None = None

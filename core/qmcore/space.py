@@ -20,7 +20,7 @@ PAGE_QUANTUM = 4
 
 NUMBER_MAX = 2**31 - 1
 ACTIONS_DEFAULT = 64
-"""More than Tuxedo's none: here it is the threads of one program that wait beside each other."""
+"""More than Tuxedo's none: here it is the threads of one program that wait at the same time."""
 
 IPC_KEY_RANGE = (32_769, 262_142)
 """The keys that Tuxedo's guide advises; others are accepted, with a warning by the shell."""
@@ -119,11 +119,11 @@ class Space:
         metadata=declared(Flag("initialized{}"), "Whether disk space for its pages is allocated.")
     )
     created_at: int
-    # Not in the hash: there may be hundreds, and statements are looked up by the queue space that they are for.
+    # Not in the hash: there may be hundreds, and statements are looked up by their queue space.
     adopted: tuple[Adopted, ...] = dataclasses.field(default=(), hash=False)
     _identifiers: Identifiers = dataclasses.field(init=False, repr=False, compare=False)
     naming: Callable[[int], str] = dataclasses.field(init=False, repr=False, compare=False)
-    """Gives identifiers of messages; where none was adopted, in as few calls as there can be."""
+    """Returns identifiers of messages; where none was adopted, in as few calls as possible."""
 
     def __post_init__(self) -> None:
         identifiers = Identifiers(self.incarnation, self.adopted)
@@ -142,9 +142,9 @@ class Space:
         return plain(self.definition) | plain(self)
 
     def is_same_as(self, other: Space) -> bool:
-        """Return whether it is the queue space that the other one was, perhaps with a new incarnation by now.
+        """Return whether it is the same queue space as the other, perhaps with a new incarnation.
 
-        One that was only created under the same name is another one.
+        One that was created later under the same name is not the same.
         """
         if self.incarnation == other.incarnation:
             return True
@@ -156,15 +156,15 @@ class Space:
         return self.naming(sequence)
 
     def sequences_of(self, msgid: object) -> tuple[int, ...]:
-        """Return the sequence numbers that an identifier can be of, the newest first; none for a stranger's.
+        """Return the sequence numbers that an identifier can be of, the newest first; none for an unknown one.
 
         It is mostly one: several only where messages of one range of identifiers came with several imports. Raises
-        BadMessageIdError for what is no identifier.
+        BadMessageIdError for what is not an identifier.
         """
         return self._identifiers.sequences_of(msgid)
 
     def pieces(self, first: int, last: int) -> Iterator[Adopted]:
-        """Yield by ascending numbers what identifiers the sequence numbers `first` to `last` of the queue space have.
+        """Yield in ascending order the identifiers of the sequence numbers `first` to `last` of the queue space.
 
         Each number is in one piece. The shift is that from the identifier to the number here; our own have none.
         """

@@ -17,14 +17,14 @@ SPAN_MAX = (2**31 - 1) * MICROS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""The first time that there is."""
+"""The earliest time."""
 
 LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""The last time that there is."""
+"""The latest time."""
 
 
 class Clock(Protocol):
-    """Where the engine gets the time from; tests bring their own and move it."""
+    """Where the engine gets the time from; tests inject their own and move it."""
 
     def now(self) -> int:
         """Return the time of day in microseconds since 1970, UTC."""
@@ -33,16 +33,16 @@ class Clock(Protocol):
         """Return seconds on a clock that is never set back; only differences mean something."""
 
     def steady(self) -> int:
-        """Return microseconds on a clock that all who share a device have in common, and by which timeouts end.
+        """Return microseconds on a clock that all processes on a device share, and by which timeouts end.
 
-        No setting of the time of day moves it, where there is such a clock; only differences mean something.
+        Setting the time of day does not move it, where there is such a clock; only differences mean something.
         """
 
     def now_and_steady(self) -> tuple[int, int]:
-        """Return what `now` and `steady` say at one moment."""
+        """Return `now` and `steady` of one moment."""
 
     def is_over(self, started_us: int, deadline_us: int) -> bool:
-        """Return whether a time is over that began when `now`, and ends when `steady`, says so, here or elsewhere."""
+        """Return whether a period is over that began at a time of `now` and ends at one of `steady`, on any machine."""
 
 
 class SystemClock:
@@ -60,7 +60,7 @@ class SystemClock:
         return time.monotonic_ns() // 1000
 
     def now_and_steady(self) -> tuple[int, int]:
-        """Return what `now` and `steady` say at one moment."""
+        """Return `now` and `steady` of one moment."""
         return time.time_ns() // 1000, time.monotonic_ns() // 1000
 
     def is_over(self, started_us: int, deadline_us: int) -> bool:  # noqa: ARG002 - the steady clock tells it alone
@@ -127,7 +127,7 @@ UNITS_HINT = "Give seconds, or a number with s, m, h or d after it, such as 10m.
 
 
 def in_seconds(text: str) -> str:
-    """Return a span that has a unit behind it (`90s`, `10m`, `2h`, `1.5d`) as a number of seconds; else the text."""
+    """Return a span with a unit (`90s`, `10m`, `2h`, `1.5d`) as a number of seconds; any other text unchanged."""
     found = re.fullmatch(r"(\d{1,12})(?:\.(\d{1,6}))?([smhd])", text, re.ASCII)
     if found is None:
         return text
@@ -141,10 +141,10 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?) 
 
 
 def parse_absolute(text: str) -> int:
-    """Return the time that `YY[MM[DD[hh[mm[ss]]]]]` or ISO 8601 stands for, as qmadmin(1) reads it.
+    """Return the time of a text `YY[MM[DD[hh[mm[ss]]]]]` or in ISO 8601, as qmadmin(1) reads it.
 
-    Without a zone it is local time; one that the clock skips is refused, and of one that comes twice the first is
-    meant. Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are 1970-1999.
+    Without a zone it is local time; one that the clock skips is refused, and one that occurs twice means the first.
+    Parts left out take their smallest value; years 00-37 are 2000-2037 and 70-99 are 1970-1999.
     """
     try:
         moment = _read(text)
@@ -156,8 +156,8 @@ def parse_absolute(text: str) -> int:
     return micros
 
 
-def comes_twice(text: str) -> bool:
-    """Return whether a time is one of those that the clock goes through a second time, when it is put back."""
+def is_ambiguous(text: str) -> bool:
+    """Return whether a local time occurs twice, because the clock is put back."""
     try:
         moment = _read(text)
         return moment.tzinfo is None and _here(moment) != moment.replace(fold=1).astimezone()
@@ -166,7 +166,7 @@ def comes_twice(text: str) -> bool:
 
 
 def _read(text: str) -> datetime:
-    """Return what is written, in its zone, or without one where none is written."""
+    """Return the time in its zone, or without one where the text has none."""
     found = _ISO.fullmatch(text)
     if found is None:
         return _of_digits(text)
@@ -180,9 +180,9 @@ _BESIDE = {
 
 
 def _here(moment: datetime) -> datetime:
-    """Return a time of this machine's zone, the first where it comes twice; ValueError for one that is skipped."""
+    """Return a time of this machine's zone, the first where it occurs twice; ValueError for one that is skipped."""
     if (beside := _BESIDE.get(moment.date())) is not None:
-        # Python looks a day further for the zone, where there is none.
+        # Python looks up the zone a day further, where there is none.
         return moment.replace(tzinfo=beside.astimezone().tzinfo)
     found = moment.astimezone()
     if found.replace(tzinfo=None) != moment:

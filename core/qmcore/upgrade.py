@@ -7,7 +7,7 @@ import dataclasses
 from qmcore.errors import InUseError
 
 COPIED_EACH_SECOND = 50_000_000
-"""Bytes of a device that are copied and checked in a second, by a careful guess: what a plan tells goes by it."""
+"""Bytes of a device that are copied and checked in a second, a conservative guess for the estimate of a plan."""
 
 _NAMED = 5
 """Processes that a refusal names."""
@@ -17,12 +17,12 @@ _NAMED = 5
 class UpgradePlan:
     """An upgrade before it is done.
 
-    `path` is what the device is called, `version` the schema version that it has and `target` that of this release;
-    they are equal where there is nothing to do. `volumes` are the paths of all volumes, the device itself first, each
-    with its bytes. `attached` are the processes that keep the device from being upgraded. `backup_command` is what
-    saves a device that cannot be copied by us, empty where it can. `under_way` says that an upgrade was cut short: some
-    volumes have the new version, all were saved before it began, and nobody could use them since. `groups` is the
-    number of groups of volumes that are upgraded one after the other, those of one group together or not at all.
+    `path` names the device, `version` the schema version that it has and `target` that of this release; they are equal
+    where there is nothing to do. `volumes` are the paths of all volumes, the device itself first, each with its bytes.
+    `attached` are the processes that keep the device from being upgraded. `backup_command` saves a device that qmadmin
+    cannot copy itself, empty where it can. `under_way` says that an upgrade was cut short: some volumes have the new
+    version, all were saved before it began, and could not be used since. `groups` is the number of groups of volumes
+    that are upgraded one after the other, those of one group together or not at all.
     """
 
     path: str

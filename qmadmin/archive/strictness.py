@@ -136,7 +136,7 @@ class Groups:
             found.setdefault((space, queue), []).append(key)
         for (space, queue), its in found.items():
             order = self._orders.get((space, queue))
-            if order is not None and any(True for _ in order.strangers(its)):
+            if order is not None and any(True for _ in order.invalid(its)):
                 raise self._refused(f"a message at a position that the order of queue {queue!r} does not know")
 
     def _refused(self, what: str) -> Exception:

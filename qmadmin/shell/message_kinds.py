@@ -114,7 +114,7 @@ def _ends(text: str, read: Callable[[str], int]) -> tuple[int, int]:
 
 def _doubt(text: str) -> str:
     return (
-        f"the time {text} comes twice, as the clock is put back; the first is taken" if times.comes_twice(text) else ""
+        f"the time {text} comes twice, as the clock is put back; the first is taken" if times.is_ambiguous(text) else ""
     )
 
 

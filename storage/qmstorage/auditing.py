@@ -17,7 +17,7 @@ _ADD = (
     .returning(audit.c.id)
 )
 COLUMNS: Final = ("at", "user_name", "uid", "host", "pid", "command", "target", "outcome")
-"""What `values_of` gives for the table, where no unit is there: in a file that is being restored or upgraded."""
+"""The columns of `values_of`, for a file that is being restored or upgraded, where there is no unit."""
 
 _FORGET = delete(audit).where(audit.c.id <= bindparam("last"))
 _SET_OUTCOME = (
@@ -39,7 +39,7 @@ class Audits(Runner):
 
     @once
     def add_audit(self, entry: AuditEntry) -> int:
-        """Record an act and return the number of the entry; beyond those that are kept, the oldest go."""
+        """Record an act and return the number of the entry; the oldest beyond those that are kept are removed."""
         ((number,),) = self.all(
             _ADD,
             at=entry.at_us,
@@ -55,7 +55,7 @@ class Audits(Runner):
 
     def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record what came of an act, if it is recorded."""
-        # The device may be another one by now, in which somebody else's has this number.
+        # The device may have been replaced by now, and another entry have this number.
         self.run(_SET_OUTCOME, of_entry=entry.id, then=entry.at_us, by=entry.pid, new_outcome=outcome)
 
     def audited(self, limit: int) -> list[AuditEntry]:

@@ -1,4 +1,4 @@
-"""Bodies that are too large for one statement: they are kept apart, a chunk in a row."""
+"""Bodies that are too large for one statement: they are stored separately, one chunk in each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qmstorage.schema import chunk
 from qmstorage.statements import Runner, given, insert_into
 
 IN_ROW_MAX = 1024 * 1024
-"""Bytes of the largest body that stands in the row of its message."""
+"""Bytes of the largest body that is stored in the row of its message."""
 
 _CHUNK = 1024 * 1024
 _ADD = insert_into(chunk)
@@ -22,23 +22,23 @@ _REMOVE = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
 
 def incomplete(body_id: object, found: int, size: int) -> SystemFailureError:
-    """Return the diagnostic for a body that is kept apart and has not as many bytes as it should have."""
+    """Return the diagnostic for a separate body that has fewer or more bytes than it should."""
     return damaged(body_id, f"its body has {found} bytes, and should have {size}")
 
 
 class Bodies(Runner):
-    """Bodies that are kept apart. No more than a chunk of one is ever in memory a second time."""
+    """Bodies that are stored separately. At most one chunk of a body is ever in memory a second time."""
 
     def put_body(self, body_id: int, body: Body) -> None:
-        """Keep a body apart, by the number of its message."""
+        """Store a body separately, by the number of its message."""
         content = memoryview(body or b"")
         for number, at in enumerate(range(0, len(content), _CHUNK)):
             self.run(_ADD, body_id=body_id, number=number, content=content[at : at + _CHUNK])
 
     def body(self, body_id: int, size: int) -> bytes:
-        """Return a body that is kept apart, of `size` bytes."""
-        # A buffer of this kind hands its bytes over at the end without copying them. It gets its full size at once:
-        # the C library may copy a smaller one to make it larger.
+        """Return a separate body of `size` bytes."""
+        # A buffer of this kind returns its bytes at the end without copying them. It gets its full size at once: the C
+        # library may copy a smaller one to make it larger.
         with io.BytesIO() as buffer:
             buffer.seek(size - 1)
             buffer.write(b"\0")
@@ -50,5 +50,5 @@ class Bodies(Runner):
             return buffer.getvalue()
 
     def discard_body(self, body_id: int) -> None:
-        """Delete a body that is kept apart."""
+        """Delete a separate body."""
         self.run(_REMOVE, of_body=body_id)

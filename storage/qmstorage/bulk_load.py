@@ -1,4 +1,4 @@
-"""Messages that come and go many at a time, in queues that nobody sees, in SQL."""
+"""Messages that are loaded and removed many at a time, in queues that are hidden, in SQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY, _GROUP, _BODY = _AT["order_key"], _AT["group_sequence"], _AT["body"]
 _EXPIRES, _RETRIES, _UNTIL = _AT["expires_at"], _AT["retries"], _AT["until"]
 _CONSUMED, _CONSUMER, _TRANSACTION = _AT["consumed_at"], _AT["consumer"], _AT["transaction"]
 
-# What stands before and behind the group is the same in both, in the same order, and so from the body on.
+# The columns before and after the group are the same in both, in the same order, and so from the body on.
 _SAME: Final = ("id", "queue_id", *bulk_rows.COLUMNS[_KEY:_GROUP], "group_id", *bulk_rows.COLUMNS[_GROUP + 1 : _BODY])
 assert tuple(message.columns.keys()) == (*_SAME, "body_id", *bulk_rows.COLUMNS[_BODY:_RETRIES])  # noqa: S101 - `_message_rows` relies on it
 
@@ -70,7 +70,7 @@ class StateTable:
             .where(given(table.c.queue_id, "of_queue"))
         )
         self.first: Statement = found.order_by(key, table.c.message_id).limit(bindparam("most"))
-        # From the messages of the group: there are few, and an index leads to them.
+        # From the messages of the group: there are few, and an index finds them.
         self.of_group: Statement = found.where(
             given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group")
         )
@@ -89,7 +89,7 @@ STANDING: Final = {
     .where(given(message.c.queue_id, "of_queue"))
     for table, leads in _LEADS.items()
 }
-"""The messages of a queue that stand in a table, found by the messages: their order key and retries come last."""
+"""The messages of a queue that are in a table, found by message: their order key and retries come last."""
 _ONE_STANDING: Final = {
     table: statement.where(given(message.c.id, "of_message")) for table, statement in STANDING.items()
 }
@@ -107,12 +107,12 @@ _REMOVE_BODY = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
 
 class Loading(Counters, Bodies):
-    """Messages that come and go many at a time, in queues that nobody sees."""
+    """Messages that are loaded and removed many at a time, in queues that are hidden."""
 
     in_memory: bool
 
     def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[bulk_rows.Row]) -> None:
-        """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
+        """Store messages from bulk rows in their states. Nobody is notified, and nothing is counted."""
         base = numbers.number(space_id, 0)
         self.put_rows(message, self._message_rows(base, queue_id, rows))
         if state is State.CONSUMED:
@@ -128,7 +128,7 @@ class Loading(Counters, Bodies):
             self.put_rows(expiring, ending)
 
     def adjust(self, space_id: int, queue_id: int, use: Use, *, passed: int = 0) -> None:
-        """Add to what is counted of a queue alone: its use, and how many were enqueued."""
+        """Add to the counters of a queue alone: its use, and how many messages were enqueued."""
         self.run(
             _ADJUST,
             of_space=space_id,
@@ -144,7 +144,7 @@ class Loading(Counters, Bodies):
         return sum(row[0] for row in self.all(_PASSED, of_space=space_id, of_queue=queue_id))
 
     def rehome(self, from_queue: int, to_queue: int, limit: int) -> tuple[int, Use]:
-        """Give about `limit` messages of a queue that nobody sees another queue; groups stay whole."""
+        """Move about `limit` messages of a hidden queue to another queue; groups stay together."""
         moved = 0
         charged = Use(0, 0, 0)
         for place in self._places():
@@ -159,7 +159,7 @@ class Loading(Counters, Bodies):
         return moved, charged
 
     def empty(self, queue_id: int, limit: int) -> tuple[int, Use]:
-        """Delete at most `limit` messages of a queue that nobody sees. Nothing is counted."""
+        """Delete at most `limit` messages of a hidden queue. Nothing is counted."""
         gone = 0
         charged = Use(0, 0, 0)
         for place in self._places():
@@ -170,7 +170,7 @@ class Loading(Counters, Bodies):
         return gone, charged
 
     def remove_unchanged(self, queue_id: int, places: Sequence[Place]) -> Use:
-        """Delete those of these messages that are ready or kept back, and whose key and retries are the given ones."""
+        """Delete those of these messages that are ready or delayed and whose key and retries are unchanged."""
         left = {place.message_id: place for place in places}
         charged = Use(0, 0, 0)
         for table in (READY, DUE):
@@ -182,7 +182,7 @@ class Loading(Counters, Bodies):
         return charged
 
     def standing(self, table: StateTable, queue_id: int, message_ids: Sequence[int]) -> list[Row]:
-        """Return those of these messages of a queue that stand in the table."""
+        """Return those of these messages of a queue that are in the table."""
         return [
             row
             for number in message_ids
@@ -190,7 +190,7 @@ class Loading(Counters, Bodies):
         ]
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
-        """Insert rows, whose values stand in the order of the columns."""
+        """Insert rows, whose values are in the order of the columns."""
         self._cursor.executemany(self._texts.in_order[(_PUT_IF_NEW if self.in_memory else _PUT)[table.name]], rows)
 
     def _message_rows(self, base: int, queue_id: int, rows: Sequence[bulk_rows.Row]) -> list[Row]:
@@ -218,7 +218,7 @@ class Loading(Counters, Bodies):
     def _delete(self, table: StateTable, queue_id: int, rows: Sequence[Row]) -> None:
         own = {"of_queue": queue_id}
         self.many(_REMOVE_BODY, [{"of_body": row[5]} for row in rows if row[5] is not None])
-        # In the order in which others take what has expired, so that nobody waits for somebody who waits for them.
+        # In the order in which others take expired messages, to avoid deadlocks.
         ending = sorted(_expiries(table, rows), key=lambda expiry: (expiry["of_key"], expiry["of_message"]))
         self.many(_REMOVE_EXPIRING, [{**own, **expiry} for expiry in ending])
         self.many(table.remove, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
@@ -231,7 +231,7 @@ class Loading(Counters, Bodies):
         return self.all(place.first, of_queue=queue_id, most=limit) if limit > 0 else []
 
     def _with_groups(self, queue_id: int, rows: list[Row], place: StateTable) -> dict[StateTable, list[Row]]:
-        """Return the messages with all others of their groups, by where they stand."""
+        """Return the messages with all others of their groups, by the tables they are in."""
         found = {place: rows}
         if not place.counts:
             return found

@@ -1,4 +1,4 @@
-"""Reading messages in bulk, in SQL: what an export carries, in runs of messages that stand one behind the other."""
+"""Reading messages in bulk, in SQL: the rows of an export, in runs of consecutive messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BODY = BODIES.where(given(message.c.id, "of_message"))
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """How messages in one state are read: where they stand, in which order, and what that place says of them.
+    """How messages in one state are read: from which table, in which order, and what that table has of them.
 
     `start` is a cursor before the first.
     """
@@ -45,7 +45,7 @@ class Form:
     only: tuple[ColumnElement[bool], ...] = ()
 
     def places(self, *, bounded: bool) -> Select[Any]:
-        """Return the statement for the cursors behind one, up to another where it is bounded, in their order."""
+        """Return the statement for the cursors after one, up to another where it is bounded, in their order."""
         second = self.table.c.message_id
         here = tuple_(self.first, second)
         found = select(self.first, second).where(
@@ -56,7 +56,7 @@ class Form:
     @property
     def order(self) -> tuple[ColumnElement[Any], ...]:
         """What the messages are ordered by."""
-        # Of ready messages the first says all, and an order by both would be more than the index gives.
+        # The first column orders ready messages completely, and the index does not order by both.
         return (self.first,) if self.table is ready else (self.first, self.table.c.message_id)
 
     def _cursor(self, first: str, second: str) -> Any:
@@ -86,7 +86,7 @@ FORMS: Final = {
         history.c.consumed_at,
         (-(2**63), 0),
         {
-            # How often a consumed message was tried before is not kept.
+            # The number of tries of a consumed message is not kept.
             "retries": literal(0),
             "consumed_at": history.c.consumed_at,
             "consumer": history.c.consumer,
@@ -123,7 +123,7 @@ class Carrying(Bodies):
     """Whether this is the memory of a queue space, which has no history."""
 
     body_max = IN_ROW_MAX
-    """Bytes of the largest body that comes with its row; others are asked for when their sizes are known."""
+    """Bytes of the largest body that comes with its row; others are read once their sizes are known."""
 
     def tally(self, queue_id: int, state: State) -> Tally:
         """Return how many messages of the queue are in a state, counted one by one."""
@@ -195,12 +195,12 @@ class Carrying(Bodies):
 
     def rows_of(self, text: str, values: dict[str, Any]) -> Generator[Row]:
         """Yield the rows of a statement while others are run."""
-        # The unit's own cursor is wanted meanwhile, for bodies that are kept apart.
+        # The unit's own cursor is needed meanwhile, for bodies that are stored separately.
         with contextlib.closing(self._cursor.connection.cursor()) as cursor:
             yield from cursor.execute(text, values)
 
     def bodies_of(self, message_ids: Sequence[int]) -> Iterator[tuple[int, int, int | None, bytes | None]]:
-        """Yield of each message its number, its size, and its body or where that is kept apart."""
+        """Yield of each message its number, its size, and its body or the number of the separate one."""
         for message_id in message_ids:
             yield from self.all(_BODY, of_message=message_id)
 
@@ -242,7 +242,7 @@ def _of_facts(found: Iterable[Row]) -> Iterator[list[Row]]:
 
 @functools.lru_cache(maxsize=128)
 def _steps(form: Form, condition: Condition | None, space: Space) -> tuple[Select[Any], Select[Any]]:
-    """Return the statement for the cursor that is so many beyond another, and the one that counts what is behind it."""
+    """Return the statement for the cursor that is so many after another, and the one that counts what is after it."""
     places = _chosen(form, condition, space, bounded=False)
     step = _places(form, condition, space).limit(1).offset(bindparam("beyond"))
     return step, places.with_only_columns(func.count(), maintain_column_froms=True)
@@ -250,7 +250,7 @@ def _steps(form: Form, condition: Condition | None, space: Space) -> tuple[Selec
 
 @functools.lru_cache(maxsize=128)
 def _places(form: Form, condition: Condition | None, space: Space) -> Select[Any]:
-    """Return the statement for the cursors behind another, in their order."""
+    """Return the statement for the cursors after another, in their order."""
     return _chosen(form, condition, space, bounded=False).order_by(*form.order)
 
 

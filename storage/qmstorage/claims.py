@@ -28,7 +28,7 @@ _IS_TRIPPED = select(threshold.c.queue_id).where(*_ITS)
 
 
 class Claims(Runner):
-    """High limits that were reached, and who is to start their commands."""
+    """High limits that were reached, and which owner is to start their commands."""
 
     def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
         """Claim that a capacity command is started by this owner; False where the limit was reached before."""
@@ -45,19 +45,19 @@ class Claims(Runner):
         return True
 
     def claims(self, space_id: int) -> list[tuple[Claim, int]]:
-        """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
+        """Return the capacity commands that were claimed and not started yet, each with its owner."""
         return [
             (Claim(queue_id=row[0], memory=bool(row[1]), value=row[2]), row[3])
             for row in self.all(_CLAIMS, of_space=space_id)
         ]
 
     def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
-        """Claim what another owner had claimed; False where somebody else did."""
+        """Claim what another owner had claimed; False where a third one did."""
         values = {"of_queue": claim.queue_id, "of_memory": claim.memory, "of_owner": of_owner}
         return self.one(_TAKE_OVER, new_owner=owner_id, **values) is not None
 
     def is_claimed(self, claim: Claim) -> bool:
-        """Tell whether the command is still to be started: its queue may be gone, or its claim undone."""
+        """Return whether the command is still to be started: its queue may be gone, or its claim undone."""
         return self.one(_IS_CLAIMED, of_queue=claim.queue_id, of_memory=claim.memory) is not None
 
     def settle_claim(self, claim: Claim) -> None:
@@ -65,9 +65,9 @@ class Claims(Runner):
         self.run(_SETTLE, of_queue=claim.queue_id, of_memory=claim.memory)
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
-        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+        """Rearm a high limit; False where it was not reached, or its command is not started yet."""
         return self.one(REARM, of_queue=queue_id, of_memory=memory) is not None
 
     def is_tripped(self, queue_id: int, *, memory: bool) -> bool:
-        """Tell whether the high limit was reached and the use has not been down at the low limit since."""
+        """Return whether the high limit was reached and the use has not been down at the low limit since."""
         return self.one(_IS_TRIPPED, of_queue=queue_id, of_memory=memory) is not None

@@ -1,10 +1,10 @@
-"""Conditions over the properties of messages in SQL: every literal is a parameter, none becomes text of a statement.
+"""Conditions on the properties of messages in SQL: every literal is a parameter, none becomes text of a statement.
 
-What LIKE does on every store: it tells upper from lower case, and `_` is one character. A correlation identifier need
-not be text. Patterns without a wildcard, and with a single `%` at the end, compare its bytes, whatever they are; other
-patterns read it as UTF-8 and match none that has a NUL byte. Of bytes that are no UTF-8, PostgreSQL matches none
-either, and SQLite whatever it makes of them; neither fails. SQLite holds the characters U+FFFD, U+FFFE and U+FFFF in a
-pattern to be the same. Text up to a NUL is what it sees of a text or a header that has one.
+What LIKE does on every store: it is case-sensitive, and `_` is one character. A correlation identifier need not be
+text. Patterns without a wildcard, and with a single `%` at the end, compare its bytes, whatever they are; other
+patterns read it as UTF-8 and match none that has a NUL byte. Bytes that are not UTF-8 match nothing on PostgreSQL, and
+on SQLite whatever it decodes them to; neither fails. SQLite does not distinguish the characters U+FFFD, U+FFFE and
+U+FFFF in a pattern. Of a text or a header with a NUL it reads the part before that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
-# Not the columns' own types: a number that is too large for a column is a number that it can be compared with.
+# Not the columns' own types: a column can be compared with a number that is too large for it.
 _TYPES: Final[dict[Kind, TypeEngine[Any]]] = {
     Kind.WHOLE: BigInteger(),
     Kind.TIME: BigInteger(),
@@ -47,11 +47,11 @@ def where(
     space: Space,
     available_at: ColumnElement[int] | None = None,
 ) -> ColumnElement[bool]:
-    """Return the condition over rows of `message`.
+    """Return the condition on rows of `message`.
 
-    `retries` is the column of the state's table that counts them. `available_at` is the one that says when a message
-    that is kept back becomes available, where that is not what the message itself says. The identifiers in the
-    condition are those of `space`.
+    `retries` is the column of the state's table that counts them. `available_at` is the column that says when a delayed
+    message becomes available, where that is not what the message itself says. The identifiers in the condition are
+    those of `space`.
     """
     columns: dict[str, ColumnElement[Any]] = {"retries": retries, "msgid": message.c.id}
     if available_at is not None:
@@ -60,7 +60,7 @@ def where(
 
 
 def prefix_range(pattern: str) -> tuple[bytes, bytes | None]:
-    """Return between which bytes all text of a LIKE pattern lies: from the first, to before the second if there is one.
+    """Return the range of bytes of all text that a LIKE pattern matches: from the first, to before the second if any.
 
     The range holds nothing else where the pattern has no wildcard, and where its only one is a `%` at its end.
     """
@@ -75,7 +75,7 @@ def prefix_range(pattern: str) -> tuple[bytes, bytes | None]:
 
 
 class _Writer:
-    """Writes conditions, with these columns in the place of those of `message`."""
+    """Writes conditions, with these columns in place of those of `message`."""
 
     def __init__(self, columns: dict[str, ColumnElement[Any]], space: Space) -> None:
         self._columns = columns
@@ -183,7 +183,7 @@ def _is_prefix(pattern: str) -> bool:
 
 
 def _glob(pattern: str) -> str:
-    """Return what SQLite's GLOB, which unlike its LIKE tells upper from lower case, reads as the LIKE pattern."""
+    """Return what SQLite's GLOB, which unlike its LIKE is case-sensitive, reads as the LIKE pattern."""
     return "".join(
         {"%": "*", "_": "?"}[sign] if is_wildcard else f"[{sign}]" if sign in "*?[" else sign
         for sign, is_wildcard in wildcards(pattern)
@@ -191,19 +191,19 @@ def _glob(pattern: str) -> str:
 
 
 def _path(header: str) -> str:
-    """Return SQLite's path to a header, its name written as it is in the stored text."""
+    """Return SQLite's path to a header, its name written as in the stored text."""
     return f"$.{json.dumps(header)}"
 
 
 class _Like(FunctionElement[bool]):
-    """Text is of a pattern: the text, the pattern for GLOB, the pattern for LIKE."""
+    """Text matches a pattern: the text, the pattern for GLOB, the pattern for LIKE."""
 
     type = Boolean()
     inherit_cache = True
 
 
 class _BytesLike(FunctionElement[bool]):
-    """Bytes that are text are of a pattern: the bytes, the pattern for GLOB, the pattern for LIKE."""
+    """Bytes that are text match a pattern: the bytes, the pattern for GLOB, the pattern for LIKE."""
 
     type = Boolean()
     inherit_cache = True
@@ -232,7 +232,7 @@ def _like_on_sqlite(element: _Like, compiler: SQLCompiler, **options: Any) -> st
 @compiles(_Like, "postgresql")
 def _like_on_postgresql(element: _Like, compiler: SQLCompiler, **options: Any) -> str:
     text, pattern = _written(element, compiler, options, 0, 2)
-    # The backslash takes wildcards as they are if nothing else is said.
+    # The backslash is the default escape character.
     return f"({text} LIKE {pattern})"
 
 
@@ -255,7 +255,7 @@ _UTF8_IN_HEX: Final = (
 @compiles(_BytesLike, "postgresql")
 def _bytes_like_on_postgresql(element: _BytesLike, compiler: SQLCompiler, **options: Any) -> str:
     raw, pattern = _written(element, compiler, options, 0, 2)
-    # Reading as UTF-8 what is none would end the statement.
+    # Decoding what is not UTF-8 would end the statement.
     return (
         f"CASE WHEN {raw} IS NULL THEN NULL WHEN encode({raw}, 'hex') ~ '{_UTF8_IN_HEX}'"
         f" THEN convert_from({raw}, 'UTF8') LIKE {pattern} ELSE false END"
@@ -265,7 +265,7 @@ def _bytes_like_on_postgresql(element: _BytesLike, compiler: SQLCompiler, **opti
 @compiles(_HeaderText, "sqlite")
 def _header_on_sqlite(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
     headers, path = _written(element, compiler, options, 0, 1)
-    # What is no JSON, in a damaged file, has no header, and is no reason to fail.
+    # In a damaged file what is not JSON has no header, and must not make the statement fail.
     return f"CASE WHEN json_valid({headers}) THEN json_extract({headers}, {path}) END"
 
 

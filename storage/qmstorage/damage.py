@@ -1,4 +1,4 @@
-"""Messages of which the record is gone or cannot be read: found one by one, and removed as a whole."""
+"""Messages whose record is missing or cannot be read: found one by one, and removed completely."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
 
 
 class Damages(Counters, Carrying, Soundness):
-    """Damaged messages. What is asked here is asked of what nobody changes meanwhile."""
+    """Damaged messages. All of this is done while nothing changes."""
 
     def undecoded(self) -> AbstractContextManager[None]:
-        """Have texts that are not texts read as something that no rule allows, not refused; most stores have none."""
+        """Read texts that cannot be decoded as something that no rule allows, where a store would refuse them."""
         return contextlib.nullcontext()
 
     def faults(
@@ -74,7 +74,7 @@ class Damages(Counters, Carrying, Soundness):
         self.run(questions.NO_LONGER_EXPIRING, of_queue=queue.id)
 
     def uncounted(self, space: Space, queue: Queue) -> Use:
-        """Return by how much a queue has more than is counted of it; less than nothing where it has less."""
+        """Return how much more a queue has than its counters say; negative where it has less."""
         from qmstorage import questions
 
         low = numbers.number(space.id, 0)

@@ -194,7 +194,7 @@ class Definitions(Counters):
 
     @alone
     def rename_entry(self, index: int, path: str) -> None:
-        """Give an entry of the device list another path."""
+        """Set the path of an entry of the device list."""
         self.run(_RENAME_ENTRY, at=index, new_path=path)
 
     @alone
@@ -255,13 +255,13 @@ class Definitions(Counters):
         return new
 
     def change_space(self, changed: Space) -> None:
-        """Record what is new about a queue space, and change the generation."""
+        """Record the new definition of a queue space, and change the generation."""
         values = dataclasses.asdict(changed.definition)
         self.run(_CHANGE_SPACE, of_space=changed.id, **{f"new_{name}": value for name, value in values.items()})
         self.change_generation(changed.id)
 
     def succeed(self, space_id: int, incarnation: str) -> None:
-        """Give a queue space another incarnation, and change the generation."""
+        """Set the incarnation of a queue space, and change the generation."""
         self.run(_SUCCEED, of_space=space_id, new_incarnation=incarnation)
         self.change_generation(space_id)
 
@@ -286,7 +286,7 @@ class Definitions(Counters):
         self.run(_REMOVE_SPACE, space_id=space_id)
 
     def adopt(self, space_id: int, piece: Adopted) -> None:
-        """Let message ids of another queue space be valid in this one, and change the generation."""
+        """Make message ids of another queue space valid in this one, and change the generation."""
         self.run(
             _ADOPT,
             space_id=space_id,
@@ -330,7 +330,7 @@ class Definitions(Counters):
         return new
 
     def add_hidden_queue(self, new: Queue, created_us: int, import_id: int) -> Queue:
-        """Record a queue that only an import knows, its counters at zero."""
+        """Record a hidden queue of an import, its counters at zero."""
         own = {"space_id": new.space_id, "created_at": created_us, "import_id": import_id}
         row = self.one(_ADD_QUEUE, **own, **queue_values(new))
         assert row is not None  # noqa: S101 - RETURNING gives the row
@@ -338,7 +338,7 @@ class Definitions(Counters):
         return dataclasses.replace(new, id=row[0])
 
     def change_queue(self, changed: Queue) -> None:
-        """Record what is new about a queue, and change the generation."""
+        """Record the new definition of a queue, and change the generation."""
         self.run(
             _CHANGE_QUEUE,
             of_queue=changed.id,
@@ -356,9 +356,9 @@ class Definitions(Counters):
 
     @alone
     def change_generation(self, space_id: int) -> None:
-        """Let everybody read the definitions of a queue space anew."""
-        # By chance, not by counting: a number that was used in a transaction which then failed must not come again,
-        # nor one of a destroyed queue space whose own number is used again.
+        """Change the generation, so that every process reads the definitions of a queue space again."""
+        # At random, not by counting: a number that was used in a transaction which then failed must not be reused, nor
+        # one of a destroyed queue space whose own number is reused.
         self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
         self._generations.clear()
 
@@ -380,7 +380,7 @@ def _damaged(what: str) -> SystemFailureError:
 
 
 def _with_numbers(rows: list[Row], of: str) -> list[Row]:
-    """Return rows that have one text each; refuse those of which another value is not a number."""
+    """Return rows that have one text each; refuse rows in which another value is not a number."""
     for row in rows:
         if sum(isinstance(value, int) for value in row) != len(row) - 1:
             raise _damaged(f"{of} is damaged: a number in it is not one")

@@ -1,4 +1,4 @@
-"""How one part of a statement leads to the rows of another: by keys, whatever the planner believes of the tables."""
+"""SQL elements that make statements find their rows by keys, whatever the planner believes of the tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Among(ColumnElement[bool]):
-    """The condition that a column is among what a SELECT of one column gives, which may have a limit and lock rows.
+    """The condition that a column is among the results of a SELECT of one column, which may have a limit and lock rows.
 
-    On PostgreSQL the SELECT runs once, before, whatever its planner makes of the rest: it would not only plan for the
-    many rows that an unknown limit may mean, but may run what locks rows several times.
+    On PostgreSQL the SELECT runs once, first, whatever its planner makes of the rest: it would not only plan for the
+    many rows that an unknown limit may mean, but might run a SELECT that locks rows several times.
     """
 
     type = Boolean()
@@ -29,16 +29,16 @@ class Among(ColumnElement[bool]):
         self.chosen = chosen
 
     def self_group(self, against: OperatorType | None = None) -> Among:
-        """Stand as it is among other conditions: SQLite would compare it with 1, and find no index for that."""
+        """Return the element unchanged: SQLite would compare it with 1, and use no index for that."""
         del against
         return self
 
 
 class Named(ColumnElement[bool]):
-    """The condition of a join that a column is what the row of another table says.
+    """The condition of a join that a column equals a column of another table.
 
-    PostgreSQL can use it for nothing but to look up rows by the column. Of two columns that equal each other it would
-    also walk the whole index of one beside the other, where it believes that there are no rows in it.
+    PostgreSQL can use it only to look up rows by the first column. With two plain columns it would also merge their
+    whole indexes where it believes that one of them is empty.
     """
 
     type = Boolean()
@@ -49,23 +49,23 @@ class Named(ColumnElement[bool]):
         self.by = by
 
     def self_group(self, against: OperatorType | None = None) -> Named:
-        """Stand as it is among other conditions."""
+        """Return the element unchanged."""
         del against
         return self
 
 
 def says(number: ColumnElement[int], condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return the condition that the message of this number fulfils another one, which is looked at row by row.
+    """Return the condition that the message of this number meets another one, which is checked row by row.
 
-    A join would let the planner begin with the messages that fulfil it, of which there may be many elsewhere.
+    With a join the planner could begin with the messages that meet it, of which there may be many elsewhere.
     """
     return select(condition).where(message.c.id == number).scalar_subquery()
 
 
 class Row(ColumnElement[Any]):
-    """Which row of a table it is, where rows are only inserted and deleted: on SQLite, by this column of its key.
+    """The address of a row of a table whose rows are only inserted and deleted: on SQLite this column of its key.
 
-    On PostgreSQL the place of the row itself: no belief about the table leads the planner to another way to it.
+    On PostgreSQL it is the ctid, so that the planner has no other way to the row.
     """
 
     inherit_cache = False
@@ -87,7 +87,7 @@ def _row_on_postgresql(element: Row, compiler: SQLCompiler, **options: Any) -> s
 
 
 class Where(ColumnElement[bool]):
-    """What a statement that goes by `Row` says of the other columns of the key, which only SQLite needs."""
+    """A condition on the other columns of the key beside `Row`, which only SQLite needs."""
 
     type = Boolean()
     inherit_cache = False
@@ -96,7 +96,7 @@ class Where(ColumnElement[bool]):
         self.condition = condition
 
     def self_group(self, against: OperatorType | None = None) -> Where:
-        """Stand as it is among other conditions."""
+        """Return the element unchanged."""
         del against
         return self
 

@@ -1,4 +1,4 @@
-"""What a fork of the process does to volumes that are open."""
+"""What a fork of the process means for open volumes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Forking(Protocol):
     """A volume that can be left to the parent process."""
 
     def pause(self) -> bool:
-        """Wait until no work is being done and let none begin, because the process is about to fork."""
+        """Wait until no work is being done and allow none to begin, because the process is about to fork."""
 
     def resume(self) -> None:
-        """Let work begin again, after the fork."""
+        """Allow work again, after the fork."""
 
     def give_to_parent(self, *, idle: bool) -> None:
         """Close, in a forked process, what it has inherited."""
 
 
 class Forks:
-    """The volumes that a fork of this process has to do with.
+    """The open volumes that a fork of this process has to prepare.
 
-    It changes while the program runs, because what it guards against does: SQLite's own memory of open files, which
-    belongs to the process and not to a connection.
+    The set changes while the program runs, as does what it protects: SQLite's own table of open files, which belongs to
+    the process and not to a connection.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Forks:
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def add(self, volume: Forking) -> None:
-        """Look after a volume from now on."""
+        """Prepare a volume for forks from now on."""
         self._volumes.add(volume)
 
     def discard(self, volume: Forking) -> None:
-        """Look after a volume no longer."""
+        """Prepare a volume for forks no longer."""
         self._volumes.discard(volume)
 
     def _before(self) -> None:

@@ -1,4 +1,4 @@
-"""What forwarders tell of their work on queues, in SQL: a row for each forwarder and queue."""
+"""What forwarders report of their work on queues, in SQL: a row for each forwarder and queue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from qmstorage.schema import forwarding, owner, queue
 from qmstorage.statements import Runner, given, insert_into
 
 _FIELDS = [field.name for field in dataclasses.fields(Forwarding) if field.name != "queue"]
-"""Each is a column of its own, under its own name."""
+"""Each has a column of the same name."""
 
-# Locked, where several write at the same time: whoever removes the owner then finds its rows, and each row is added by
+# Locked, where several write at the same time: the removal of the owner then finds its rows, and each row is added by
 # one thread.
 _HOLD_OWNER = select(owner.c.id).where(given(owner.c.id, "of_owner")).with_for_update()
 _OF_OWNER = given(forwarding.c.owner_id, "of_owner")
@@ -40,12 +40,12 @@ _REMOVE_ONE = delete(forwarding).where(*_ONE)
 
 
 class Forwardings(Runner):
-    """What forwarders tell of their work."""
+    """What forwarders report of their work."""
 
     def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
-        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up.
+        """Record what an owner reports of its queues, by their numbers; False: the owner was taken for dead.
 
-        `whole`: what it has told of other queues is forgotten.
+        `whole`: what it has reported of other queues is removed.
         """
         if self.one(_HOLD_OWNER, of_owner=owner_id) is None:
             return False
@@ -61,12 +61,12 @@ class Forwardings(Runner):
         return True
 
     def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
-        """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
+        """Return what owners report of the queues of a queue space, ordered by queue, each with the owner."""
         return [
             (row[0], Forwarding(queue=row[1], **dict(zip(_FIELDS, row[2:], strict=True))))
             for row in self.all(_LISTED, of_space=space_id)
         ]
 
     def forget_forwarding(self, owner_id: int) -> None:
-        """Remove what an owner has told."""
+        """Remove what an owner has reported."""
         self.run(_REMOVE, of_owner=owner_id)

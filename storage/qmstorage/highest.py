@@ -27,7 +27,7 @@ class Highest(Definitions):
     """The highest use of limits."""
 
     def highest(self, space_id: int) -> dict[str, int]:
-        """Return the highest use that was noted of each limit of a queue space; of one that was never used, nothing."""
+        """Return the highest use that was noted of each limit of a queue space; none for one that was never used."""
         return dict(self.all(_NOTED, of_space=space_id))
 
     def raise_highest(self, space_id: int, limit: str, used: int) -> None:

@@ -32,7 +32,7 @@ _RETAIN_HELD = insert(history).from_select(
     ),
 )
 _OF_QUEUE = given(history.c.queue_id, "of_queue")
-_BEHIND = tuple_(history.c.consumed_at, history.c.message_id) > tuple_(
+_AFTER = tuple_(history.c.consumed_at, history.c.message_id) > tuple_(
     bindparam("first", type_=history.c.consumed_at.type), bindparam("second", type_=history.c.message_id.type)
 )
 _LIST = (
@@ -44,7 +44,7 @@ _LIST = (
         *rows.FACTS,
     )
     .join_from(history, message, Named(message.c.id, history.c.message_id), isouter=True)
-    .where(_OF_QUEUE, _BEHIND)
+    .where(_OF_QUEUE, _AFTER)
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(bindparam("most"))
 )
@@ -120,11 +120,11 @@ class History(Holdings):
         return self.stored(space, of.name, message_id, State.CONSUMED)
 
     def first_consumed(self) -> list[tuple[int, int]]:
-        """Return when the first of the retained messages of each queue was consumed, of all queues that have any."""
+        """Return when the first retained message of each queue was consumed, for all queues that have any."""
         return [(queue_id, consumed) for queue_id, consumed in self.all(_FIRST_CONSUMED)]
 
     def has_outlived(self, queue_id: int, before_us: int) -> bool:
-        """Tell whether the queue has retained messages that were consumed before a time."""
+        """Return whether the queue has retained messages that were consumed before a time."""
         return self.one(_HAS_OUTLIVED, of_queue=queue_id, before=before_us) is not None
 
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
@@ -135,7 +135,7 @@ class History(Holdings):
 
 @functools.lru_cache(maxsize=64)
 def _restricted(condition: Condition, space: Space) -> Select[Any]:
-    # How often a consumed message was tried before is not kept.
+    # The number of tries of a consumed message is not kept.
     holds = conditions.where(condition, retries=literal(0), space=space)
-    # Of one without a record nobody can know whether it holds.
+    # For one without a record it is unknown whether it holds.
     return _LIST.where(holds if conditions.is_of_few(condition) else or_(holds, message.c.id.is_(None)))

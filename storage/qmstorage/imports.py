@@ -1,4 +1,4 @@
-"""Imports in SQL: what is recorded of them, their batches, and the queues that nobody else knows."""
+"""Imports in SQL: their records, their batches, and their hidden queues."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _REMOVE = delete(import_job).where(_ITS)
 _OF_IMPORT = given(import_batch.c.import_id, "of_import")
 _BATCHES = select(*import_batch.columns).where(_OF_IMPORT)
 _FORGET = delete(import_batch).where(_OF_IMPORT)
-_IS_AGAIN = literal(-1)
-"""How many messages a batch has that has to be loaded again."""
+_TO_BE_LOADED_AGAIN = literal(-1)
+"""Stands for the number of messages of a batch that has to be loaded again."""
 _RELOAD = (
     update(import_batch)
     .where(_OF_IMPORT, func.substr(import_batch.c.part, 1, bindparam("length")) == bindparam("prefix"))
-    .values(messages=_IS_AGAIN)
+    .values(messages=_TO_BE_LOADED_AGAIN)
 )
 _RAISE_SEQUENCE = (
     update(counter)
@@ -68,7 +68,7 @@ class Imports(Definitions):
 
     @alone
     def add_import(self, record: ImportRecord) -> None:
-        """Record an import that begins."""
+        """Record the start of an import."""
         self.run(
             _ADD,
             id=record.id,
@@ -122,31 +122,31 @@ class Imports(Definitions):
         self.run(_FORGET, of_import=import_id)
 
     def reload_batches(self, import_id: int, prefix: str) -> None:
-        """Record that the batches of parts whose names begin so have to be loaded again."""
+        """Record that the batches of parts whose names begin with `prefix` have to be loaded again."""
         self.run(_RELOAD, of_import=import_id, length=len(prefix), prefix=prefix)
 
     @alone
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
-        """Give out `count` sequence numbers in a row, from `least` or later; return the first."""
+        """Reserve `count` consecutive sequence numbers, from `least` or later; return the first."""
         first = max(self.last_sequence(space_id) + 1, least)
         self.run(_RAISE_SEQUENCE, of_space=space_id, last=first + count - 1)
         return first
 
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
-        """Return the queues of a queue space that only imports know, each with the import; less than 0: replaced."""
+        """Return the hidden queues of a queue space, each with its import; less than 0 where the import replaced it."""
         rows = sorted(self.all(_HIDDEN, of_space=space_id))
         return [(row[_IMPORT_ID], queue_of(row)) for row in rows]
 
     def promised_queues(self, space_id: int) -> int:
-        """Return how many queues imports will bring that have the name of no other one."""
+        """Return how many queues imports will add whose names are not in use."""
         return int(self.all(_PROMISED, of_space=space_id)[0][0])
 
     def reveal_queue(self, hidden: Queue) -> None:
-        """Let everybody know a queue, and change the generation."""
+        """Make a hidden queue visible, and change the generation."""
         self._hide(hidden, 0)
 
     def conceal_queue(self, old: Queue, import_id: int) -> None:
-        """Let nobody know a queue that an import has replaced, and change the generation."""
+        """Hide a queue that an import has replaced, and change the generation."""
         self.run(_FORGET_FORWARDINGS, of_queue=old.id)
         self._hide(old, -import_id)
 

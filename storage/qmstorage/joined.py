@@ -1,4 +1,4 @@
-"""Connections of the application that calls are to join: which of them no store can work on."""
+"""Connections of the application that calls are to join: those that no store can work on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qmcore.errors import InvalidArgumentError
 
 
 def checked(connection: object) -> Connection:
-    """Return an open SQLAlchemy connection, or refuse what is none, or is in a two-phase transaction."""
+    """Return an open SQLAlchemy connection; refuse anything else, and one in a two-phase transaction."""
     if not isinstance(connection, Connection):
         raise InvalidArgumentError(
             f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",

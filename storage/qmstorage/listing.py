@@ -1,4 +1,4 @@
-"""Listing what a queue holds, in SQL, a part at a time."""
+"""Listing the messages of a queue, in SQL, a part at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qmstorage.states import States
 class _Form:
     """How messages in one state are listed.
 
-    A statement, one that has a row for messages without a record too, one for their cursors alone, the columns of their
+    A statement, one that also returns messages without a record, one for their cursors alone, the columns of their
     retries and of when they become available, and a cursor before the first.
     """
 
@@ -45,13 +45,11 @@ def _form(
     start: Cursor,
     *only: ColumnElement[bool],
 ) -> _Form:
-    behind = tuple_(first, second) > tuple_(
-        bindparam("first", type_=first.type), bindparam("second", type_=second.type)
-    )
+    after = tuple_(first, second) > tuple_(bindparam("first", type_=first.type), bindparam("second", type_=second.type))
     cursors = (
         select(first, second)
-        .where(given(state.c.queue_id, "of_queue"), behind, *only)
-        # Of ready messages the first says all, and an order by both would be more than the index gives.
+        .where(given(state.c.queue_id, "of_queue"), after, *only)
+        # The first column orders ready messages completely, and the index does not order by both.
         .order_by(first, *(() if state is ready else (second,)))
         .limit(bindparam("most"))
     )
@@ -75,7 +73,7 @@ _TAKE_DUE = delete(due).where(_DUE_KEY.in_(_DUE.limit(bindparam("most")))).retur
 
 
 class Listings(States, Holdings):
-    """What a queue holds, a part at a time."""
+    """The messages of a queue, a part at a time."""
 
     def messages(
         self,
@@ -86,7 +84,7 @@ class Listings(States, Holdings):
         limit: int,
         condition: Condition | None = None,
     ) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+        """Return at most `limit` messages of the queue in one state, those after the cursor, each with its cursor."""
         form = _FORMS[state]
         first, second = after or form.start
         values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
@@ -127,7 +125,7 @@ class Listings(States, Holdings):
         return [(at, then) for at, then in self.built(_cursors(form, condition, space), **values)]
 
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
-        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
+        """Take at most `limit` delayed messages that the condition selects out of `due`."""
         if condition is None:
             taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
         else:
@@ -137,7 +135,7 @@ class Listings(States, Holdings):
 
 @functools.lru_cache(maxsize=64)
 def _chosen(form: _Form, condition: Condition, space: Space) -> Select[Any]:
-    """Return the statement for what a condition chooses, and what has no record, of which nobody can know."""
+    """Return the statement for messages that a condition selects, and those without a record, which it cannot test."""
     if conditions.is_of_few(condition):
         return _restricted(form, condition, space)
     return form.whole.where(or_(_holds(form, condition, space), message.c.id.is_(None)))
@@ -153,7 +151,7 @@ def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
     named = conditions.named(condition, space)
     if not named or form is not _FORMS[State.READY]:
         return statement
-    # The message itself tells where it stands, so that no other has to be looked at.
+    # The message itself has its position, so that no other has to be read.
     places = [
         select(message.c.order_key).where(message.c.id == literal(number)).correlate(None).scalar_subquery()
         for number in named

@@ -1,7 +1,7 @@
-"""The statements that bring the tables of a volume to a schema version.
+"""The statements that upgrade the tables of a volume to a schema version.
 
-Alembic makes them of the steps in `migrations`, and loads only here, never where a device is opened. Whoever runs them
-holds the volume alone, and begins and commits the transaction.
+Alembic generates them from the steps in `migrations`, and is loaded only here, never when a device is opened. The
+caller holds the volume alone, and begins and commits the transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from qmstorage.schema import REVISION
 
 
 class _Statements(io.StringIO):
-    """A stream that alembic writes statements to, each in one write with a semicolon and a blank line behind it."""
+    """A stream that alembic writes statements to, each in one write with a semicolon and a blank line after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Statements(io.StringIO):
 
 
 def statements(dialect: str, found: int, *, schema: str | None = None) -> list[str]:
-    """Return the statements that bring tables from the version `found`, 0 for none, to that of this release, in order.
+    """Return the statements that upgrade tables from version `found`, 0 for none, to that of this release, in order.
 
     `dialect` is "sqlite" or "postgresql"; `schema` is where the tables are, for SQLite the name of an attached file.
     """

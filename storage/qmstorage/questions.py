@@ -1,6 +1,6 @@
-"""The questions whether what is stored fits together, and the statements that find and remove damaged messages.
+"""The statements that check whether what is stored is consistent, and those that find and remove damaged messages.
 
-They are loaded when the first one is asked: making them takes long, and few programs ask.
+They are loaded on first use: building them takes long, and few programs need them.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ BODIES: list[tuple[str, Statement]] = [
         ),
     ),
 ]
-HELD_BY_NOBODY: list[tuple[str, Statement]] = [
+HELD_WITHOUT_TRANSACTION: list[tuple[str, Statement]] = [
     (
         "{} that a transaction holds which is not there: nobody can ever dequeue it",
         _counted(
@@ -231,7 +231,7 @@ HELD_BY_NOBODY: list[tuple[str, Statement]] = [
     )
 ]
 _HERE = bindparam("of_space", type_=owner.c.space_id.type)
-TOLD_BY_NOBODY = (
+ORPHANED_FORWARDINGS = (
     select(func.count())
     .select_from(forwarding)
     .outerjoin(owner, owner.c.id == forwarding.c.owner_id)
@@ -243,7 +243,7 @@ TOLD_BY_NOBODY = (
         )
     )
 )
-# As bytes, whatever somebody has written there.
+# As bytes, whatever has been written there.
 ORDER_KEYS = select(_KEYED.c.queue_id, cast(_KEYED.c.order_key, LargeBinary))
 _SUMS = (func.count(), func.sum(message.c.pages), func.sum(message.c.size))
 STORED = select(message.c.queue_id, *_SUMS).where(_of_space(message.c.id)).group_by(message.c.queue_id)
@@ -277,7 +277,7 @@ STRAYS = (
 LAST = select(func.max(message.c.id)).where(_of_space(message.c.id))
 
 _PLACES: Final = {False: (ready, due, history), True: (ready, due)}
-"""Where messages stand that no transaction holds, by whether they are in memory, where none are retained."""
+"""The tables of messages that no transaction holds, by whether they are in memory, where none are retained."""
 
 _OF_QUEUE: Final = given(message.c.queue_id, "of_queue")
 _ITS_ID: Final = given(message.c.id, "of_message")
@@ -292,7 +292,7 @@ def _lacking(table: Any) -> Any:
 WITHOUT_RECORD: Final = {
     in_memory: union(*(_lacking(table) for table in places)) for in_memory, places in _PLACES.items()
 }
-"""The messages of a queue that have a place only."""
+"""The messages of a queue that have a place and no record."""
 
 _WRONG_BODY: Final = (
     select(message.c.id)

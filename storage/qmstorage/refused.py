@@ -6,7 +6,7 @@ from qmcore.transitions import Refused
 
 
 class RefusedError(Exception):
-    """A command was refused after something was changed: all of that is to be undone."""
+    """A command was refused after something was changed, which is to be undone."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused)

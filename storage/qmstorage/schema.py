@@ -1,8 +1,8 @@
 """The tables of a volume, schema version 2.
 
-A message row is written once and deleted once; where the message stands is a row in one narrow table: `ready`, `due`,
-`held` or `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message
-id finds its row by arithmetic. Times are UTC microseconds.
+A message row is written once and deleted once; its state is a row in one narrow table: `ready`, `due`, `held` or
+`history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message id finds its
+row by arithmetic. Times are UTC microseconds.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ audit = Table(
 )
 
 IN_MEMORY: Final = (message, chunk, ready, due, expiring, held, counter)
-"""The tables that stand in the memory of a queue space too, for its non-persistent messages."""
+"""The tables that the memory of a queue space has too, for its non-persistent messages."""
 
 residence = Table(
     "residence",

@@ -1,4 +1,4 @@
-"""Whether what is stored fits together: each message in one place, its body whole, everything counted as it is."""
+"""Checks that what is stored is consistent: each message in one place, its body complete, all counters right."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from qmcore.findings import Fault
 
 _ROWS = 10_000
-"""How many positions are looked at between two steps."""
+"""How many positions are checked between two steps."""
 
 
 class Soundness(Runner):
-    """Whether what a store has fits together. It is asked of what nobody changes meanwhile."""
+    """Consistency of a store. It is checked while nothing changes, as in a snapshot."""
 
     in_memory = False
 
@@ -42,8 +42,8 @@ class Soundness(Runner):
             lambda: self._ask(questions.KEYS),
             lambda: self._ask(questions.EXPIRY),
             lambda: self._ask(questions.BODIES, page=page_size),
-            lambda: self._ask([] if self.in_memory else questions.HELD_BY_NOBODY),
-            lambda: self._told_by_nobody(space),
+            lambda: self._ask([] if self.in_memory else questions.HELD_WITHOUT_TRANSACTION),
+            lambda: self._orphaned_forwardings(space),
             lambda: self._misplaced([*queues, *(queue for _, queue in hidden)]),
             lambda: self._miscounted(space, queues, hidden),
         ]
@@ -57,7 +57,7 @@ class Soundness(Runner):
         return numbers.sequence(self.all(questions.LAST, low=low, high=low + numbers.SEQUENCE_MAX)[0][0] or 0)
 
     def latest(self, space: Space) -> int:
-        """Return about the latest time that is stored of a queue space: of the last message, and of who is there."""
+        """Return about the latest time stored in a queue space: of messages, transactions and attached processes."""
         from qmstorage import questions
 
         low = numbers.number(space.id, 0)
@@ -67,7 +67,7 @@ class Soundness(Runner):
         return min(max([0, *found]), LATEST)
 
     def strays(self) -> int:
-        """Return how many messages belong to no queue space that there is."""
+        """Return how many messages belong to a queue space that does not exist."""
         from qmstorage import questions
 
         return int(self.all(questions.STRAYS)[0][0])
@@ -81,13 +81,13 @@ class Soundness(Runner):
             if count:
                 yield Fault(sentence.format(_messages(count)), count)
 
-    def _told_by_nobody(self, space: Space) -> Iterator[Fault]:
+    def _orphaned_forwardings(self, space: Space) -> Iterator[Fault]:
         if self.in_memory:
             return
         from qmcore.findings import Fault
         from qmstorage import questions
 
-        ((count,),) = self.all(questions.TOLD_BY_NOBODY, of_space=space.id)
+        ((count,),) = self.all(questions.ORPHANED_FORWARDINGS, of_space=space.id)
         if count:
             yield Fault(f"figures of a forwarder, or of a queue, that is not there: {count} rows", count)
 
@@ -115,7 +115,7 @@ class Soundness(Runner):
         stored, spilled = self._sums(questions.STORED), self._sums(questions.SPILLED)
         retained = {} if self.in_memory else self._sums(questions.RETAINED)
         strays = sum(count for queue_id, (count, _, _) in stored.items() if queue_id not in names | filled)
-        # Memory learns of the end of a queue when somebody looks after it.
+        # Memory learns of the end of a queue at the next housekeeping.
         if strays and not self.in_memory:
             yield Fault(f"{_messages(strays)} of a queue that is not there", strays)
         wanted_of = {
@@ -129,12 +129,12 @@ class Soundness(Runner):
             more.append(tuple(part - there for part, there in zip(charged, wanted, strict=True)))
             if min(more[-1]) < 0:
                 yield Fault(f"{name} has {_use(wanted)}, and is charged for {_use(charged)}")
-        # What is retained is counted by its pages alone, and what is spilled in the queue space as a whole.
+        # Retained messages count by their pages alone, and spilled ones only in the queue space as a whole.
         whole = expected(_total(stored.values()), _total(retained.values()), _NONE)
         wanted_of[0] = _total([whole, *more])
         for queue_id, wanted in wanted_of.items():
             if self.in_memory and wanted == _NONE and queue_id not in counted:
-                # Memory learns of a new queue when somebody looks after it.
+                # Memory learns of a new queue at the next housekeeping.
                 continue
             if counted.get(queue_id) != wanted:
                 yield Fault(
@@ -154,7 +154,7 @@ _NONE = (0, 0, 0)
 def expected(
     stored: tuple[int, int, int], retained: tuple[int, int, int], spilled: tuple[int, int, int]
 ) -> tuple[int, int, int]:
-    """Return the messages, pages and bytes that are to be counted of a queue that has these."""
+    """Return the messages, pages and bytes that the counters of a queue with these should have."""
     return (stored[0] - retained[0] - spilled[0], stored[1] - spilled[1], stored[2] - retained[2] - spilled[2])
 
 

@@ -1,7 +1,7 @@
-"""Running statements: SQLAlchemy writes the SQL once for each dialect, the driver's own cursor runs it.
+"""Running statements: SQLAlchemy compiles the SQL once for each dialect, the driver's own cursor runs it.
 
-A statement that is built or compiled per call costs twenty-five times the one that is kept (measured), so statements
-are constants of their modules, and their text is kept here.
+A statement that is built or compiled per call costs twenty-five times a cached one (measured), so statements are
+constants of their modules, and their text is cached here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Cursor(Protocol):
-    """What a driver's cursor has, on every store."""
+    """What the cursor of every driver offers."""
 
     @property
     def connection(self) -> Any:
-        """What it is a cursor of."""
+        """The connection of the cursor."""
 
     @property
     def rowcount(self) -> int:
@@ -44,13 +44,13 @@ class Cursor(Protocol):
         """Run a statement for each of the rows."""
 
     def close(self) -> Any:
-        """Give it up."""
+        """Close the cursor."""
 
     def fetchone(self) -> Any:
-        """Return the next row; None behind the last."""
+        """Return the next row; None after the last."""
 
     def fetchmany(self, size: int, /) -> list[Any]:
-        """Return at most so many of the rows that are left."""
+        """Return at most `size` of the rows that are left."""
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
@@ -60,10 +60,10 @@ class Cursor(Protocol):
 
 
 class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
-    """The SQL text of each statement in one dialect, compiled when it is first asked for, and its constants.
+    """The SQL text of each statement in one dialect, compiled on first use, and its constants.
 
-    `schema` names where the tables are: None is the volume itself, else an attached memory. What is built while the
-    program runs goes through `of`, which forgets the text with the statement.
+    `schema` names where the tables are: None is the volume itself, otherwise an attached memory. What is built while
+    the program runs goes through `of`, which drops the text together with the statement.
     """
 
     def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
@@ -73,11 +73,11 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
         if schema is not None:
             self._schema = dialect.identifier_preparer.quote_schema(schema)
         self.in_order = _InOrder(self)
-        """The texts of statements whose values are given in the order in which they stand in it, on SQLite."""
+        """The texts of statements with positional values, on SQLite."""
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
 
     def of(self, statement: Statement) -> tuple[str, dict[str, Any]]:
-        """Return the text and the constants of a statement that is no constant of its module."""
+        """Return the text and the constants of a statement that is not a constant of its module."""
         found = self._built.get(statement)
         if found is None:
             text, constants = _compiled(statement, self._dialect, bool(self._schema))
@@ -92,11 +92,11 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
 
 
 class _InOrder(dict[Statement, str]):
-    """The texts of statements with a place for each value where its name stood."""
+    """The texts of statements with `?` in place of each named value."""
 
     def __init__(self, texts: Texts) -> None:
         super().__init__()
-        # It is a part of them, and goes with them.
+        # It is a part of them, and must not keep them alive.
         self._texts = weakref.proxy(texts)
 
     def __missing__(self, statement: Statement) -> str:
@@ -113,16 +113,16 @@ def _compiled(statement: Statement, dialect: Dialect, in_schema: bool) -> tuple[
     if in_schema:
         options = {"schema_translate_map": {None: _SOME_SCHEMA}, "render_schema_translate": True}
     compiled = statement.compile(dialect=dialect, **options)
-    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are no DDL
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are not DDL
     return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
 
 
 _compiled_once = functools.cache(_compiled)
-"""For statements that are constants of their modules: there is no end to what is built while the program runs."""
+"""For statements that are constants of their modules: the number of those built at run time is not limited."""
 
 
 class Runner:
-    """Runs statements in the database transaction that its cursor is in, and remembers what those who wait are told."""
+    """Runs statements in the database transaction of its cursor, and collects notifications for waiters."""
 
     purpose = Purpose.ADMINISTRATION
     """What the work is for that is done here; this is for whoever has opened a file or schema for himself."""
@@ -141,7 +141,7 @@ class Runner:
         return self._cursor
 
     def run_in_order(self, statement: Statement, *values: Any) -> Cursor:
-        """Run a statement whose values are given in the order in which they stand in it: SQLite looks up no names."""
+        """Run a statement with positional values: SQLite looks up no names."""
         self._cursor.execute(self._texts.in_order[statement], values)
         return self._cursor
 
@@ -155,7 +155,7 @@ class Runner:
         return self.run(statement, **values).fetchall()
 
     def built(self, statement: Statement, **values: Any) -> list[Row]:
-        """Run a statement that is no constant of its module, and return its rows."""
+        """Run a statement that is not a constant of its module, and return its rows."""
         text, constants = self._texts.of(statement)
         self._cursor.execute(text, {**constants, **values})
         return self._cursor.fetchall()
@@ -175,9 +175,9 @@ def insert_into(table: Table) -> ClauseElement:
 
 
 def written(column: ColumnElement[Any], value: int) -> ColumnElement[bool]:
-    """Return the condition that a column equals a number, which stands in the text.
+    """Return the condition that a column equals a number, which becomes part of the text.
 
-    SQLite compiles a statement anew whenever it is given a value that may tell whether a partial index can be used.
+    SQLite compiles a statement again whenever it is given a value that may tell whether a partial index can be used.
     """
     return column == literal_column(str(int(value)))
 

@@ -1,4 +1,4 @@
-"""Which schema versions this release can work with: its own, and no other."""
+"""The schema version that this release can work with: its own, and no other."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from qmcore.errors import ReleaseError
 from qmstorage import schema
 
 UNDER_WAY: Final = 9000
-"""What a device says, above the version that it had, as long as some of its files are upgraded and others are not yet.
+"""Added to the version that a device had, as long as some of its files are upgraded and others are not yet.
 
 To earlier releases that is a newer version, which they refuse.
 """
 
 
 def reached(found: int) -> int:
-    """Return the version that the tables have where a device says the version `found`."""
+    """Return the version of the tables of a device whose recorded version is `found`."""
     return found - UNDER_WAY if found > UNDER_WAY else found
 
 
 # shlex is loaded for a refusal only: nearly every start is without one.
 def refuse_other(found: int, path: str) -> None:
-    """Raise ReleaseError for a volume of another schema version; `path` is what the volume is called."""
+    """Raise ReleaseError for a volume of another schema version; `path` names the volume."""
     if UNDER_WAY < found < UNDER_WAY + schema.VERSION:
         import shlex
 

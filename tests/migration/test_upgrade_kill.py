@@ -165,7 +165,7 @@ def test_a_later_group_that_fails_in_its_commit_is_told_and_done_by_the_next_upg
         commit(group)
 
     monkeypatch.setattr(upgrading._Group, "commit", fails)
-    with pytest.raises(OperatingSystemError, match="is not at its end: there is no room left on the disk") as refusal:
+    with pytest.raises(OperatingSystemError, match="is not finished: there is no room left on the disk") as refusal:
         upgrade_device(large_device, plan_upgrade(large_device), None)
     assert "which goes on from here" in refusal.value.hint
     assert versions(*files_of(large_device)) == ["9001", *["0001"] * 12]

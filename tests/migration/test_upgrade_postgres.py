@@ -197,7 +197,7 @@ def test_a_role_that_does_not_own_a_device_is_refused(postgres_server, place, ur
             theirs = postgres_server.url(place, user=role, password="secret")
             ran = run("--upgrade", "-y", "--backed-up", f"{theirs}{'&' if '?' in theirs else '?'}schema=queues")
             assert ran.returncode == 1
-            assert "belongs to postgres, who alone can upgrade it" in ran.stderr
+            assert "belongs to postgres, which alone can upgrade it" in ran.stderr
         finally:
             connection.execute(f"DROP OWNED BY {role}")
             connection.execute(f"DROP ROLE {role}")

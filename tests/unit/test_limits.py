@@ -117,9 +117,9 @@ def test_a_limit_is_reached_when_its_own_measure_is_at_it(limit, below, at):
     nothing = {"messages": 0, "pages": 0, "size": 0, "capacity": 200}
     full = {"messages": 10**6, "pages": 10**6, "size": 10**6, "capacity": 200}
     parsed = parse_high(limit)
-    assert not parsed.reached(**(nothing | below))
-    assert parsed.reached(**(nothing | at))
-    assert not parsed.reached(**(full | below))
+    assert not parsed.is_reached(**(nothing | below))
+    assert parsed.is_reached(**(nothing | at))
+    assert not parsed.is_reached(**(full | below))
 
 
 def test_no_threshold_is_100_percent_and_no_command():

@@ -88,9 +88,9 @@ def test_what_is_written_with_percent_signs_is_read_as_libpq_reads_it():
     ("url", "words"),
     [
         (f"postgresql://boss:{SECRET}@x@db1/work", "more than one @"),
-        (f"postgresql://boss:{SECRET}/x@db1/work", "an @ behind the host"),
-        (f"postgresql://boss:5/{SECRET}@db1/work", "an @ behind the host"),
-        (f"postgresql://boss:5?x={SECRET}@db1/work", "an @ behind the host"),
+        (f"postgresql://boss:{SECRET}/x@db1/work", "an @ after the host"),
+        (f"postgresql://boss:5/{SECRET}@db1/work", "an @ after the host"),
+        (f"postgresql://boss:5?x={SECRET}@db1/work", "an @ after the host"),
         (f"postgresql://db1:{SECRET}/work", "no host with a port"),
         ("postgresql://db1:99999/work", "a port that is not from 1 to 65535"),
         ("postgresql://::1/work", "no host with a port"),

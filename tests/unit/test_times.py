@@ -208,7 +208,7 @@ class TestWhereTheClockIsSet:
     def test_a_time_that_is_skipped_is_refused(self, text):
         with pytest.raises(InvalidArgumentError, match="does not exist: the clock is put forward past it"):
             times.parse_absolute(text)
-        assert not times.comes_twice(text)
+        assert not times.is_ambiguous(text)
 
     @pytest.mark.parametrize(("text", "utc"), [("2703280159", (0, 59)), ("2703280300", (1, 0))])
     def test_those_around_it_are_read(self, text, utc):
@@ -216,12 +216,12 @@ class TestWhereTheClockIsSet:
 
     @pytest.mark.parametrize("text", ["2710310230", "2027-10-31T02:30"])
     def test_of_a_time_that_comes_twice_the_first_is_meant(self, text):
-        assert times.comes_twice(text)
+        assert times.is_ambiguous(text)
         assert times.parse_absolute(text) == times.from_datetime(datetime(2027, 10, 31, 0, 30, tzinfo=UTC))
 
     @pytest.mark.parametrize("text", ["2710310300", "2710310159", "2027-10-31T02:30+01:00", "soon", "2703280230"])
     def test_no_other_does(self, text):
-        assert not times.comes_twice(text)
+        assert not times.is_ambiguous(text)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York", "Pacific/Kiritimati"], indirect=True)

@@ -44,7 +44,7 @@ def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) ->
         if not unit.is_tripped(queue.id, memory=memory):
             continue
         use = _use(unit, known, queue, memory, threshold)
-        if threshold.low.undercut(
+        if threshold.low.is_undercut(
             messages=use.messages, pages=use.pages, size=use.size, capacity=_capacity(known, memory)
         ):
             unit.rearm(queue.id, memory=memory)
@@ -94,7 +94,7 @@ def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[
     for memory, threshold in _concerned(unit, queue, store):
         use, capacity = _use(unit, known, queue, memory, threshold), _capacity(known, memory)
         high = threshold.high
-        if high.reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
+        if high.is_reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
             value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
             found.append(Claim(queue_id=queue.id, memory=memory, value=value))
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import qmadmin
 from benchmarks.engine import opened
 from benchmarks.sqlite.benchmark import Benchmark
-from benchmarks.sqlite.errands import errand
+from benchmarks.sqlite.child_process import run_child
 from benchmarks.sqlite.rows import OURS, RAW, Row, Task, Turn
 from benchmarks.subject import BODY, QUEUE
 
@@ -87,7 +87,7 @@ def _large(benchmark: Benchmark) -> Callable[[], dict[str, float]]:
 
     def measured() -> dict[str, float]:
         acts = ("enqueue_large", "dequeue_large")
-        return {row.name: errand(act, path, size)["grown"] / _MIB for row, act in zip(LARGE, acts, strict=True)}
+        return {row.name: run_child(act, path, size)["grown"] / _MIB for row, act in zip(LARGE, acts, strict=True)}
 
     return measured
 
@@ -96,7 +96,7 @@ def _consumer(benchmark: Benchmark) -> Callable[[], dict[str, float]]:
     path = benchmark.stored
 
     def measured() -> dict[str, float]:
-        found = errand("consume_all", path, _AT_A_TIME)
+        found = run_child("consume_all", path, _AT_A_TIME)
         # Linux counts pages by the handful, so that the most may be told as a little less than before.
         return {MEMORY.name: max(found["most"] - found["early"], 0) / _MIB}
 

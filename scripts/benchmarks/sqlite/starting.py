@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.engine import SPACE
 from benchmarks.hosts import SubjectError
 from benchmarks.sqlite.benchmark import Benchmark
-from benchmarks.sqlite.errands import begun, errand, told
+from benchmarks.sqlite.child_process import begun, run_child, told
 from benchmarks.sqlite.rows import OURS, RAW, Row, Task, Turn
 
 OPEN = (
@@ -67,13 +67,13 @@ def _milliseconds(seconds: float) -> float:
 
 
 def _open(small: str, path: str) -> float:
-    return errand("open_device", small, path, "no")["milliseconds"]
+    return run_child("open_device", small, path, "no")["milliseconds"]
 
 
 def _open_killed(small: str, path: str) -> float:
     with begun("work_until_killed", path, _KILLED_AFTER) as output:
         told(output)
-    return errand("open_device", small, path, "yes")["milliseconds"]
+    return run_child("open_device", small, path, "yes")["milliseconds"]
 
 
 def _seconds(*command: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.engine import opened
 from benchmarks.sqlite.benchmark import Benchmark
-from benchmarks.sqlite.errands import begun, errand, told
+from benchmarks.sqlite.child_process import begun, run_child, told
 from benchmarks.sqlite.rows import OURS, Row, Task, Turn
 from benchmarks.subject import QUEUE
 
@@ -58,4 +58,4 @@ class _Idle:
         self._arguments = arguments
 
     def __call__(self) -> Mapping[str, float]:
-        return {self._row: errand("wait_idly", *self._arguments)["percent"]}
+        return {self._row: run_child("wait_idly", *self._arguments)["percent"]}

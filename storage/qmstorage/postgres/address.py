@@ -42,9 +42,9 @@ _FROM_ENVIRONMENT = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT
 class Address:
     """A schema of a database. Two are equal if they name the same schema of the same database in the same way.
 
-    `schema` is the name of the schema; `shown` is the URL without anything that is not to be seen by all: no user, no
-    password, no parameters but those that say where the database is. It can be used as a URL where the rest comes
-    from the environment, a password file or a service.
+    `schema` is the name of the schema; `shown` is the URL without anything that not everybody may see: no user, no
+    password, no parameters but those that say where the database is. It can be used as a URL where the rest comes from
+    the environment, a password file or a service.
     """
 
     schema: str
@@ -53,7 +53,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str, environ: Mapping[str, str] | None = None) -> Address:
-        """Return the address that a URL names; what it leaves open about the place says the environment, as to libpq.
+        """Return the address that a URL names; what it leaves open is taken from the environment, as by libpq.
 
         `schema` among its parameters is the schema, all others are libpq's. Raises InvalidArgumentError for what is
         malformed, and BadResourceError for the URL of another driver. No message repeats what may be a password.
@@ -65,7 +65,7 @@ class Address:
 
     @property
     def conninfo(self) -> str:
-        """The connection string for the driver. It may hold a password: it is for nobody to see.
+        """The connection string for the driver. It may hold a password and must not be shown.
 
         Raises InvalidArgumentError for a parameter that libpq does not know, and BadResourceError where the driver is
         not installed.
@@ -79,20 +79,20 @@ class Address:
 
     @property
     def refused_file(self) -> str:
-        """Why the password file is passed over; empty where it is not, or no password is looked for in it."""
+        """Why the password file is ignored; empty where it is not, or no password is looked for in it."""
         return "" if "password" in self._parameters else passfile.refused(self._parameters)
 
     def _without_file(self) -> dict[str, str]:
         return {"passfile": passfile.NONE} if self.refused_file else {}
 
     def sibling(self, schema: str) -> Address:
-        """Return the address of another schema of the same database; InvalidArgumentError for a name that is none."""
+        """Return the address of another schema of the same database; InvalidArgumentError for an invalid name."""
         checked = _checked_schema(schema)
         place = {name: self._parameters[name] for name in _PLACE if name in self._parameters}
         return Address(checked, _shown(place, checked), self._parameters)
 
     def is_beside(self, other: Address) -> bool:
-        """Tell whether another address is in the same database, as far as the names tell."""
+        """Return whether another address is in the same database, as far as the names show."""
         return self.sibling(other.schema) == other
 
     def _defaults(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Address:
 
 
 def is_postgres(url: str) -> bool:
-    """Tell whether a text is a URL of PostgreSQL, of whichever driver."""
+    """Return whether a text is a URL of PostgreSQL, of any driver."""
     scheme, separator, _ = url.partition("://")
     return bool(separator) and scheme.lower().partition("+")[0] in _FAMILY
 
@@ -147,7 +147,7 @@ def _parameters(url: str) -> dict[str, str]:
     before_query, _, query = rest.partition("?")
     authority, slash, path = before_query.partition("/")
     if "@" in path or "@" in query:
-        raise _malformed("an @ behind the host", "Write the signs / ? @ of a user or a password as %2F %3F %40.")
+        raise _malformed("an @ after the host", "Write the signs / ? @ of a user or a password as %2F %3F %40.")
     found: dict[str, str] = {}
     user_part, at, hosts = authority.rpartition("@")
     if at:

@@ -1,4 +1,4 @@
-"""Messages that come and go many at a time on PostgreSQL, in queues that nobody sees."""
+"""Messages that are loaded and removed many at a time on PostgreSQL, in queues that are hidden."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _STANDING: Final = {
 
 
 class SharedLoading(SharedCounters, Loading):
-    """Messages that come and go many at a time, in queues that nobody sees."""
+    """Messages that are loaded and removed many at a time, in queues that are hidden."""
 
     def adjust(self, space_id: int, queue_id: int, use: Use, *, passed: int = 0) -> None:
-        """Add to what is counted of a queue alone: its use, and how many were enqueued."""
+        """Add to the counters of a queue alone: its use, and how many messages were enqueued."""
         values = {"count": use.messages, "by_pages": use.pages, "by_size": use.size, "by_passed": passed}
         self.run(ADJUST, space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
 
     def standing(self, table: StateTable, queue_id: int, message_ids: Sequence[int]) -> list[Row]:
-        """Return those of these messages of a queue that stand in the table, and that nobody else is taking."""
+        """Return those of these messages of a queue that are in the table, and that no other session is taking."""
         return self.all(_STANDING[table], of_queue=queue_id, ids=list(message_ids))
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
-        """Insert rows, whose values stand in the order of the columns."""
+        """Insert rows, whose values are in the order of the columns."""
         copy_rows(self._cursor, table, self.schema, rows)
 
 
 class SharedImports(SharedCounters, Imports):
-    """Imports, where twins of a loader work beside each other."""
+    """Imports, where several loaders of one import work at the same time."""
 
     def add_batch(self, import_id: int, part: str, first_row: int, use: Use) -> bool:
-        """Record that a batch is loaded; False where it was before. One that is being recorded is waited for."""
+        """Record that a batch is loaded; False where it was before. Waits for one that is being recorded."""
         own = {"import_id": import_id, "part": part, "first_row": first_row}
         return self.one(_ADD_BATCH, **own, messages=use.messages, pages=use.pages, size=use.size) is not None
 
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
-        """Give out `count` sequence numbers in a row, from `least` or later; return the first."""
+        """Reserve `count` consecutive sequence numbers, from `least` or later; return the first."""
         name = self.sequence_name(space_id)
         self._cursor.execute(f"SELECT greatest(nextval('{name}'), {least:d})")
         first = int(self._cursor.fetchone()[0])

@@ -1,7 +1,7 @@
 """Reading messages in bulk on PostgreSQL: the server hands them over a part at a time.
 
-A cursor of the server is quicker than COPY, of which the driver looks at each row by itself (measured), and lets other
-questions be asked in between.
+A cursor of the server is faster than COPY, of which the driver parses each row by itself (measured), and other
+statements can be run in between.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SharedCarrying(Carrying):
                 yield from found
 
     def bodies_of(self, message_ids: Sequence[int]) -> Iterator[tuple[int, int, int | None, bytes | None]]:
-        """Yield of each message its number, its size, and its body or where that is kept apart."""
+        """Yield of each message its number, its size, and its body or the number of the body that is kept apart."""
         yield from self.all(_BODIES, ids=list(message_ids))
 
     def made_whole(self, batch: list[Row], lacking: Sequence[int], space: Space) -> list[Row]:
@@ -74,9 +74,9 @@ class SharedCarrying(Carrying):
 
     @contextlib.contextmanager
     def _led_by_keys(self) -> Iterator[None]:
-        """Have statements planned that go by keys, whatever the planner believes of the tables.
+        """Make the planner use keys, whatever it believes of the tables.
 
-        Sessions plan so anyway. A snapshot does not: most of what it is for looks at everything.
+        Sessions do so anyway. A snapshot does not: most of its statements read everything.
         """
         before = self._cursor.execute(_NOW).fetchone()
         self._cursor.execute(_set(dict.fromkeys(BY_KEYS, "off")))

@@ -1,6 +1,6 @@
-"""The clock that all who share a server have in common: the server's, as this process knows it.
+"""The clock that all processes on a server share: the server's, as this process knows it.
 
-A machine whose own clock is wrong would otherwise expire the messages of all others, or deliver them early.
+A machine whose own clock is wrong would otherwise expire messages of others, or deliver them early.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """What the server's clock says, in microseconds since 1970."""
 
-# One that goes on while the machine is suspended, where there is such a clock.
+# A clock that goes on while the machine is suspended, where there is one.
 _COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def elapsed() -> int:
-    """Return microseconds on a clock of this machine that no setting of its time of day moves."""
+    """Return microseconds on a clock of this machine that is not affected by setting its time of day."""
     return time.clock_gettime_ns(_COUNTER) // 1000
 
 
@@ -31,22 +31,22 @@ class Reading(NamedTuple):
 
 
 _STEP: Final = 500_000
-"""Microseconds between what a clock may say by now and what it says, from which on somebody has set it."""
+"""Microseconds of difference to what a clock should show from which on it has been set."""
 
 _DRIFT: Final = 1_000
-"""A clock that nobody sets gains or loses one part in so many at most, which includes that it is being slowed down."""
+"""A clock that is not set gains or loses one part in so many at most, also while it is being slewed."""
 
 _LATE: Final = 60_000_000
-"""Microseconds for which others may go on by the clock as it was before it was set.
+"""Microseconds for which other processes may still use the clock as it was before it was set.
 
-They ask for the time every ten seconds, and the server ends the session of one that was not heard of for so long.
+They ask for the time every ten seconds, and the server ends a session that it has not heard of for so long.
 """
 
 _STEPS_KEPT: Final = 32
 
 
 class Step(NamedTuple):
-    """That the server's clock was set: between which times by `elapsed`, how far ahead it was before, and by how much.
+    """A setting of the server's clock: between which times by `elapsed`, how far ahead it was before, and by how much.
 
     Steps are numbered from 1.
     """
@@ -59,12 +59,12 @@ class Step(NamedTuple):
 
 
 class ServerClock:
-    """The server's clock, counted on by a clock of this machine between two answers of the server."""
+    """The server's clock, extrapolated by a clock of this machine between two answers of the server."""
 
     def __init__(self) -> None:
         self._ahead: int | None = None
         self._least = self._most = 0
-        """Between which two it is ahead, as far as the answers tell."""
+        """The bounds of how far it is ahead, as far as the answers tell."""
         self._first = self._last = 0
         """When by `elapsed` the server gave its first and its last answer."""
         self._steps: deque[Step] = deque(maxlen=_STEPS_KEPT)
@@ -84,8 +84,8 @@ class ServerClock:
     def learn(self, reading: Reading) -> None:
         """Set the clock by what the server said.
 
-        The answer was under way for a time that nobody knows, so that the clock is moved only where it was outside of
-        what the reading allows: a slow answer moves nothing.
+        How long the answer was under way is unknown, so that the clock is moved only where it was outside of what the
+        reading allows: a slow answer moves nothing.
         """
         with self._learning:
             if self._ahead is None:
@@ -112,11 +112,11 @@ class ServerClock:
         self._ahead = new
 
     def abandon(self) -> None:
-        """Let go, in a forked process, of what a thread of the parent may have been in the middle of."""
+        """Replace, in a forked process, a lock that a thread of the parent may hold."""
         self._learning = threading.RLock()
 
     def steps_after(self, number: int) -> list[Step]:
-        """Return the steps that were noticed since the one of that number, the first of them first."""
+        """Return the steps that were noticed after the one of that number, the oldest first."""
         return [step for step in tuple(self._steps) if step.number > number]
 
     def now(self) -> int:
@@ -127,7 +127,7 @@ class ServerClock:
     """Returns seconds on a clock that is never set back."""
 
     def steady(self) -> int:
-        """Return the server's time of day: no other clock of its is known to all."""
+        """Return the server's time of day: it has no other clock that all processes know."""
         return self.now()
 
     def now_and_steady(self) -> tuple[int, int]:
@@ -138,8 +138,8 @@ class ServerClock:
     def is_over(self, started_us: int, deadline_us: int) -> bool:
         """Return whether the time between two times of day of the server is over, however its clock was set meanwhile.
 
-        Whoever has written them knew of no other times when the clock was set than this process does, unless that was
-        before its first answer.
+        The process that wrote them knew of the same settings of the clock as this one does, unless that was before the
+        first answer here.
         """
         now = elapsed()
         return now - self._said_at(started_us, now) >= deadline_us - started_us
@@ -148,7 +148,7 @@ class ServerClock:
         """Return when by `elapsed` the server's clock said this.
 
         Where that may have been more than once, which is so when the clock was set back, or the moment was moved along
-        with it, it is the last time: whoever has time is not given less.
+        with it, it is the last time: nobody gets less time than granted.
         """
         eras = [(now + _STEP, self._ahead or 0), *((step.noticed + _LATE, step.ahead) for step in tuple(self._steps))]
         times = [moment - ahead for until, ahead in eras if moment - ahead <= min(until, now + _STEP)]
@@ -157,5 +157,5 @@ class ServerClock:
 
 
 def _bounds(reading: Reading) -> tuple[int, int]:
-    """Return between which two the server's clock is ahead of `elapsed`."""
+    """Return the bounds of how far the server's clock is ahead of `elapsed`."""
     return reading.said - reading.answered, reading.said - reading.asked

@@ -1,8 +1,8 @@
 """What became of a commit that was under way when the connection was lost.
 
-Whoever moves messages is told the number of the transaction together with the counters. Another session can ask by it
-whether the transaction was committed, as long as the server has not been restarted meanwhile: behind a crash, and on a
-standby that was promoted, the same number may be another transaction's.
+A unit that moves messages gets the number of its transaction together with the counters. Another session can ask by it
+whether the transaction was committed, as long as the server has not been restarted meanwhile: after a crash, and on a
+standby that was promoted, the same number may belong to another transaction.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _PATIENCE_SECONDS: Final = 5.0
 """How long a transaction may still be in progress whose session was ended."""
 
 _BROUGHT_TO_DISK: Final = "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'qmadmin', '')"
-"""Writes something behind all that was committed, and returns when it, and so all before, is where it has to be."""
+"""Writes a record after all that was committed, and returns once it, and so all before it, is on the disk."""
 
 
 def was_done(connect: Callable[[], WatchedConnection], session: Session, number: str) -> bool | None:
-    """Tell whether the commit of a transaction was done whose session was lost under way; None: nobody can tell.
+    """Return whether the commit of a transaction was done whose session was lost under way; None: that cannot be told.
 
     The session is ended if it is still there. `number` is the transaction's, "" where it is not known.
     """
@@ -47,7 +47,7 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
 
 
 def last_number(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
-    """Return the last number that the short way gave to a lost session, for what it committed; None: nobody can tell.
+    """Return the last number that the short way gave to what a lost session committed; None: that cannot be told.
 
     The session is ended if it is still there. Its row of the counters tells, unless another session has its share of
     them by now, and has written there.
@@ -91,7 +91,7 @@ def _outcome(connection: WatchedConnection, number: str) -> bool | None:
     return None
 
 
-class Again(Exception):  # noqa: N818 - it is no failure yet
+class Again(Exception):  # noqa: N818 - it is not a failure yet
     """Nothing has been done, and the work can be done again."""
 
     def __init__(self, error: psycopg.Error, *, is_lost: bool) -> None:
@@ -105,7 +105,7 @@ def commit(
 ) -> None:
     """Commit what a session has done, in the transaction of that number, or raise why it is not committed.
 
-    Again where it has to be done again, OutcomeUnknownError where nobody can tell.
+    Again where it has to be done again, OutcomeUnknownError where that cannot be told.
     """
     probe = volume.probe
     try:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.storage")
 
-# An application that logs nothing gets nothing on its standard error output: what the driver has to say, we raise.
+# An application without logging gets nothing on its standard error: what the driver would log is raised.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
 SILENCE_SECONDS: Final = 10.0
-"""How long a session may say nothing before another one is asked, and again until it does."""
+"""How long a session may be silent before another session is asked about it, and how often that is repeated."""
 
 _LONG_SECONDS: Final = 60.0
-"""After so long a statement that is still worked on is worth a line in the log."""
+"""After so long a statement that is still worked on is logged."""
 
 _WHAT_IT_DOES: Final = """
 SELECT state, coalesce(wait_event, '') FROM pg_stat_activity
@@ -45,8 +45,8 @@ _AT_WORK: Final = ("active", "fastpath function call", "disabled")
 
 
 _SETTINGS: Final = (
-    # All tables are named with their schema. Of functions those are meant that the server has, and not ones that
-    # anybody has made in a schema such as public, which would run with our rights.
+    # All tables are named with their schema. Functions are those of the server, not those that anybody may have created
+    # in a schema such as public, which would run with our rights.
     "SET search_path = pg_catalog;"
     # How we read and write does not depend on what a role, a database or the environment is set up for.
     "SET client_encoding = 'UTF8'; SET standard_conforming_strings = on; SET DateStyle = ISO;"
@@ -57,7 +57,7 @@ _SETTINGS: Final = (
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """A connection that takes itself for lost where the server works on nothing for it and still says nothing."""
+    """A connection that counts as lost where the server is not at work for it and is silent all the same."""
 
     conninfo = ""
     identity = liveness_queries.Identity(0, 0, on_standby=False)
@@ -71,11 +71,11 @@ class WatchedConnection(psycopg.Connection[Any]):
     """How long an answer may be under way that the server has sent."""
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
-        """Do what waits for the server; OperationalError where the session is lost without a sign of that."""
+        """Run what waits for the server; OperationalError where the session is lost without a sign of it."""
         return super().wait(self._watched(gen), *arguments, **options)
 
     def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Hand on what the driver does, which is told now and then that nothing has come."""
+        """Pass on what the driver waits for; now and then it resumes although nothing has come."""
         begun = asked = time.monotonic()
         try:
             wanted = next(gen)
@@ -92,7 +92,7 @@ class WatchedConnection(psycopg.Connection[Any]):
             return result
 
     def _ask_about_it(self, begun: float) -> None:
-        """Return where the session is still at work, or an answer has come; else it is lost."""
+        """Return if the session is still at work, or an answer has come; otherwise give the connection up."""
         try:
             with _connected(self.conninfo, _HastyConnection) as other:
                 found = other.execute(_WHAT_IT_DOES.format(**self.identity._asdict())).fetchone()
@@ -128,7 +128,7 @@ class WatchedConnection(psycopg.Connection[Any]):
 
 
 class _HastyConnection(WatchedConnection):
-    """A connection on which nothing takes long."""
+    """A connection for statements that never take long."""
 
     def _ask_about_it(self, begun: float) -> None:
         del begun
@@ -141,7 +141,7 @@ def connected(address: Address) -> WatchedConnection:
 
 
 def connected_hastily(address: Address) -> WatchedConnection:
-    """Return a connection for questions that take no time, which is lost where the server has been silent for long."""
+    """Return a connection for quick statements, which counts as lost once the server has been silent for long."""
     return _connected(address.conninfo, _HastyConnection)
 
 
@@ -149,7 +149,7 @@ def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnectio
     try:
         connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
     except OSError as error:
-        # There are too few descriptors to wait for the server, which is not to blame.
+        # There are too few descriptors to wait for the server; the fault is here.
         raise OperatingSystemError(
             f"a connection to the server of PostgreSQL cannot be made: {error.strerror or error}",
             hint="Close some files or connections, or raise the limit of open files (ulimit -n).",

@@ -1,4 +1,4 @@
-"""Rows by COPY, which takes a fraction of what as many statements do."""
+"""Rows by COPY, which takes a fraction of the time of as many statements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) -> None:
-    """Insert rows, whose values stand in the order of the columns, in the transaction that the cursor is in."""
+    """Insert rows, whose values are in the order of the columns, in the transaction of the cursor."""
     text, types = _copying(table, schema)
     driver: Any = cursor
     with driver.copy(text) as copy:
@@ -27,7 +27,7 @@ def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) ->
 
 
 def can_copy(cursor: Cursor) -> bool:
-    """Tell whether rows can be copied now: an application that has us join may have its connection in a pipeline."""
+    """Return whether rows can be copied now: the application's connection that is joined may be in a pipeline."""
     driver: Any = cursor
     return bool(driver.connection.pgconn.pipeline_status == PipelineStatus.OFF)
 

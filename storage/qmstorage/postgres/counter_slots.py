@@ -1,4 +1,4 @@
-"""Slots: which share of the counters of a volume is a session's own, or a transaction's of an application."""
+"""Slots: which rows of the counters of a volume belong to a session, or to a transaction of an application."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOST: Final = 1024
 """Sessions of all processes that can be at work on a volume."""
 
 _FEW: Final = 64
-"""How many are asked for first; more are seldom taken."""
+"""How many are tried first; more are rarely taken."""
 
 FOR_SESSION: Final = "pg_try_advisory_lock"
 FOR_TRANSACTION: Final = "pg_try_advisory_xact_lock"
 
 
 def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema: str, lock: str) -> tuple[int, str]:
-    """Take a slot that nobody has, for as long as the lock lasts; return it, and the isolation of the transaction.
+    """Take a free slot for as long as the lock lasts; return it, and the isolation level of the transaction.
 
     Raises SystemFailureError where all are taken.
     """

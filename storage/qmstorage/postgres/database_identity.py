@@ -1,9 +1,9 @@
-"""The database that a volume is in, and what is done where that is another one than the volume was last written in.
+"""The database that a volume is in, and what is done where it is not the one that the volume was last written in.
 
-Then it was restored from a dump or to a point in time, or a standby has taken over: what was done behind that moment is
-gone, and the numbers of it would be given once more. So each queue space gets a new incarnation. The identifiers of its
-predecessor stay valid, those too which transactions that live on were given and have not used yet. Whoever was attached
-counts as lost to a restart, so that nothing counts as a try; whoever still lives says so.
+Then it was restored from a dump or to a point in time, or a standby has taken over: what was done after that moment is
+gone, and its numbers would be given out again. So each queue space gets a new incarnation. Message ids of the old one
+stay valid, also those that were reserved for open transactions and not used yet. Processes that were attached count as
+lost to a restart, so that nothing counts as a try; those that still run record themselves again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.storage")
 
 _RESERVED: Final = 2**20
-"""Sequence numbers that transactions of the predecessor may have been given, behind the last that is known."""
+"""Sequence numbers beyond the last known one that may have been reserved for open transactions."""
 
 _ELSEWHERE: Final = "elsewhere"
-"""The life of a server that attached processes are said to have seen: their end counts as no try."""
+"""The run of a server that attached processes are said to have seen: their end does not count as a try."""
 
 _MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 _SYSTEM: Final = "(SELECT system_identifier FROM pg_control_system())"
@@ -40,20 +40,20 @@ _HERE: Final = (
     "concat_ws('.', {system},"
     # The timeline of what is written now: that of the last checkpoint may be an older one.
     " left(pg_walfile_name(pg_current_wal_lsn()), 8), (SELECT oid FROM pg_database WHERE datname = current_database()),"
-    # A table that was restored is another one, also in the same database.
+    # A restored table is another one, also in the same database.
     " '{device}'::regclass::oid)"
 )
 
 
 def here(connection: psycopg.Connection[Any], address: Address) -> str:
-    """Return what tells the database, and the schema in it, from all others, and from what they were or will be."""
+    """Return what distinguishes the database, and the schema in it, from all others and from restored copies of it."""
     may_ask = _scalar(connection, _MAY_ASK)
     device = f"{quoted(address.schema)}.device"
     return str(_scalar(connection, f"SELECT {_HERE.format(system=_SYSTEM if may_ask else 'NULL', device=device)}"))
 
 
 def settle(connection: psycopg.Connection[Any], address: Address) -> str:
-    """Let a volume, which is not on a standby, be written in the database of the connection; return what that is."""
+    """Record the database of a connection, not a standby, as the one that the volume is written in; return its id."""
     now = here(connection, address)
     if _home(connection, address) == now:
         return now
@@ -69,7 +69,7 @@ def settle(connection: psycopg.Connection[Any], address: Address) -> str:
 
 
 def settle_elsewhere(connection: psycopg.Connection[Any], address: Address, home: str) -> str:
-    """Do so where the database is not `home`; return what it is. A connection by which that fails is closed."""
+    """Do so if the database is not `home`; return its identity. The connection is closed if that fails."""
     try:
         return home if here(connection, address) == home else settle(connection, address)
     except BaseException:
@@ -94,13 +94,13 @@ def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
     if spaces:
         logger.warning(
             "device %r is in another database than it was last written in: it was restored, or a standby took over;"
-            " its queue spaces give identifiers of their own from now on",
+            " its queue spaces give new message ids from now on",
             address.shown,
         )
 
 
 def _replace(unit: PostgresUnit, space: Space, last: int) -> None:
-    """Give a queue space a new incarnation; its own identifiers up to a number stay what they are."""
+    """Set a new incarnation of a queue space; its message ids up to a number stay valid."""
     for piece in space.pieces(1, last):
         if piece.incarnation == space.incarnation and not piece.shift and piece not in space.adopted:
             unit.adopt(space.id, Adopted(space.incarnation, piece.first, piece.last, 0))

@@ -1,6 +1,6 @@
-"""What can make a device on PostgreSQL slow or unsafe that its own tables do not tell: the server and its sessions.
+"""What can make a device on PostgreSQL slow or unsafe beyond its own tables: the server and its sessions.
 
-Nothing that a session says is repeated, such as its statements: only who it is and since when.
+Nothing of a session's content is reported, such as its statements: only who it is and since when.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ _WANTED: dict[str, tuple[str, Severity, str, str]] = {
 def examined(
     connection: psycopg.Connection[Any], address: Address, info: DeviceInfo, limits: Limits = DEFAULT_LIMITS
 ) -> list[Finding]:
-    """Look at the server and at the tables of a volume, in a session of its own, and say what is wrong.
+    """Look at the server and at the tables of a volume, in a session of its own, and return what is wrong.
 
-    On a standby only what a standby can tell is looked at.
+    On a standby only what a standby can show is checked.
     """
     standby = bool(_one(connection, "SELECT pg_is_in_recovery()")[0])
     findings = [*_settings(connection, info), *_room(connection, limits)]
@@ -186,7 +186,7 @@ def _settings(connection: psycopg.Connection[Any], info: DeviceInfo) -> Iterator
 
 
 def _lax(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
-    """Say who would be acknowledged before the disk is reached. Our own sessions set what they need."""
+    """Yield where commits would be acknowledged before they are on the disk. Our own sessions set what they need."""
     places = [f"{role} in {where}" for role, where in connection.execute(_LAX_ROLES)]
     (configured,) = _one(connection, "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'")
     if not places and configured == "off":

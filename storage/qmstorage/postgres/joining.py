@@ -1,7 +1,7 @@
 """Working in a transaction of the application's own, on its connection to the same database.
 
-What is enqueued or dequeued stands or falls with that transaction. Those who wait are told by the server when it is
-committed; capacity commands run then.
+What is enqueued or dequeued stands or falls with that transaction. The server notifies waiters when it is committed;
+capacity commands run then.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _SAVEPOINT = "qmadmin"
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
-"""Between two looks at a transaction of the application that is about to end, at first and at last."""
+"""Seconds between two checks whether a transaction of the application has ended, at first and at last."""
 
 
 def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
@@ -55,7 +55,7 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
 
 
 def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None]) -> None:
-    """Have something done once the application has committed the transaction that we work in; at once without one."""
+    """Run an action once the application has committed the transaction that is joined; at once without one."""
     if on is None:
         action()
     else:
@@ -63,7 +63,7 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
 
 
 def is_in_transaction(connection: object) -> bool:
-    """Tell whether the driver of a connection has begun a transaction."""
+    """Return whether the driver of a connection has begun a transaction."""
     if not isinstance(connection, Connection) or connection.closed:
         return False
     driver: Any = connection.connection.driver_connection
@@ -118,11 +118,11 @@ def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> Non
 def _in_savepoint(
     driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
 ) -> tuple[PostgresUnit, T]:
-    """Do the work; what raises is undone, and nothing else of the transaction."""
+    """Do the work; if it raises, it is undone, and nothing else of the transaction."""
     with _cursor(driver) as plain, _cursor(driver) as cursor:
         cursor.format = Format.BINARY
         whole_numbers(cursor.adapters)
-        plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.turns.together}", prepare=False)
+        plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
         try:
             slot, isolation = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
             if isolation != "read committed":
@@ -156,7 +156,7 @@ def _refuse_old_definitions(plain: psycopg.Cursor[Any], schema: str) -> None:
 
 
 def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:
-    # Whoever begins to wait before the application commits is to be told too, so that nobody is looked for here.
+    # A waiter that comes before the application commits must be notified too, so that none is looked for here.
     for queue_id in sorted(arrivals):
         plain.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
 
@@ -178,7 +178,7 @@ class ApplicationTransactions:
         return found
 
     def has_thread(self, thread: int) -> bool:
-        """Tell whether a thread has worked in a transaction that is still open."""
+        """Return whether a thread has worked in a transaction that is still open."""
         with self._changing:
             return any(transaction.thread == thread for transaction in self._transactions.values())
 
@@ -228,5 +228,5 @@ class ApplicationTransaction:
             for action in actions:
                 action()
         except QueueError:
-            # Whoever looks after the queue space starts what was claimed, once this process has left it.
+            # Housekeeping starts what was claimed, once this process has left the queue space.
             return

@@ -1,8 +1,8 @@
-"""The session by which a process is known to others: it holds the locks of its owners, and listens for its waiters.
+"""The session that shows that a process is alive: it holds the locks of its owners, and listens for its waiters.
 
-One thread has one connection for it. What the process wants is kept as a state - locks that it is to hold, channels
-that it is to hear - and the thread brings the server to that state, again after each loss of the connection. Others
-wait until the state is reached.
+One thread has one connection for it. What the process wants is kept as a state - locks to hold, channels to listen on -
+and the thread makes the server match that state, again after each loss of the connection. Other threads wait until the
+state is reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qmcore.records import Owner
 from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
-from qmstorage.postgres.nonblocking_connection import Link, drain
+from qmstorage.postgres.nonblocking_connection import NonblockingConnection, drain
 from qmstorage.postgres.own_records import OwnRecords
 from qmstorage.postgres.wakeups import ServerWakeup, Wakeups
 from qmstorage.process_identity import this_process
@@ -47,17 +47,17 @@ _CLOSE_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: what the server waits for a sign of life, we for an answer, and between two signs of life of ours."""
+    """Seconds: how long the server waits for a heartbeat, we for an answer, and between two heartbeats of ours."""
 
     idle_seconds: float = 60.0
     answer_seconds: float = 10.0
     ping_seconds: float = 10.0
     linger_seconds: float = 5.0
-    """How long a channel is heard on after its last wake-up was removed."""
+    """How long a channel is listened on after its last wake-up was removed."""
 
 
 class Liveness:
-    """What tells other processes that this one lives, and this one that others have brought messages.
+    """Shows other processes that this one is alive, and wakes its waiters when others have enqueued messages.
 
     `connect` makes a connection in autocommit mode; it is called when the first owner or channel is wanted, and after
     each loss. It may raise what the driver does or a QueueError. Safe for several threads.
@@ -78,7 +78,7 @@ class Liveness:
         self._own = own
         self._patience = patience or Patience()
         self._wakeups = Wakeups(self._patience.linger_seconds)
-        # Taken by itself: in between the condition's own steps for that an interrupt would leave it taken for ever.
+        # Taken by itself: an interrupt between the steps in which the condition takes it would leave it taken for ever.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._keys: set[int] = set()
@@ -91,8 +91,8 @@ class Liveness:
         self._closed = ""
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._link: Link | None = None
-        self._paused: Link | None = None
+        self._connection: NonblockingConnection | None = None
+        self._paused: NonblockingConnection | None = None
         self._forks = 0
         """Twice the forks so far, and one more while one is under way."""
         self._ghosts: set[tuple[int, int]] = set()
@@ -103,7 +103,7 @@ class Liveness:
             each.setblocking(False)
 
     def wakeup(self) -> ServerWakeup:
-        """Return a new wake-up of this process. Its address stands for it in `listen` and in the table of waiters."""
+        """Return a new wake-up of this process. Its address identifies it in `listen` and in the table of waiters."""
         wakeup = self._wakeups.register()
         if self._closed:
             wakeup.wake()
@@ -127,7 +127,7 @@ class Liveness:
         self._wakeups.unlisten(address, {channel(self._schema, queue_id) for queue_id in queue_ids})
 
     def wake(self, addresses: Iterable[str]) -> None:
-        """Wake waiters of this process; others' are passed over, as they hear the server's notifications."""
+        """Wake waiters of this process; those of others get the server's notifications."""
         self._wakeups.wake(addresses)
 
     def wake_own(self) -> None:
@@ -135,7 +135,7 @@ class Liveness:
         self._wakeups.wake_own()
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Lock a key of the server that tells others, as long as this process lives, that it does.
+        """Lock a key on the server that shows others that this process is alive.
 
         Raises SystemFailureError, or what `connect` raised, where the server cannot be reached.
         """
@@ -161,13 +161,13 @@ class Liveness:
         )
 
     def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:  # noqa: ARG002 - they leave nothing here
-        """Unlock the key of an owner of ours; of one that died nothing is left."""
+        """Unlock the key of an owner of ours; one that died has left nothing."""
         lock = liveness_queries.key_of(owner)
         if lock in self._keys:
             self._drop(lock)
 
     def alive(self, owners: Sequence[Owner], connection: Connection) -> list[Owner]:
-        """Return those of the owners whose processes live, by one question; ours live, also while we reconnect.
+        """Return the owners whose processes are alive, by one query; ours are, also while we reconnect.
 
         Others count as alive for a while after the server, or the network, has come back: they reconnect as we do.
         """
@@ -178,7 +178,7 @@ class Liveness:
         return [owner for owner in owners if owner.id not in dead]
 
     def _awaited(self, missing: Sequence[Owner], connection: Connection) -> set[int]:
-        """Return those of the missing owners that may still come back, as they were there before the server did."""
+        """Return which of the missing owners may still come back: they were there before the server restarted."""
         absent = [owner for owner in missing if liveness_queries.key_of(owner) not in (None, *self._dropped)]
         if not absent:
             return set()
@@ -192,7 +192,7 @@ class Liveness:
         return {owner.id for owner in absent if owner.boot != server.boot}
 
     def same_boot(self, owner: Owner, connection: Connection) -> bool:
-        """Tell whether the server has run without restart since the owner attached."""
+        """Return whether the server has run without restart since the owner attached."""
         return owner.boot == liveness_queries.server(connection).boot
 
     def close(self) -> None:
@@ -209,38 +209,38 @@ class Liveness:
             thread.join(_CLOSE_SECONDS)
 
     def pause(self) -> bool:
-        """Let no call into the driver begin, because the process is about to fork; tell whether that went well."""
+        """Keep calls into the driver from beginning before a fork of the process; return whether that succeeded."""
         with self._lock:
             self._forks += 1
-            link = self._link
-        if link is None or link.pause():
-            self._paused = link
+            connection = self._connection
+        if connection is None or connection.pause():
+            self._paused = connection
             return True
         self._forks += 1
         return False
 
     def resume(self) -> None:
-        """Let calls begin again, after the fork."""
-        link, self._paused = self._paused, None
-        if link is not None:
-            link.resume()
+        """Allow calls again, after the fork."""
+        connection, self._paused = self._paused, None
+        if connection is not None:
+            connection.resume()
         self._forks += 1
 
     def abandon(self, *, idle: bool) -> None:
-        """Let go, in a forked process, of what is the parent's; `idle` is what `pause` has told before."""
+        """Drop, in a forked process, what belongs to the parent; `idle` is what `pause` returned before."""
         self._closed = "the device was opened by the parent process, before a fork"
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread = None
         self._clock.abandon()
         self._wakeups.abandon()
-        link, self._link = self._link, None
-        if link is not None:
-            link.abandon(idle=idle)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abandon(idle=idle)
         self._close_nudges()
 
     def _reach(self, done: Callable[[], bool]) -> None:
-        """Wait until the session is as it is wanted."""
+        """Wait until the session is in the state that is wanted."""
         end = time.monotonic() + self._patience.answer_seconds
         with self._lock:
             self._check_open()
@@ -256,7 +256,7 @@ class Liveness:
                 self._check_open()
 
     def _drop(self, lock: int) -> None:
-        """Give a key up; wait for that as long as the session stands, and not for long."""
+        """Unlock a key; wait for that as long as the session lasts, and not for long."""
         end = time.monotonic() + _CLOSE_SECONDS
         with self._lock:
             self._keys.discard(lock)
@@ -270,7 +270,7 @@ class Liveness:
             raise self._failure
         raise SystemFailureError(
             f"the PostgreSQL server did not answer within {self._patience.answer_seconds:g} seconds, so that other"
-            " processes cannot know of this one",
+            " processes cannot see this one",
             hint="Check that the server is running and accepts another connection.",
             unreachable=True,
         ) from self._failure
@@ -285,7 +285,7 @@ class Liveness:
             threading.Thread(target=self._run, args=(here,), name="qmadmin-liveness", daemon=True).start()
 
     def _nudge(self) -> None:
-        # A full socket has nudges enough, and a closed one nobody to nudge.
+        # A full socket has enough nudges, and a closed one no reader.
         try:
             self._nudger.send(b"!")
         except OSError:
@@ -307,61 +307,61 @@ class Liveness:
         while not self._closed:
             try:
                 self._stay_connected()
-            except Exception as error:  # noqa: BLE001 - whatever has gone wrong, others must go on seeing this process
+            except Exception as error:  # noqa: BLE001 - whatever fails, others must go on seeing this process
                 self._note_loss(error)
-                self._sleep_off()
+                self._back_off()
         self._close_nudges()
 
     def _stay_connected(self) -> None:
-        link = self._new_link()
-        if link is None:
+        connection = self._new_connection()
+        if connection is None:
             return
         try:
-            if self._introduce(link):
-                self._bring_about(link)
+            if self._introduce(connection):
+                self._apply(connection)
                 if self._own is not None:
-                    self._own.outlive(link, self._boot, tuple(self._keys))
+                    self._own.outlive(connection, self._boot, tuple(self._keys))
             while not self._closed:
-                if self._bring_about(link):
+                if self._apply(connection):
                     continue
                 self._note_reached()
-                ping_due = self._patience.ping_seconds - max(link.silent_seconds(), self._clock.unasked_seconds())
+                ping_due = self._patience.ping_seconds - max(connection.silent_seconds(), self._clock.unasked_seconds())
                 if ping_due <= 0:
-                    self._give_sign_of_life(link)
+                    self._send_heartbeat(connection)
                 if self._own is not None:
-                    self._own.follow_clock(link, tuple(self._keys))
-                for told in link.sleep(ping_due):
+                    self._own.follow_clock(connection, tuple(self._keys))
+                for told in connection.sleep(ping_due):
                     self._wakeups.wake_listeners(told)
         finally:
-            link.close()
-            self._link = None
+            connection.close()
+            self._connection = None
 
-    def _give_sign_of_life(self, link: Link) -> None:
-        """Tell the server that we are there, and learn what time it is."""
+    def _send_heartbeat(self, connection: NonblockingConnection) -> None:
+        """Show the server that we are alive, and learn what time it is."""
         asked = elapsed()
-        ((said,),) = link.ask(f"SELECT {NOW}")
+        ((said,),) = connection.ask(f"SELECT {NOW}")
         self._clock.learn(Reading(asked, int(said), elapsed()))
 
-    def _new_link(self) -> Link | None:
+    def _new_connection(self) -> NonblockingConnection | None:
         """Connect; None where a fork came in between, as the child has a copy of the socket then."""
         forks = self._forks
-        link = Link(self._connect(), self._nudged, self._patience.answer_seconds)
+        connection = NonblockingConnection(self._connect(), self._nudged, self._patience.answer_seconds)
         with self._lock:
             if forks == self._forks and forks % 2 == 0:
-                self._link = link
-                return link
-        link.close()
+                self._connection = connection
+                return connection
+        connection.close()
         return None
 
-    def _introduce(self, link: Link) -> bool:
-        """Let the server watch over us, learn which of its sessions is ours, and end those that are ours no more.
+    def _introduce(self, connection: NonblockingConnection) -> bool:
+        """Set the timeouts of the session, learn which it is, and end former ones of ours.
 
-        Tell whether it is another server, or another life of it, than before.
+        Return whether it is another server, or another run of it, than before.
         """
-        link.ask(_settings(self._patience))
-        ((pid, started, boot),) = link.ask(liveness_queries.WHO_AM_I)
+        connection.ask(_settings(self._patience))
+        ((pid, started, boot),) = connection.ask(liveness_queries.WHO_AM_I)
         for ghost_pid, ghost_started in self._ghosts:
-            link.ask(liveness_queries.END_SESSION.format(pid=ghost_pid, started=ghost_started))
+            connection.ask(liveness_queries.END_SESSION.format(pid=ghost_pid, started=ghost_started))
         self._ghosts = {(int(pid), int(started))}
         with self._lock:
             before, self._boot = self._boot, boot
@@ -369,23 +369,23 @@ class Liveness:
                 self._since = time.monotonic()
             return before not in ("", boot)
 
-    def _bring_about(self, link: Link) -> bool:
-        """Bring the session to what is wanted; tell whether there was anything to do."""
+    def _apply(self, connection: NonblockingConnection) -> bool:
+        """Bring the session to the state that is wanted; return whether there was anything to do."""
         with self._lock:
             keys, channels = set(self._keys), self._wakeups.wanted()
             lock, unlock = keys - self._held, self._held - keys
-            hear, ignore = channels - self._heard, self._heard - channels
-            # Whoever wants one of them from now on has to wait until it is heard again.
+            listen, unlisten = channels - self._heard, self._heard - channels
+            # A thread that wants one of them from now on has to wait until it is listened on again.
             self._heard &= channels
         statements = [
             *(f"SELECT pg_advisory_lock({each})" for each in sorted(lock)),
             *(f"SELECT pg_advisory_unlock({each})" for each in unlock),
-            *(f"LISTEN {each}" for each in sorted(hear)),
-            *(f"UNLISTEN {each}" for each in ignore),
+            *(f"LISTEN {each}" for each in sorted(listen)),
+            *(f"UNLISTEN {each}" for each in unlisten),
         ]
         if not statements:
             return False
-        link.ask("; ".join(statements))
+        connection.ask("; ".join(statements))
         with self._lock:
             self._held, self._heard = keys, channels
             self._changed.notify_all()
@@ -397,7 +397,7 @@ class Liveness:
         if self._lost:
             self._lost = False
             logger.info("this process is known again to others in schema %r", self._schema)
-            # What came meanwhile was told to nobody.
+            # Notifications of what came meanwhile were lost.
             self._wakeups.wake_own()
 
     def _note_loss(self, error: Exception) -> None:
@@ -415,8 +415,8 @@ class Liveness:
                 reason,
             )
 
-    def _sleep_off(self) -> None:
-        """Wait before the next attempt, ever longer, and not in step with other processes."""
+    def _back_off(self) -> None:
+        """Wait before the next attempt, longer each time, and not in step with other processes."""
         end = time.monotonic() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - it keeps no secret
         self._pause = min(self._pause * 2, _PAUSE_MOST)
         poll = select.poll()
@@ -427,7 +427,7 @@ class Liveness:
 
 
 def _settings(patience: Patience) -> str:
-    """Return what lets the server notice that we are gone, and keeps us from waiting there for ever."""
+    """Return the settings by which the server notices that we are gone, and that end long waits there."""
     milliseconds = {
         "idle_session_timeout": patience.idle_seconds * 1000,
         "lock_timeout": patience.answer_seconds * 500,

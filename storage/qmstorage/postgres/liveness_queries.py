@@ -1,4 +1,4 @@
-"""What the server knows of sessions: which owners' processes live, which session is ours, since when it runs itself."""
+"""What the server knows of sessions: which owners are alive, which session is ours, since when the server runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 GRACE_SECONDS = 15.0
-"""How long those who were attached before the server or the network was away may take until they are known again."""
+"""How long processes that were attached before an outage of server or network may take to be known again."""
 
 _MICROSECONDS = "(extract(epoch FROM {}) * 1000000)::bigint"
 _STARTED = _MICROSECONDS.format("pg_postmaster_start_time()")
 _COUNTS_SINCE = _MICROSECONDS.format("coalesce((SELECT stats_reset FROM pg_stat_bgwriter), 'epoch')")
 
 _BOOT = f"{_STARTED} || '.' || {_COUNTS_SINCE}"
-"""What tells this life of the server from an earlier one: when it was started, and since when it counts.
+"""What distinguishes this run of the server from an earlier one: when it was started, and since when it counts.
 
-It counts anew after the crash of one of its processes, which ends all sessions, and after that of the machine.
+It counts from 0 again after the crash of one of its processes, which ends all sessions, and after that of the machine.
 """
 
 _AGE = f"extract(epoch FROM clock_timestamp()) - greatest({_STARTED}, {_COUNTS_SINCE}) / 1000000.0"
@@ -33,7 +33,7 @@ WHO_AM_I = f"""
 SELECT pid, {_MICROSECONDS.format("backend_start")}, {_BOOT}
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """  # noqa: S608 - words of ours
-"""Asks for our session's process and its start in microseconds, and for what tells the server's start from others."""
+"""Asks for our session's process and its start in microseconds, and for what identifies this run of the server."""
 
 _IDENTITY = f"""
 SELECT pid, {_MICROSECONDS.format("backend_start")}, pg_is_in_recovery(), {NOW}
@@ -49,7 +49,7 @@ _OF_SESSION = (
 _IS_THERE = f"SELECT {_OF_SESSION}"
 
 END_SESSION = f"SELECT pg_terminate_backend(pid) {_OF_SESSION}"
-"""Ends a session, if it is still the same: process numbers come again."""
+"""Ends a session, if it is still the same: process numbers are reused."""
 
 _SERVER = f"SELECT {_BOOT}, ({_AGE})::float8"
 
@@ -57,7 +57,7 @@ _UNLOCKED = "SELECT asked FROM unnest(%s::bigint[]) AS asked WHERE pg_try_adviso
 
 
 def key_of(owner: Owner) -> int | None:
-    """Return the key that an owner has locked while it lives; None where it is no owner of a server's."""
+    """Return the key that an owner has locked while it lives; None where it is not an owner of a server."""
     try:
         return int(owner.lock)
     except ValueError:
@@ -65,7 +65,7 @@ def key_of(owner: Owner) -> int | None:
 
 
 def alive(owners: Sequence[Owner], connection: Connection) -> list[Owner]:
-    """Return those of the owners that live.
+    """Return those of the owners that are alive.
 
     The connection may be any of ours that has no lock of an owner. Where it is in a transaction, that has to end soon:
     until then it holds a shared lock of each owner that is dead, and one that only lost its session cannot come back.
@@ -78,14 +78,14 @@ def alive(owners: Sequence[Owner], connection: Connection) -> list[Owner]:
 
 
 class Server(NamedTuple):
-    """What tells this life of a server from an earlier one and from that of a standby, and its length in seconds."""
+    """What distinguishes this run of a server from earlier ones and from that of a standby, and its age in seconds."""
 
     boot: str
     age_seconds: float
 
 
 class Identity(NamedTuple):
-    """Which session of the server one is: process numbers come again, with another start, in microseconds.
+    """Identifies a session of the server: process numbers are reused, with another start, in microseconds.
 
     The start is None where the role that the session has taken on may not see it.
     """
@@ -117,12 +117,12 @@ def end_session(connection: Connection, session: Identity) -> None:
 
 
 def is_there(connection: Connection, session: Identity) -> bool:
-    """Tell whether another session than that of the connection has not ended yet."""
+    """Return whether another session than that of the connection has not ended yet."""
     return connection.execute(_IS_THERE.format(**session._asdict())).fetchone() is not None
 
 
 def server(connection: Connection) -> Server:
-    """Return which life of the server the connection is in."""
+    """Return which run of the server the connection belongs to."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         ((boot, age),) = cursor.execute(_SERVER)
     return Server(boot, age)

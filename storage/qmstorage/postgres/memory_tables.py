@@ -1,6 +1,6 @@
-"""The memory of queue spaces: non-persistent messages, in tables that are not logged.
+"""Memory of queue spaces: non-persistent messages, in unlogged tables.
 
-A crash of the server empties all of them at once, and the table with the queue spaces that have such messages too.
+A crash of the server empties all of them at once, including the table of the queue spaces that have such messages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class _Write(Protocol):
         """Run the work and return its result."""
 
 
-class Memories:
-    """Which queue spaces this process may keep non-persistent messages of, in one volume."""
+class MemoryTables:
+    """The queue spaces of one volume whose non-persistent messages this process may use."""
 
     def __init__(self, schema: str) -> None:
         self.attached: dict[int, Texts] = {}
@@ -38,7 +38,7 @@ class Memories:
         self._residence = f"{quoted(self._schema)}.residence"
 
     def attach(self, write: _Write, space: Space, queues: Sequence[Queue]) -> bool:
-        """Have a part in the non-persistent messages of a queue space; tell whether there were none before."""
+        """Attach the memory of a queue space, created if need be; return whether it was."""
 
         def made(unit: Unit) -> bool:
             ours = _ours(unit)
@@ -57,7 +57,7 @@ class Memories:
         return was_made
 
     def detach(self, space: Space) -> None:
-        """Let go of the memory of a queue space, once for each time that it was attached."""
+        """Detach the memory of a queue space, once for each time that it was attached."""
         with self._changing:
             left = self._users.pop(space.id, 0) - 1
             if left > 0:

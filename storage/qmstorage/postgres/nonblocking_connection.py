@@ -1,4 +1,4 @@
-"""A connection that is spoken to without ever blocking on the network, and what a fork does to connections."""
+"""A connection that never blocks on the network, and what a fork does to connections."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FORK_SECONDS = 1.0
 """How long a fork waits for a call into the driver, none of which blocks."""
 
 
-class Link:
-    """One connection of one thread, which sleeps on it and on a socket by which others nudge the thread.
+class NonblockingConnection:
+    """One connection of one thread, which sleeps on it and on a socket through which others wake the thread.
 
     No answer within `answer_seconds` counts as a lost connection.
     """
@@ -72,7 +72,7 @@ class Link:
             self._sleep_on_server(end - time.monotonic(), unsent=unsent)
 
     def sleep(self, seconds: float) -> list[str]:
-        """Sleep until the server tells something, a nudge comes or the seconds are over; return the channels told of.
+        """Sleep until a notification or a nudge comes or the seconds are over; return the channels notified.
 
         Raises OperationalError where the connection is lost.
         """
@@ -89,15 +89,15 @@ class Link:
         return told
 
     def silent_seconds(self) -> float:
-        """Return for how long nothing was asked."""
+        """Return how long ago something was asked."""
         return time.monotonic() - self._spoke
 
     def pause(self) -> bool:
-        """Let no call into the driver begin, because the process is about to fork; tell whether that went well."""
+        """Keep calls into the driver from beginning before a fork of the process; return whether that succeeded."""
         return self._calling.acquire(timeout=_FORK_SECONDS)
 
     def resume(self) -> None:
-        """Let calls begin again."""
+        """Allow calls again."""
         self._calling.release()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Link:
             self._connection.close()
 
     def abandon(self, *, idle: bool) -> None:
-        """Let go, in a forked process, of what is the parent's; `idle` tells that no call was under way."""
+        """Drop, in a forked process, what belongs to the parent; `idle`: no call was under way."""
         if idle:
             abandon_connection(self._connection)
         else:
@@ -130,9 +130,10 @@ def drain(nudges: socket.socket) -> None:
 
 
 def abandon_connection(connection: Connection) -> None:
-    """Close, in a forked process, a connection that is the parent's; the server hears nothing of it.
+    """Close, in a forked process, a connection that belongs to the parent, without telling the server.
 
-    One that another thread of the parent waits on is only cut off: the driver may have been changing its memory of it.
+    One that another thread of the parent waits on is only cut off: the driver may have been in the middle of changing
+    its state.
     """
     at_work = connection.pgconn.transaction_status == TransactionStatus.ACTIVE
     _cut_off(connection)
@@ -141,7 +142,7 @@ def abandon_connection(connection: Connection) -> None:
 
 
 def _cut_off(connection: Connection) -> None:
-    """Put nothing in the place of the socket: while a copy of it is open, the server takes the parent for alive."""
+    """Replace the socket by nothing: while a copy of it is open, the server takes the parent for alive."""
     try:
         descriptor = connection.pgconn.socket
     except OperationalError:

@@ -52,8 +52,8 @@ _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Clock | None = None) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
-    The schema for non-persistent messages is made anew where it is missing and this user may act as the owner.
-    Raises BadResourceError where there is none, ReleaseError for a newer one or a server that is too old,
+    The schema for non-persistent messages is created again where it is missing and this user may act as the owner.
+    Raises BadResourceError where there is no device, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
     with connected(address, server) as connection:
@@ -83,8 +83,7 @@ def create_volume(
 ) -> PostgresVolume:
     """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
-    `group` is a role that gets the rights to use it.
-    Raises BadResourceError where the schema is there, and holds something.
+    `group` is a role that gets the rights to use it. Raises BadResourceError where the schema exists and is not empty.
     """
     with connected(address, server) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
@@ -105,7 +104,7 @@ def create_volume(
 
 
 def has_schema(address: Address, clock: ServerClock) -> bool:
-    """Return whether the schema is there, whatever is in it."""
+    """Return whether the schema exists, whatever is in it."""
     with connected(address, clock) as connection:
         found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [address.schema])
         return found.fetchone() is not None
@@ -122,7 +121,7 @@ def read_clock(address: Address, clock: ServerClock) -> None:
 
 @contextlib.contextmanager
 def connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection to the database of a device; what the driver raises becomes an error of the queue manager."""
+    """Connect to the database of a device; errors of the driver become errors of the queue manager."""
     if refused := address.refused_file:
         logger.warning("%s", refused)
     try:
@@ -147,7 +146,7 @@ def version_of(connection: psycopg.Connection[Any], address: Address) -> int:
 
 
 def _check_encoding(connection: psycopg.Connection[Any], address: Address, *, new: bool) -> None:
-    """Refuse a new device in a database that does not keep all texts, and any where texts are only bytes."""
+    """Refuse a new device in a database that cannot store all texts, and any where texts are only bytes."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding == "SQL_ASCII" or (new and encoding != "UTF8"):
         raise BadResourceError(
@@ -165,9 +164,9 @@ def _may_write(connection: psycopg.Connection[Any], address: Address) -> bool:
 
 
 def _make_memory_again(connection: psycopg.Connection[Any], address: Address) -> None:
-    """Make the tables for non-persistent messages where a restore has left them out: empty, as a crash leaves them.
+    """Create the tables for non-persistent messages where a restore has left them out: empty, as a crash leaves them.
 
-    They are the owner's, whoever makes them, as those of the device are.
+    They belong to the owner of the device, whoever creates them.
     """
     name = memory_schema(address.schema)
     if _scalar(connection, _HAS_MEMORY, [name]):
@@ -195,7 +194,7 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
 
 def owner_of(connection: psycopg.Connection[Any], schema: str) -> tuple[str, bool] | None:
     """Return the role that owns a schema, and whether we may act as it; None where there is no such schema."""
-    # Who may take on another role: servers before 16 tell no more than who is a member of it.
+    # Who may take on another role: servers before 16 only tell who is a member of it.
     right = "SET" if connection.info.server_version >= _TELLS_WHO_MAY_SET_ROLE else "MEMBER"
     return connection.execute(_OWNER, [right, schema]).fetchone()
 
@@ -222,7 +221,7 @@ def _refuse_unknown_role(connection: psycopg.Connection[Any], role: str) -> None
 
 
 def _grant(connection: psycopg.Connection[Any], schemas: str, role: str) -> None:
-    """Give a role the rights to use what is in schemas; to make and destroy queue spaces is left to the owner."""
+    """Grant a role the use of schemas; only the owner can create and destroy queue spaces."""
     to = psycopg.sql.Identifier(role).as_string(connection)
     connection.execute(f"GRANT USAGE ON SCHEMA {schemas} TO {to}")
     for what in ("TABLES", "SEQUENCES"):

@@ -1,4 +1,4 @@
-"""What a process has recorded of itself, and corrects where the server was started again, or its clock was set."""
+"""What a process has recorded of itself, and corrects after the server was restarted or its clock was set."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from qmstorage.postgres.clock import NOW, ServerClock, Step
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
-    from qmstorage.postgres.nonblocking_connection import Link
+    from qmstorage.postgres.nonblocking_connection import NonblockingConnection
 
-_NOBODY_TO_TELL: Final = (ProgrammingError, NotSupportedError, InternalError)
+_NOT_WRITABLE: Final = (ProgrammingError, NotSupportedError, InternalError)
 """The schema is gone, or this user may not write."""
 
 _IN_THE_WAY: Final = (DeadlockDetected, LockNotAvailable, QueryCanceled)
-"""Others are. The session by which the process is known to live must not end for that."""
+"""Others are in the way. The session that shows that the process is alive must not end because of that."""
 
 _A_MOMENT: Final = 500_000
-"""Microseconds by which a time that somebody has read may be ahead of the server's at most."""
+"""Microseconds by which a time that a process has read may be ahead of the server's at most."""
 
 
 class OwnRecords:
@@ -35,21 +35,21 @@ class OwnRecords:
         self._followed = 0
         """The number of the last step of the clock that was followed."""
 
-    def outlive(self, link: Link, boot: str, owner_keys: Collection[int]) -> None:
-        """Record that owners live on in another life of the server, so that their deaths are told from its next one."""
+    def outlive(self, connection: NonblockingConnection, boot: str, owner_keys: Collection[int]) -> None:
+        """Record that owners live on in another run of the server, so that it shows which die before its next one."""
         if owner_keys:
-            _run(link, f"UPDATE {self._schema}.owner SET boot = '{boot}' WHERE lock IN ({_texts(owner_keys)})")  # noqa: S608 - names of ours
+            _run(connection, f"UPDATE {self._schema}.owner SET boot = '{boot}' WHERE lock IN ({_texts(owner_keys)})")  # noqa: S608 - names of ours
 
-    def follow_clock(self, link: Link, owner_keys: Collection[int]) -> None:
+    def follow_clock(self, connection: NonblockingConnection, owner_keys: Collection[int]) -> None:
         """Move the times of open transactions with the server's clock, where that was set.
 
-        Whoever connects later, and does not know that it was set, needs them as the clock is by then.
+        A process that connects later, and does not know that it was set, needs them as the clock is by then.
         """
         for step in self._clock.steps_after(self._followed):
             # Noted first: where the answer is lost, a second time would move them twice.
             self._followed = step.number
             if owner_keys:
-                _run(link, self._moving(step, owner_keys))
+                _run(connection, self._moving(step, owner_keys))
 
     def _moving(self, step: Step, owner_keys: Collection[int]) -> str:
         # Of those that were begun before. What was begun after it, and what may have been, stays as it is.
@@ -63,9 +63,9 @@ class OwnRecords:
         )
 
 
-def _run(link: Link, statement: str) -> None:
-    with contextlib.suppress(*_NOBODY_TO_TELL, *_IN_THE_WAY):
-        link.ask(statement)
+def _run(connection: NonblockingConnection, statement: str) -> None:
+    with contextlib.suppress(*_NOT_WRITABLE, *_IN_THE_WAY):
+        connection.ask(statement)
 
 
 def _texts(keys: Collection[int]) -> str:

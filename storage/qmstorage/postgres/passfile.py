@@ -1,4 +1,4 @@
-"""The password file, of which libpq itself writes to the standard error output where it does not like it."""
+"""The password file: libpq itself writes to the standard error output where it ignores it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 NONE: Final = "/dev/null/none"
-"""A file that nobody can have: libpq says nothing of one that is not there."""
+"""A file that cannot exist: libpq does not complain about a missing one."""
 
 
 def refused(parameters: Mapping[str, str]) -> str:
-    """Return why libpq passes over the password file, as a sentence without end; empty where it does not."""
+    """Return why libpq ignores the password file, as a sentence without its end; empty where it does not."""
     path = parameters.get("passfile") or os.environ.get("PGPASSFILE") or str(Path("~/.pgpass").expanduser())
     try:
         mode = Path(path).stat().st_mode

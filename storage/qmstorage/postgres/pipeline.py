@@ -1,6 +1,6 @@
-"""Statements that are sent together: the server goes on with the next without waiting for us to have seen the last.
+"""Statements that are sent together: the server goes on with the next without waiting until we have read the last.
 
-The driver's own pipeline costs us as much time as the server needs for a message, so that libpq is spoken to here.
+The driver's own pipeline costs as much time as the server needs for a message, so that libpq is used directly here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _Buffer: TypeAlias = bytes | bytearray | memoryview
 _FORGOTTEN: Final = translate.FORGOTTEN.encode()
 
 _NUMBERS: Final = itertools.count(1)
-"""What tells the names of what sessions prepare from each other. None is given twice: a session that was made to forget
-all may have some of it again, of which we do not know any more."""
+"""Makes the names of prepared statements unique. None is given twice: a session whose statements were discarded may
+have some of them again, of which we no longer know."""
 
 _SENT: Final[dict[str, Callable[[Any], _Buffer]]] = {
     "int2": struct.Struct("!h").pack,
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 class Command:
     """A statement that each session prepares when it first runs it, and the types of its values: none here.
 
-    To read one as short as BEGIN takes the server as long as to run it.
+    Parsing one as short as BEGIN takes the server as long as running it.
     """
 
     def __init__(self, name: str, text: str) -> None:
@@ -105,7 +105,7 @@ def _binary(kind: TypeEngine[Any]) -> tuple[int, Callable[[Any], _Buffer]]:
 
 
 _ARRAY: Final = struct.Struct("!iiIii")
-"""How an array begins: one dimension, there may be nulls, the type of its elements, how many, counted from 1."""
+"""How an array begins: one dimension, nulls allowed, the type of its elements, how many, counted from 1."""
 
 _LENGTH: Final = struct.Struct("!i").pack
 _NULL: Final = _LENGTH(-1)
@@ -140,19 +140,19 @@ class Pipeline:
         self._driver: PGconn = connection.pgconn
         self._known = known
         self._new: dict[bytes, bytes] = {}
-        # What each command prepares that was sent and not answered, None where it prepares nothing.
+        # What each unanswered command prepares, None where it prepares nothing.
         self._expected: deque[bytes | None] = deque()
         self._tables: list[PGresult] = []
         self._refusal: PGresult | None = None
         self._syncs = 0
         self.is_past_first_sync = False
-        """Whether the server has done, and committed if that was all, what was sent before the first sync."""
+        """Whether the server has done what was sent before the first sync, and has committed it if that was all."""
 
     def __enter__(self) -> Pipeline:
         try:
             self._driver.enter_pipeline_mode()
         except BaseException:
-            # An interrupt may come behind it: the session must not stay in this mode.
+            # An interrupt may come after it: the session must not stay in this mode.
             self._leave()
             raise
         return self
@@ -195,7 +195,7 @@ class Pipeline:
         try:
             self._driver.exit_pipeline_mode()
         except psycopg.Error:
-            # Something is still under way that nobody will ask for. The server undoes what is not committed.
+            # Something is still under way that will not be read. The server undoes what is not committed.
             self._driver.finish()
 
     def _read(self) -> Generator[Wait, Ready, None]:
@@ -212,7 +212,7 @@ class Pipeline:
             if result is not None:
                 self._note(result)
             elif driver.status == ConnStatus.BAD:
-                # It may be lost without a word of that, and then gives nothing for ever.
+                # It may be lost without an error, and then never returns anything.
                 raise psycopg.OperationalError("the connection to the server was lost")
 
     def _note(self, result: PGresult) -> None:
@@ -220,7 +220,7 @@ class Pipeline:
             self._syncs -= 1
             self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
             return
-        # The server may also end the session where nothing is asked of it.
+        # The server may also end the session where nothing is expected.
         prepares = self._expected.popleft() if self._expected else None
         match result.status:
             case ExecStatus.TUPLES_OK:

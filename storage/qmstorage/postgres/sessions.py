@@ -1,4 +1,4 @@
-"""The sessions of a process on a database: one for each thread that works at the moment, kept for the next."""
+"""A pool of sessions of a process on a database: one for each thread at work, kept for the next."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BY_KEYS: Final = (
 """Settings that are off in a session, so that statements find their rows through keys."""
 
 _SETTINGS: Final = (
-    # What is looked at must be as it is when the lock is there, and not as it was when the wait for it began.
+    # A read after a lock was taken must see what is there then, and not what was there when the wait for it began.
     "SET default_transaction_isolation = 'read committed'",
     f"SET lock_timeout = {WAIT_SECONDS * 1000}",
     # A unit takes milliseconds. One whose client has vanished must not keep its rows locked for longer than this.
@@ -64,24 +64,24 @@ _KNOWS_TRANSACTION_TIMEOUT: Final = 170000
 
 
 class _WholeNumbers(NumericBinaryLoader):
-    """Sums of whole numbers are whole."""
+    """Loads sums of whole numbers as int."""
 
     def load(self, data: Any) -> Any:
         return int(super().load(data))
 
 
 def whole_numbers(adapters: AdaptersMap) -> None:
-    """Have sums read as int."""
+    """Make the driver read sums as int."""
     adapters.register_loader("numeric", _WholeNumbers)
 
 
 class Session:
     """A connection in which one thread works at a time.
 
-    `slot` says which rows of the counters are its own; `boot` tells the life of the server from others. The short way
-    has its statements in `prepared`, and in `numbers` the last one that it gave in each queue space, by its
-    incarnation, which the counters tell too, together with the `mark` of the session. `awaited` are the
-    queues for which somebody waited when we last brought something.
+    `slot` says which rows of the counters are its own; `boot` identifies the run of the server. The short way has its
+    statements in `prepared`, and in `numbers` the last one that it gave in each queue space, by its incarnation, which
+    the counters tell too, together with the `mark` of the session. `awaited` are the queues that had waiters when the
+    session last enqueued.
     """
 
     def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
@@ -95,27 +95,27 @@ class Session:
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)
-        # An interrupt may come where nobody has the session in hand, between any two steps: then it ends by itself,
-        # once nothing refers to it any more.
+        # An interrupt may come between any two steps, while no code holds the session: then it ends by itself once
+        # nothing refers to it any more.
         weakref.finalize(self, connection.close).atexit = False
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be used for the next unit: nothing is begun in it, and it is not known to be lost."""
-        # Not by `info`, which is made anew each time.
+        # Not by `info`, which is made again each time.
         driver = self.connection.pgconn
         # An interrupt at the last step of a pipeline leaves its mode on.
         return driver.transaction_status == TransactionStatus.IDLE and driver.pipeline_status == PipelineStatus.OFF
 
     @property
     def is_lost(self) -> bool:
-        """Whether the server has ended it, or cannot be heard any more."""
+        """Whether the server has ended it, or cannot be reached any more."""
         return self.connection.broken or self.connection.closed
 
-    def has_hung_up(self) -> bool:
-        """Tell whether the server has ended the session while nothing was asked of it."""
+    def was_ended(self) -> bool:
+        """Return whether the server has ended the session while nothing was asked of it."""
         try:
-            # It may only have something to remark, and may do so before it hangs up.
+            # It may only have sent a notice, also before it ends the session.
             while self._heard.poll(0):
                 self.connection.pgconn.consume_input()
         except psycopg.OperationalError:
@@ -130,7 +130,7 @@ class Session:
         return cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
-        """Undo what was begun, if that is still to be done."""
+        """Undo what was begun, unless that is done already."""
         with contextlib.suppress(psycopg.Error):
             if not self.is_idle and not self.is_lost:
                 self.run("ROLLBACK")
@@ -142,7 +142,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one volume; what lies idle is used again, the last one first."""
+    """The sessions of one volume; idle ones are reused, the last one first."""
 
     def __init__(self, connect: Callable[[], WatchedConnection], schema: str, *, durable: bool) -> None:
         self._connect = connect
@@ -150,18 +150,18 @@ class Sessions:
         self._settings = "; ".join((*_SETTINGS, f"SET synchronous_commit = {'on' if durable else 'off'}"))
         self._idle: deque[Session] = deque()
         self._all: weakref.WeakSet[Session] = weakref.WeakSet()
-        # A semaphore of the standard library stays locked for all where an interrupt comes in the middle of it. Here a
-        # place may be lost between two steps; objects that gave themselves back would swallow the interrupt instead.
-        self._rooms: SimpleQueue[None] = SimpleQueue()
+        # A semaphore of the standard library stays locked for all where an interrupt comes in the middle of it. Here
+        # one permit may be lost between two steps; objects that return themselves would swallow the interrupt instead.
+        self._permits: SimpleQueue[None] = SimpleQueue()
         for _ in range(MOST):
-            self._rooms.put(None)
+            self._permits.put(None)
         self._closed = False
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[Session]:
-        """Give a session; a fresh one is new, and all that lie idle are closed, as they may be lost too."""
+        """Lend a session; a `fresh` one is new, and all idle ones are closed, as they may be lost too."""
         try:
-            self._rooms.get(timeout=WAIT_SECONDS)
+            self._permits.get(timeout=WAIT_SECONDS)
         except Empty:
             raise SystemFailureError(
                 f"all {MOST} database sessions of this process have been at work for {WAIT_SECONDS} seconds",
@@ -177,7 +177,7 @@ class Sessions:
             finally:
                 self._give_back(session)
         finally:
-            self._rooms.put(None)
+            self._permits.put(None)
 
     def close(self) -> None:
         """End all sessions; one that is at work ends when its work does."""
@@ -185,7 +185,7 @@ class Sessions:
         self._close_idle()
 
     def abandon(self) -> None:
-        """Let go, in a forked process, of what is the parent's."""
+        """Drop, in a forked process, what belongs to the parent."""
         self._closed = True
         for session in self._all:
             abandon_connection(session.connection)
@@ -198,7 +198,7 @@ class Sessions:
                 session = self._idle.pop()
             except IndexError:
                 return self._made()
-            if not session.has_hung_up():
+            if not session.was_ended():
                 return session
             self._end(session)
 

@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 _NO_LIMITS = (
-    # It lies idle while others read, for as long as that takes. Older servers do not know all of these.
+    # It is idle while others read, for as long as that takes. Older servers do not know all of these.
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN"
     " ('idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')"
 )
 
 
 class PostgresSnapshot:
-    """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
+    """A read transaction that stays open: what is written meanwhile is not in it, and no writer waits for it.
 
     The server cannot reclaim what is deleted while it is open.
     """
@@ -49,19 +49,19 @@ class PostgresSnapshot:
         whole_numbers(connection.adapters)
         self._unit = unit
         self.memories: Mapping[int, Texts] = {}
-        """The texts of statements on the memories that are looked at too, by the numbers of their queue spaces."""
+        """The texts of statements on the memories that are read too, by the numbers of their queue spaces."""
         self._token = ""
         with self._translating():
             connection.execute(_NO_LIMITS)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if of:
                 self._join(of)
-            # It begins with the first look, not before.
+            # The snapshot is taken by the first query, not before.
             connection.execute("SELECT 1")
 
     @property
     def token(self) -> str:
-        """What others, also in other processes, name the snapshot by to have the same picture."""
+        """The name by which others, also in other processes, join the snapshot."""
         with self._lock, self._translating():
             if not self._token:
                 ((self._token,),) = self._connection.execute("SELECT pg_export_snapshot()").fetchall()
@@ -83,16 +83,16 @@ class PostgresSnapshot:
             return work(self._unit(self._connection.cursor(binary=True), 0, self.memories))
 
     def apart(self, call: Callable[[], None]) -> None:
-        """Call, from within `read`, what may fork: a fork leaves the session to the parent."""
+        """Call, within `read`, what may fork: a fork leaves the session to the parent."""
         call()
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
-        """Return nothing: the server looks after its own files, and pg_amcheck looks at them on demand."""
+        """Return nothing: the server takes care of its own files, and pg_amcheck checks them on demand."""
         step(100)
         return []
 
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
-        """Refuse: the database has better ways."""
+        """Refuse: the database has better tools."""
         del path, step
         raise InvalidArgumentError(
             f"device {self._path!r} is in a database, which qbackup does not copy",
@@ -101,17 +101,17 @@ class PostgresSnapshot:
         )
 
     def let_go(self) -> None:
-        """Let the server reclaim what was deleted meanwhile."""
+        """End the read transaction, so that the server can reclaim what was deleted meanwhile."""
         with self._lock, self._translating():
             self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """Have forks wait for nothing: no file is open here."""
+        """Defer no fork: no file is open here."""
         yield self.apart
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the snapshot."""
         self._closed = True
         with contextlib.suppress(psycopg.Error):
             self._connection.close()

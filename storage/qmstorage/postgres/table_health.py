@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """From where on something is worth a word."""
+    """From which values on something is reported."""
 
     open_seconds: float = 300
     """How long a transaction may be open."""
@@ -39,7 +39,7 @@ class Limits:
     """Dead rows in front of a queue, at which a dequeue begins to take longer."""
     dead_rows: int = 5 * DEAD_ROWS
     vacuum_seconds: float = 3600
-    """How long dead rows may wait that autovacuum should have come for."""
+    """How long dead rows may wait for autovacuum that is due."""
     large_bytes: int = 64 * 2**20
     large_times: int = 20
     """How many times the size of its rows a table may be, above `large_bytes`."""
@@ -108,7 +108,7 @@ class _Table:
 def examined(
     connection: psycopg.Connection[Any], address: Address, info: DeviceInfo, limits: Limits
 ) -> Iterator[Finding]:
-    """Say what is wrong with the tables of a volume."""
+    """Yield what is wrong with the tables of a volume."""
     schemas = [address.schema, memory_schema(address.schema)]
     tables = [_Table(*row) for row in connection.execute(_TABLES, [schemas])]
     started, now = connection.execute(_SINCE).fetchone() or (None, None)
@@ -157,7 +157,7 @@ def _dead(table: _Table, limits: Limits, started: Any, now: Any) -> Iterator[Fin
 
 
 def _swollen(table: _Table, limits: Limits) -> Iterator[Finding]:
-    # What a row takes on the average is not known of a table that is nearly empty, so it is taken to be large.
+    # The average size of a row is not known for a table that is nearly empty, so it is taken to be large.
     rows = max(table.live, 1) * (8192 if table.kind in ("message", "chunk") else 256)
     if table.is_parent or table.size < limits.large_bytes or table.size < rows * limits.large_times:
         return

@@ -1,6 +1,6 @@
-"""The tables of a volume on PostgreSQL: those of every store, and what only PostgreSQL has to be told about them.
+"""The tables of a volume on PostgreSQL: those of every store, and the settings that only PostgreSQL needs.
 
-A volume is a schema. Non-persistent messages stand in tables of the same names in a second one, which are not logged.
+A volume is a schema. Non-persistent messages are in tables of the same names in a second one, which are unlogged.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _READ_FROM_THE_HEAD: Final = (ready.name, due.name, expiring.name)
 """Vacuum leaves the entries of an index where few pages of a table have dead rows; with a large backlog those at the
 head, which each dequeue passes over, are always few."""
 DEAD_ROWS: Final = 20_000
-"""Dead rows of a table that bring autovacuum."""
+"""Dead rows of a table that start autovacuum."""
 
 _CHANGING: Final = "fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
-"""Each row changes all the time and no index has what changes, so that a page with room takes the new version."""
+"""Each row changes all the time and no index has what changes, so that a page with free space takes the new version."""
 
 SETTINGS: Final = {
     name: text.format(threshold=DEAD_ROWS) + (", vacuum_index_cleanup = on" if name in _READ_FROM_THE_HEAD else "")
@@ -92,7 +92,7 @@ _DDL: Final = _DdlDialect()  # type: ignore[no-untyped-call]
 
 
 def quoted(schema: str) -> str:
-    """Return the name of a schema, which has letters, digits and underscores only, as it stands in a statement."""
+    """Return the name of a schema, which has letters, digits and underscores only, quoted for a statement."""
     return f'"{schema}"'
 
 
@@ -113,7 +113,7 @@ def creation_of_memory(schema: str) -> Iterator[str]:
     """Yield the statements that make the tables for the non-persistent messages of a volume."""
     for table in IN_MEMORY:
         yield from _table(table, memory_schema(schema), unlogged=True)
-    # A row that is there says that the tables are as they were when it was written: a crash of the server empties all.
+    # A row shows that the tables are as they were when it was written: a crash of the server empties all.
     yield f"CREATE UNLOGGED TABLE {quoted(memory_schema(schema))}.residence (space_id INTEGER PRIMARY KEY)"
 
 
@@ -178,7 +178,7 @@ def _rendered(statement: DDLElement, schema: str) -> str:
 def generations(schema: str) -> str:
     """Return the question for the generation of each queue space.
 
-    It is asked with the lock: every unit wants to know whether the definitions are still those that it knows.
+    It is asked together with the lock: every unit checks whether it still knows the current definitions.
     """
     return (
         # Row by row: there may be very many counters, of which no key but the whole leads to these.

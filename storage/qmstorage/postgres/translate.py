@@ -1,4 +1,4 @@
-"""What the driver and the server say, in the words of the queue manager. The only place that looks at driver errors."""
+"""Errors of the driver and the server as diagnostics of the queue manager. No other module examines driver errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST_SERVER: Final = 140000
-"""The oldest version of a server that will do, as PostgreSQL writes versions: 14.0."""
+"""The oldest supported version of a server, as PostgreSQL writes versions: 14.0."""
 
 NOT_A_DEVICE = "{shown!r} is not a qmadmin device"
 NAME_ANOTHER = "Name another schema, or create a device with crdl."
@@ -33,7 +33,7 @@ class _Entry(NamedTuple):
     hint: str = ""
     blocked: bool = False
     unreachable: bool = False
-    """It is the server or the way to it that is away, and may come back."""
+    """Whether it is the server or the network that is away, and may come back."""
 
 
 _OTHERWISE = _Entry(SystemFailureError, "the store of device {shown!r} failed: {words}")
@@ -49,7 +49,7 @@ _REFUSED = _Entry(
     "Check the user, the password and the database, and pg_hba.conf of the server.",
 )
 _REFUSED_IN_OTHER_WORDS = _REFUSED._replace(unreachable=True)
-"""In those of another language the server may as well say that it starts: whoever waits, waits on."""
+"""In another language the server may just as well say that it is starting: a wait goes on."""
 
 _LOST = _Entry(
     SystemFailureError,
@@ -164,14 +164,14 @@ _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_
 """By the first two characters of the state, which are its class."""
 
 _IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED}
-"""What else is to be said of a transaction of the application: one call of it cannot be repeated by itself."""
+"""What is said instead in a transaction of the application: one call of it cannot be repeated by itself."""
 
 FORGOTTEN: Final = "26000"
-"""The session has no such prepared statement: the driver has it forget all of them at times, as after a rollback."""
+"""The session has no such prepared statement: the driver discards all of them at times, as after a rollback."""
 _RETRIABLE: Final = frozenset({"40001", "40P01", FORGOTTEN})
 _ENDED_IDLE: Final = frozenset({"25P03", "57P05"})
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
-"""What a server says that is about to end the session."""
+"""States with which a server ends the session."""
 
 _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
     (r"no password supplied", _NO_PASSWORD),
@@ -195,7 +195,7 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
             unreachable=True,
         ),
     ),
-    # The connection came to its end in the midst of it, as with a server that is restarted behind a balancer of load.
+    # The connection ended in the middle of it, as with a server that is restarted behind a load balancer.
     (
         (
             r"\bSSL (error: unexpected eof|SYSCALL error|connection has been closed)"
@@ -226,19 +226,19 @@ _BY_WORDS: Final[tuple[tuple[str, _Entry], ...]] = (
     # It starts, recovers, stands by, or shuts down: 57P03, of which the driver has only the words.
     (r"the database system is ", _UNREACHABLE),
 )
-"""What can be told from the words of a connection that was not made, for which there is no state."""
+"""What is known only from the words of a connection attempt, for which there is no state."""
 
 _SSL_HAS_ENDED: Final = r"\bSSL (error|SYSCALL error|connection has been closed)"
 """What libpq says of a connection that was made, and is lost."""
 
 _FROM_SERVER: Final = re.compile(r"failed: \w+: {1,2}(.*)")
-"""How libpq hands on what the server says, in whichever language: a severity, and the sentence."""
+"""How libpq passes on what the server says, in any language: a severity, and the sentence."""
 
 
 def from_psycopg(error: psycopg.Error, shown: str, *, joined: bool = False) -> QueueError:
     """Return the diagnostic for an error of the driver or the server on the device that is `shown` so.
 
-    `joined`: it came in a transaction that is the application's own.
+    `joined`: it occurred in a transaction of the application.
     """
     entry = _entry(error)
     if joined:
@@ -255,17 +255,17 @@ def from_psycopg(error: psycopg.Error, shown: str, *, joined: bool = False) -> Q
 
 
 def is_retriable(error: psycopg.Error) -> bool:
-    """Tell whether the transaction was undone by what others, or the driver, did meanwhile, and may be tried again."""
+    """Return whether others, or the driver, have undone the transaction, so that it may be tried again."""
     return error.sqlstate in _RETRIABLE
 
 
 def was_idle(error: psycopg.Error) -> bool:
-    """Tell whether the server has ended the session before it came to the last statement, because none came in time."""
+    """Return whether the server has ended the session before the last statement, because none came in time."""
     return error.sqlstate in _ENDED_IDLE
 
 
 def is_connection_lost(error: psycopg.Error) -> bool:
-    """Tell whether the session is gone, or the server is about to end it: another one is needed."""
+    """Return whether the session is gone, or the server is about to end it: another one is needed."""
     import psycopg as driver
 
     if error.sqlstate is not None:
@@ -307,14 +307,14 @@ def read_only(shown: str) -> QueueError:
 
 
 def on_standby(shown: str) -> QueueError:
-    """Return the diagnostic for a device that was open for writing, and is on a standby now: it may take over."""
+    """Return the diagnostic for a device that was open for writing and is on a standby now, which may take over."""
     return OperatingSystemError(
         _READ_ONLY.message.format(shown=shown), hint=_READ_ONLY.hint, path=shown, unreachable=True
     )
 
 
 def hidden(shown: str) -> QueueError:
-    """Return the diagnostic for sessions that may not know themselves, because they have taken on another role."""
+    """Return the diagnostic for sessions that may not see themselves, because they have taken on another role."""
     return OperatingSystemError(
         f"a session on device {shown!r} may not see in pg_stat_activity when it began: its role is another one than"
         " that of its user",
@@ -328,7 +328,7 @@ def refuse_old_server(version: int, shown: str) -> None:
     if version < OLDEST_SERVER:
         number = f"{version // 10000}.{version % 10000}" if version >= 100000 else f"9.{version // 100 % 100}"
         raise ReleaseError(
-            f"the server of device {shown!r} is PostgreSQL {number}; the oldest that will do is"
+            f"the server of device {shown!r} is PostgreSQL {number}; the oldest that is supported is"
             f" {OLDEST_SERVER // 10000}",
             hint="Upgrade the server.",
             path=shown,
@@ -354,7 +354,7 @@ def _entry(error: psycopg.Error) -> _Entry:
 
 
 def _of_connection(error: psycopg.Error, bad: int) -> _Entry:
-    """Return what a failure of the connection is, of which libpq says no state, but only words."""
+    """Return what a failure of the connection is, for which libpq gives no state, only words."""
     text = _last_attempt(str(error))
     connecting = re.match(r"connection (failed|is bad|timeout)|failed to resolve", text)
     if not connecting and re.search(_SSL_HAS_ENDED, text):

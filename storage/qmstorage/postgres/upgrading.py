@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
 
 _LOCK_SECONDS: Final = 5
-"""How long those who are at work on the device may take to come to an end."""
+"""How long others that are at work on the device may take to finish."""
 
 _ENTRIES: Final = "SELECT path FROM {}.entry WHERE dlindex > 0 ORDER BY dlindex"
 _OWNERS: Final = "SELECT id, space_id, process, pid, host, boot, lock, role, since FROM {}.owner ORDER BY since"
@@ -62,7 +62,7 @@ def plan(address: Address) -> UpgradePlan:
 
 
 def can_dump() -> bool:
-    """Tell whether pg_dump is installed, which alone can save a device on PostgreSQL."""
+    """Return whether pg_dump is installed; nothing else can save a device on PostgreSQL."""
     return shutil.which("pg_dump") is not None
 
 
@@ -92,7 +92,7 @@ def dump(address: Address, wanted: UpgradePlan, target: Path) -> None:
 
 
 def _begin(target: Path) -> None:
-    """Make the file that pg_dump writes, so that nobody else can read it from the first byte on."""
+    """Create the file that pg_dump writes, so that nobody else can ever read it."""
     try:
         target.touch(mode=0o600, exist_ok=False)
     except FileExistsError:
@@ -121,7 +121,7 @@ def upgrade(address: Address, wanted: UpgradePlan, record: AuditEntry) -> None:
         _take_alone(connection, address, schemas)
         dataclasses.replace(wanted, attached=_attached(connection, schemas)).refuse_attached()
         for name, owner in owners.items():
-            # What is made is the owner's, whoever makes it.
+            # What is created belongs to the owner, whoever creates it.
             connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
             for text in _statements(connection, address.sibling(name), name):
                 connection.execute(text, prepare=False)
@@ -151,7 +151,7 @@ def _size(connection: psycopg.Connection[Any], name: str) -> int:
 
 
 def _attached(connection: psycopg.Connection[Any], schemas: Iterable[str]) -> tuple[str, ...]:
-    """Return the processes that are attached to queue spaces in the schemas, and live, the longest first."""
+    """Return the live processes that are attached to queue spaces in the schemas, the longest first."""
     owners = [
         Owner(**dict(zip(_OF_OWNER, row, strict=True)))
         for name in schemas
@@ -161,12 +161,12 @@ def _attached(connection: psycopg.Connection[Any], schemas: Iterable[str]) -> tu
 
 
 def _owner(connection: psycopg.Connection[Any], address: Address, name: str) -> str:
-    """Return the role that owns a schema; refuse where this one may not act as it."""
+    """Return the role that owns a schema; refuse if this one may not act as it."""
     found = opening.owner_of(connection, name)
     owner, is_ours = found or ("nobody", False)
     if not is_ours:
         raise OperatingSystemError(
-            f"schema {name!r} of device {address.shown!r} belongs to {owner}, who alone can upgrade it",
+            f"schema {name!r} of device {address.shown!r} belongs to {owner}, which alone can upgrade it",
             hint=f"Connect as {owner}.",
             path=address.shown,
         )
@@ -174,7 +174,7 @@ def _owner(connection: psycopg.Connection[Any], address: Address, name: str) -> 
 
 
 def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: Sequence[str]) -> None:
-    """Keep everybody out of the schemas until the transaction ends."""
+    """Lock everybody out of the schemas until the transaction ends."""
     connection.execute(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
     try:
         for name in schemas:
@@ -189,7 +189,7 @@ def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: 
 
 
 def _statements(connection: psycopg.Connection[Any], address: Address, name: str) -> Iterator[str]:
-    """Yield what brings one volume to the version of this release."""
+    """Yield the statements that upgrade one volume to the version of this release."""
     found = opening.version_of(connection, address)
     if found == schema.VERSION:
         return
@@ -197,11 +197,11 @@ def _statements(connection: psycopg.Connection[Any], address: Address, name: str
     memory = memory_schema(name)
     for table in schema.IN_MEMORY:
         present = {column for (column,) in connection.execute(_COLUMNS, [memory, table.name]).fetchall()}
-        # None at all where a restore has left the tables out: whoever opens the device next makes them.
+        # None at all where a restore has left the tables out: the next opening creates them.
         for column in table.columns if present else ():
             if column.name not in present:
                 yield tables.adding(column, memory)
-    # Tables that the steps have made are for those who may write the others.
+    # Tables that the steps have created are for those who may write the others.
     for (role,) in connection.execute(_GRANTED, [f"{quoted(name)}.message"]).fetchall():
         yield (
             sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA {} TO {}")

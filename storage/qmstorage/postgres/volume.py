@@ -37,14 +37,14 @@ from qmstorage.postgres import (
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.liveness import Liveness
 from qmstorage.postgres.liveness_queries import Identity
-from qmstorage.postgres.memory_tables import Memories
+from qmstorage.postgres.memory_tables import MemoryTables
 from qmstorage.postgres.own_records import OwnRecords
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
 from qmstorage.postgres.tables import DIALECT
 from qmstorage.postgres.unit import PostgresUnit
-from qmstorage.postgres.volume_lock import Turns
+from qmstorage.postgres.volume_lock import VolumeLock
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-"""How often a unit is run that others made impossible, or whose session was lost before its commit."""
+"""How often a unit is tried that failed because of others, or whose session was lost before its commit."""
 
 _CAN_SEND_TOGETHER = psycopg.Pipeline.is_supported()
 """Whether libpq, which need not be that of the driver, is of version 14 or newer."""
@@ -70,8 +70,8 @@ class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
 
     deaf_seconds = 0.05
-    """The short way looks who waits in the statement that brings a message, and not after its commit as all others do:
-    that would be another transaction, though nobody waits."""
+    """The short way looks for waiters in the statement that inserts a message, and not after its commit as all others
+    do: that would be another transaction, even if nobody waits."""
 
     def __init__(
         self,
@@ -98,14 +98,14 @@ class PostgresVolume:
         self._schema = address.schema
         self.is_durable = durable
         self._texts = Texts(DIALECT, address.schema)
-        self._memories = Memories(address.schema)
-        self.turns = Turns(address)
+        self._memory_tables = MemoryTables(address.schema)
+        self.lock = VolumeLock(address)
         self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         own = OwnRecords(address.schema, server)
         self._liveness = Liveness(self._connected, address.schema, own=own, clock=server)
         self._closed = ""
-        self._short = PostgresShortcut(self, address.schema, self._texts, self.turns.key)
+        self._short = PostgresShortcut(self, address.schema, self._texts, self.lock.key)
         self.joined_transactions = joining.ApplicationTransactions()
         FORKS.add(self)
 
@@ -121,7 +121,7 @@ class PostgresVolume:
         return running.run(self, commands, on)
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
-        """Have something done once the application has committed; without a connection at once."""
+        """Run an action once the application has committed; without a connection at once."""
         joining.after_commit(self, on, action)
 
     def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
@@ -141,11 +141,11 @@ class PostgresVolume:
         return self.tried(lambda fresh: self._read(work, fresh=fresh))
 
     def comes_free(self, seconds: float) -> bool:
-        """Tell whether a write could begin within the seconds, which whoever is alone may take until then."""
+        """Return whether a write could begin within the seconds, or another holds the volume alone for longer."""
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.turns.together}")
+                session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.lock.together}")
         except LockNotAvailable:
             return False
         except psycopg.Error as error:
@@ -158,14 +158,14 @@ class PostgresVolume:
         return joining.write_on(self, connection, work)
 
     def is_joined(self, connection: object = None) -> bool:
-        """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
+        """Return whether this thread has joined a transaction of the application, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
         return self.joined_transactions.has_thread(threading.get_ident())
 
     @contextlib.contextmanager
     def still(self, seconds: float) -> Iterator[None]:
-        """Let nobody write who comes through qmadmin; readers go on.
+        """Keep out everybody that writes through qmadmin; readers go on.
 
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
@@ -174,46 +174,46 @@ class PostgresVolume:
         self._check_usable()
         try:
             with self._sessions.one() as session:
-                self.turns.begin_alone(session, seconds)
+                self.lock.begin_alone(session, seconds)
                 yield
         except psycopg.Error as error:
             raise translate.from_psycopg(error, self.path) from error
 
     @contextlib.contextmanager
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[PostgresSnapshot]:
-        """Give the volume as it stands now, or in the snapshot of that token, while others go on writing."""
+        """Open a snapshot of the volume as it is now, or join the one of that token, while others go on writing."""
         self._check_usable()
         with (
             contextlib.closing(self._connected()) as connection,
             contextlib.closing(PostgresSnapshot(self.path, connection, self.unit_on, of)) as made,
         ):
             if memory and not self.readonly:
-                made.memories = made.read(lambda unit: self._memories.of_spaces(unit, memory))
+                made.memories = made.read(lambda unit: self._memory_tables.of_spaces(unit, memory))
             yield made
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Have a part in the non-persistent messages of a queue space; tell whether there were none before.
+        """Attach the memory of a queue space, created if need be; return whether it was.
 
         A reader sees persistent messages only: a standby has no others.
         """
-        return not self.readonly and self._memories.attach(self.write, space, queues)
+        return not self.readonly and self._memory_tables.attach(self.write, space, queues)
 
     def detach_memory(self, space: Space) -> None:
-        """Let go of the memory of a queue space, once for each time that it was attached."""
-        self._memories.detach(space)
+        """Detach the memory of a queue space, once for each time that it was attached."""
+        self._memory_tables.detach(space)
 
     def remove_memory(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-        self._memories.remove(self.write, space, unused=unused)
+        self._memory_tables.remove(self.write, space, unused=unused)
 
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
-        return [] if self.readonly else self.read(lambda unit: self._memories.sizes(unit, space))
+        return [] if self.readonly else self.read(lambda unit: self._memory_tables.sizes(unit, space))
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
-        """Do nothing: PostgreSQL takes its disk as it needs it, and cannot be made to keep some for a schema."""
+        """Do nothing: PostgreSQL allocates disk as it needs it, and cannot reserve any for a schema."""
         del pages
         progress(100)
 
@@ -228,10 +228,10 @@ class PostgresVolume:
         self._check_usable()
 
     def changes(self) -> None:
-        """Return nothing: to ask the server costs as much as to look."""
+        """Return nothing: asking the server for that costs as much as looking for messages."""
 
     def take_turn(self, space_id: int, now_us: int) -> bool:
-        """Tell that we may look after the queue space: the server tells who lives in one answer."""
+        """Return that this process may do housekeeping: the server tells in one answer who is alive."""
         del space_id, now_us
         return True
 
@@ -259,7 +259,7 @@ class PostgresVolume:
         return self._translated(lambda: self._liveness.new_owner(space_id, role, now_us))
 
     def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
-        """Give up the key of an owner of ours; of one that died nothing is left."""
+        """Unlock the key of an owner of ours; one that died has left nothing."""
         self._translated(lambda: self._liveness.release_owner(owner, wakeups))
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
@@ -268,11 +268,11 @@ class PostgresVolume:
         return {owner.id for owner in alive}
 
     def same_boot(self, owner: Owner) -> bool:
-        """Tell whether the server has run without restart since the owner attached."""
+        """Return whether the server has run without restart since the owner attached."""
         return self._asked(lambda connection: self._liveness.same_boot(owner, connection))
 
     def close(self) -> None:
-        """Close the volume; whoever waits is woken."""
+        """Close the volume, and wake its waiters."""
         if self._closed:
             return
         self._closed = f"device {self.path!r} is closed"
@@ -281,7 +281,7 @@ class PostgresVolume:
         self._sessions.close()
 
     def pause(self) -> bool:
-        """Let the sessions be as they are: a fork leaves them to the parent."""
+        """Prepare for a fork, which leaves the sessions to the parent."""
         return self._liveness.pause()
 
     def resume(self) -> None:
@@ -289,13 +289,13 @@ class PostgresVolume:
         self._liveness.resume()
 
     def give_to_parent(self, *, idle: bool) -> None:
-        """Let go, in a forked process, of what is the parent's, without a word to the server."""
+        """Drop, in a forked process, what belongs to the parent, without telling the server."""
         self._closed = f"device {self.path!r} was opened by the parent process, before a fork"
         self._liveness.abandon(idle=idle)
         self._sessions.abandon()
 
     def is_in_progress(self, number: str) -> bool:
-        """Tell whether a transaction of any session has not ended yet, by its number."""
+        """Return whether the transaction of that number, of any session, has not ended yet."""
         self._check_usable()
         question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
         ((found,),) = self._asked(lambda connection: connection.execute(question, [number]).fetchall())
@@ -304,7 +304,7 @@ class PostgresVolume:
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     def tried(self, attempt: Callable[[bool], T]) -> T:
-        """Do what may have to be done again; the attempt is told whether it has to take a fresh session."""
+        """Run an attempt until it succeeds; its argument is whether it has to take a fresh session."""
         fresh = False
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -323,10 +323,10 @@ class PostgresVolume:
                 if self.probe.actions:
                     self.probe.reach(Point.BEFORE_WRITE, 1)
                 if purpose.alone:
-                    self.turns.begin_alone(session, WAIT_SECONDS, relaxed)
+                    self.lock.begin_alone(session, WAIT_SECONDS, relaxed)
                     generations = session.run(self._generations)
                 else:
-                    generations = session.run(f"BEGIN; {relaxed}{self.turns.together}; {self._generations}")
+                    generations = session.run(f"BEGIN; {relaxed}{self.lock.together}; {self._generations}")
                 unit = self.unit_on(session.cursor, session.slot)
                 unit.purpose = purpose
                 unit.know_generations(generations)
@@ -364,14 +364,14 @@ class PostgresVolume:
             self._texts,
             schema=self._schema,
             slot=slot,
-            memories=self._memories.attached if memories is None else memories,
+            memories=self._memory_tables.attached if memories is None else memories,
             liveness=self._liveness,
             clock=self.clock,
         )
 
     @contextlib.contextmanager
     def session(self, *, fresh: bool) -> Iterator[Session]:
-        """Give a session for a transaction; a fresh one is new, where others may be lost."""
+        """Lend a session for a transaction; a `fresh` one is new, where others may be lost."""
         try:
             with self._sessions.one(fresh=fresh) as session:
                 yield session
@@ -409,14 +409,14 @@ class PostgresVolume:
             connection.close()
             raise refusal
         if not self.readonly:
-            # Nothing is to be written that belongs to another life of the database.
+            # Nothing must be written that belongs to another run of the database.
             self._home = database_identity.settle_elsewhere(connection, self.address, self._home)
         return connection
 
     def _unfit(self, session: Identity) -> QueueError | None:
-        """Return why a session is of no use; None where it is."""
+        """Return why a session cannot be used; None where it can."""
         if session.on_standby and not self.readonly:
-            # One that takes over soon, and was a moment too early at the address of the server.
+            # It may be taking over, and have the address of the server a moment too early.
             return translate.on_standby(self.path)
         return translate.hidden(self.path) if session.started is None else None
 
@@ -424,7 +424,7 @@ class PostgresVolume:
         return self._translated(self._connect)
 
     def connected_hastily(self) -> WatchedConnection:
-        """Return a connection for questions that take no time; the caller closes it."""
+        """Return a connection for quick statements; the caller closes it."""
         return connection_timeouts.connected_hastily(self.address)
 
     def _check_usable(self) -> None:

@@ -1,4 +1,4 @@
-"""The lock of a volume: work on messages holds it together with others, all other work has it alone."""
+"""The lock of a volume: work on messages shares it, all other work holds it exclusively."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
 
 _STEP_SECONDS: Final = 0.1
-"""How long those who work together may have to wait behind one who waits to be alone."""
+"""How long those that share the lock may have to wait behind one that wants it alone."""
 
 _PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
-"""For how long they go on before the next try to be alone, at first and at last: whoever is long may be so for long."""
+"""Seconds until the next attempt to have it alone, at first and at last."""
 
 
-class Turns:
-    """Who works on a volume: many together, or one alone."""
+class VolumeLock:
+    """The lock of a volume: held by many together, or by one alone."""
 
     def __init__(self, address: Address) -> None:
         self.key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._path = address.shown
         self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self.key}::bigint)"
-        """The statement that takes the lock together with others, for the transaction that it is run in."""
+        """The statement that takes the lock together with others, until the transaction ends that it is run in."""
 
     def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:
-        """Begin a transaction in which nobody else works. Those who do go on in between, so that nobody waits long.
+        """Begin a transaction that has the volume alone. Others go on between attempts, so that none waits long.
 
-        `first` are statements to run in it before. Raises SystemFailureError, with the fact `blocked`, where others do
+        `first` are statements to run in it first. Raises SystemFailureError, with the fact `blocked`, where others do
         not come to an end within the seconds.
         """
         end, pause = time.monotonic() + seconds, _PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""Telling those who wait that messages have come."""
+"""Notifying waiters of new messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 def tell(session: Session, schema: str, arrivals: AbstractSet[int], probe: Probe) -> None:
-    """Have the server tell those who wait for the queues that got messages.
+    """Make the server notify the waiters of queues that got messages.
 
-    After the commit: what is told within a transaction is told at its end, under a lock that lets one commit through at
-    a time, the disk included; and who begins to wait between a look before the commit and the commit would be told
-    nothing.
+    After the commit: a NOTIFY within a transaction takes effect at its end, under a lock that serializes commits,
+    including their syncs; and a waiter that begins between a check before the commit and the commit would miss it.
     """
     if not arrivals:
         return

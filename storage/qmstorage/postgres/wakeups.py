@@ -20,7 +20,7 @@ class ServerWakeup:
         self._asleep.acquire()
 
     def wake(self) -> None:
-        """Wake who waits, or waits next. A signal handler may call it."""
+        """Wake the thread that waits, or the next that does. A signal handler may call it."""
         with contextlib.suppress(RuntimeError):
             self._asleep.release()
 
@@ -75,7 +75,7 @@ class Wakeups:
         return address in self._registered
 
     def wanted(self) -> set[str]:
-        """Return the channels that wake-ups listen on, or did a moment ago: who waits often need not ask each time."""
+        """Return the channels that wake-ups listen on, or did a moment ago, which spares frequent waits a LISTEN."""
         with self._lock:
             now = time.monotonic()
             self._left = {channel: since for channel, since in self._left.items() if now - since < self._linger}
@@ -95,12 +95,12 @@ class Wakeups:
                 wakeup.wake()
 
     def wake_own(self) -> None:
-        """Wake all. A signal handler may call it: it waits for nobody."""
+        """Wake all. A signal handler may call it: it takes no lock."""
         for wakeup in tuple(self._registered.values()):
             wakeup.wake()
 
     def abandon(self) -> None:
-        """Let go, in a forked process, of a lock that a thread of the parent may have had."""
+        """Replace, in a forked process, a lock that a thread of the parent may hold."""
         self._lock = threading.RLock()
 
     def _forget(self, wakeup: ServerWakeup, channels: Iterable[str]) -> None:

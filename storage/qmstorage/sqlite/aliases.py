@@ -1,7 +1,7 @@
 """One device under two names: SQLite keeps its log and its locks beside the name of a file, not with the file.
 
 A file that is opened under another name, or after its log was removed, gets a second log beside it. Both sides then
-acknowledge what the other never sees, and the log that is brought into the file last wins.
+acknowledge what the other never sees, and the log that is checkpointed last wins.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 _FILE: Final = ""
 _LOG: Final = "-wal"
 _BELONGINGS: Final = (_FILE, _LOG, "-shm", files.RUN)
-"""How the names end of what belongs to a device; processes share all of it, or none."""
+"""Suffixes of the names of what belongs to a device; processes share all of it, or none."""
 
 _PATIENCE_SECONDS: Final = 15.0
-"""How long others are waited for who are just opening or closing the file, or have not noticed yet that it is lost."""
+"""How long to wait for others that are just opening or closing the file, or have not noticed yet that it is lost."""
 
 _PAUSE, _PAUSES = 0.002, 16
-"""Seconds between two looks, at least, and how many times as long at most."""
+"""Seconds between two checks, at least, and how many times as long at most."""
 
 
 def refuse_others(path: str) -> None:
-    """Refuse a file that others believe to have open, and have another one; or have with a log that is not beside it.
+    """Refuse a file if others have another one open under this name, or have it open with a log that is not beside it.
 
-    Whoever finds out lets go by itself, so that a moment's patience mostly helps.
+    They close it once they notice, so that a moment's patience mostly helps.
     """
     directory = files.run_directory(path)
-    if not _comes_true(lambda: not is_open_on_another_file(directory, path)):
+    if not _becomes_true(lambda: not is_open_on_another_file(directory, path)):
         raise InUseError(
             f"device {path!r} is open in a program, and its file was removed or replaced meanwhile",
             hint="End that program first: what it has written is in the old file then. lsof or fuser shows it.",
             path=path,
         )
-    if not _comes_true(lambda: _has_log(path) or _is_alone(path)):
+    if not _becomes_true(lambda: _has_log(path) or _is_alone(path)):
         raise InUseError(
             f"device {path!r} is open in a program whose {path + _LOG!r} or -shm was removed, or that has the file"
             " under another name",
@@ -55,13 +55,13 @@ def refuse_others(path: str) -> None:
         )
 
 
-def _comes_true(question: Callable[[], bool]) -> bool:
-    """Return whether a question is answered with yes, soon."""
+def _becomes_true(question: Callable[[], bool]) -> bool:
+    """Return whether a check succeeds soon."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while not question():
         if time.monotonic() > end:
             return False
-        # Those who ask at the same moment are in each other's way, so that none of them may ask again with another.
+        # Those that check at the same moment are in each other's way, so that they must not repeat it together.
         time.sleep(_PAUSE * (1 + secrets.randbelow(_PAUSES)))
     return True
 
@@ -75,7 +75,7 @@ def _is_alone(path: str) -> bool:
     try:
         with contextlib.closing(files.bare_connection(path, "rw")) as connection:
             connection.execute("PRAGMA busy_timeout = 0")
-            # With the first look SQLite then locks the file as a whole, before it makes a log.
+            # With the first query SQLite then locks the file as a whole, before it creates a log.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA application_id").fetchone()
             if Path(path).stat().st_nlink > 1:
@@ -87,7 +87,7 @@ def _is_alone(path: str) -> bool:
 
 
 def _refuse_second_name(path: str, connection: sqlite3.Connection) -> None:
-    """Refuse another name than the one in the device list: what a crash has left beside that one would be lost."""
+    """Refuse a name other than the one in the device list: what a crash has left beside that one would be lost."""
     for (listed,) in connection.execute("SELECT path FROM entry WHERE dlindex = 0"):
         if os.path.realpath(listed) != path:
             raise BadResourceError(
@@ -114,11 +114,11 @@ class Belongings:
         return ""
 
     def leave(self, log: Log, connection: sqlite3.Connection) -> None:
-        """Bring a log that nobody will find into the file, unless others have gone on without it."""
+        """Checkpoint a log that nobody will find any more, unless others have gone on without it."""
         if self._has_second_log():
             log.discard(connection)
         elif self.lost():
-            log.bring_home(connection)
+            log.checkpoint_orphaned(connection)
 
     def _has_second_log(self) -> bool:
         """Return whether others have written to another log of the file."""

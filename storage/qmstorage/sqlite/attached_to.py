@@ -1,4 +1,4 @@
-"""Who is attached to the queue spaces of a file that is not open here, and that nobody may have open."""
+"""The processes attached to the queue spaces of a file that is not open here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qmstorage.statements import Texts
 
 
 def living(path: str, *, older: bool = False) -> Iterator[tuple[Space, list[Owner]]]:
-    """Yield the queue spaces of a file, also of an `older` one, each with its attached processes that live."""
+    """Yield the queue spaces of a file, also of an `older` one, each with its live attached processes."""
     probe = OwnerFiles(files.surroundings(path))
     with files.reading(path, older=older) as connection:
         unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))

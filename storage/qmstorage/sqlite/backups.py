@@ -1,6 +1,6 @@
 """Backups: a directory with a copy of each file of a device as they stood at one moment, and a list of them.
 
-All writers are held up for the milliseconds in which a read transaction is begun on each file; so the copies are of one
+All writers wait for the milliseconds in which a read transaction is begun on each file; so the copies are of one
 moment, and each transaction is in them whole or not at all, whatever is written while they are made.
 """
 
@@ -24,21 +24,21 @@ from qmstorage.statements import Texts
 
 FORMAT = 1
 LIST = "backup.json"
-"""The list of what is in a backup; where it is missing, there is no backup."""
+"""The list of what is in a backup; a directory without it is not a backup."""
 
 _PATIENCE = 0.5
-"""Seconds that the writers of all files are held up at most while one of them does not come to rest."""
+"""Seconds that the writers of all files wait at most while one file is still being written."""
 
 _INSTRUCTIONS = 20_000
-"""Of SQLite's virtual machine: some milliseconds."""
+"""Instructions of SQLite's virtual machine: some milliseconds."""
 
 _COPIED = 60
-"""Percent of a file's time that copying takes; the rest is looking at the copy."""
+"""Percent of a file's time that copying takes; the rest is checking the copy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file has of a device: how many queue spaces, persistent messages, transactions, and what is wrong."""
+    """What a file of a device contains: how many queue spaces, persistent messages, transactions, and what is wrong."""
 
     spaces: int = 0
     messages: int = 0
@@ -75,7 +75,7 @@ def back_up(
 
 
 def read_list(source: Path) -> BackupReport:
-    """Return what a backup says of itself."""
+    """Return the list of a backup."""
     try:
         found = json.loads((source / LIST).read_text())
         if found["format"] > FORMAT:
@@ -97,7 +97,7 @@ def read_list(source: Path) -> BackupReport:
 
 
 def commands_of(source: Path) -> list[str]:
-    """Return the capacity commands of the queues in a backup; files that are damaged, and not restored, have none."""
+    """Return the capacity commands of the queues in a backup; damaged files, which are not restored, have none."""
     found: dict[str, None] = {}
     for volume in read_list(source).volumes:
         with (
@@ -138,12 +138,12 @@ def _taken_at_once(
     while True:
         try:
             with contextlib.ExitStack() as still:
-                # In one order, or two backups could hold each other up.
+                # In one order, or two backups could deadlock.
                 for volume in sorted(volumes, key=lambda volume: volume.path):
                     still.enter_context(volume.still(_PATIENCE))
                 return now(), [stack.enter_context(volume.snapshot()) for volume in volumes]
         except QueueError as error:
-            # Some program has a transaction open on one file: the others are let go before it is waited for.
+            # Some program has a transaction open on one file: the others are released before waiting for it.
             if not error.facts.get("blocked") or time.monotonic() > end:
                 raise
 
@@ -165,7 +165,7 @@ def _copied(
         copy.touch(mode=files.PRIVATE_MODE)
         source.copy_to(str(copy), lambda percent, at=at: progress((at * 100 + percent) * _COPIED // (100 * len(paths))))  # type: ignore[misc]
         wanted.append(source.read(_counted))
-        # From here on the log may begin anew; to look at the copy takes longer than to make it.
+        # From here on the log may be reused; checking the copy takes longer than making it.
         source.let_go()
     total, listed = Contents(), []
     for at, (path, source, copy) in enumerate(zip(paths, taken, copies, strict=True)):
@@ -197,7 +197,7 @@ def _looked_at(source: Snapshot, copy: Path, step: Callable[[int], None]) -> Con
 
 def _compare(wanted: Contents, found: Contents, path: str) -> None:
     if wanted != dataclasses.replace(found, faults=()):
-        raise SystemFailureError(f"the copy of {path!r} is another than what was copied: {wanted}, {found}", path=path)
+        raise SystemFailureError(f"the copy of {path!r} differs from what was copied: {wanted}, {found}", path=path)
 
 
 def _contents(unit: Unit) -> Contents:
@@ -220,7 +220,7 @@ def _counted(unit: Unit) -> Contents:
 
 
 def refuse_existing(target: Path) -> None:
-    """Refuse a backup that is there already."""
+    """Refuse a path that exists."""
     if target.exists() or target.is_symlink():
         raise BadResourceError(
             f"{str(target)!r} exists already, and a backup never overwrites anything",
@@ -230,9 +230,9 @@ def refuse_existing(target: Path) -> None:
 
 
 def finish(part: Path, report: BackupReport, target: Path) -> None:
-    """Write the list of the files that a hidden directory has, and give it the name of the backup."""
+    """Write the list of the files in a hidden directory, and rename it to the backup."""
     _write_list(part, report)
-    # A directory takes the place of an empty one only.
+    # A directory can replace an empty one only.
     part.joinpath("files").rename(target)
     parts.sync(target.parent)
 

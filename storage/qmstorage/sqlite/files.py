@@ -1,4 +1,4 @@
-"""One SQLite file: how it is made, found to be ours, and opened."""
+"""One SQLite file: how it is created, recognized as a device, and opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qmstorage.sqlite import translate
 from qmstorage.sqlite.writer_gate import Surroundings
 
 OLDEST_SQLITE: Final = (3, 35, 0)
-"""RETURNING came with it."""
+"""The first release with RETURNING."""
 
 PRIVATE_MODE: Final = 0o600
 SHARED_MODE: Final = 0o660
@@ -31,10 +31,10 @@ MEMORY: Final = ":memory:"
 """The path that names a device in the memory of this process."""
 
 _LOG_KEPT: Final = 16 * 1024 * 1024
-"""Bytes of a log that stay allocated: rewriting them costs less than half of what it costs to let the log grow."""
+"""Bytes of a log that stay allocated: rewriting them costs less than half of letting the log grow."""
 
 RUN: Final = "-run"
-"""How the name of the directory ends that is beside a device."""
+"""The suffix of the directory beside a device."""
 
 _OPTIONS: Final = {
     "rw": "mode=rw",
@@ -47,9 +47,9 @@ DIALECT: Final = SQLiteDialect_pysqlite(paramstyle="named")
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Open the file `path` to read and write (`rw`), to read (`ro`), or to read while nobody has it (`immutable`).
+    """Open the file `path` to read and write (`rw`), to read (`ro`), or to read while nobody has it open (`immutable`).
 
-    With `guest` it is read, and no shared memory is made for that.
+    `guest` reads without creating shared memory.
     """
     connection = bare_connection(path, mode)
     if mode == "rw":
@@ -62,7 +62,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
 
 
 def bare_connection(path: str, mode: str) -> sqlite3.Connection:
-    """Open the file `path`, and do not look at it yet."""
+    """Open the file `path` without reading from it yet."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
@@ -78,7 +78,7 @@ def bare_connection(path: str, mode: str) -> sqlite3.Connection:
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> None:
-    """Set what holds for writers. For a reader this would touch the file already, which it may not be able to."""
+    """Apply the settings of writers. For a reader this would touch the file already, which it may not be able to."""
     connection.execute("PRAGMA foreign_keys = ON")
     # Every commit that has to be on the disk is synced by us, after the writer's lock is released (see `wal`).
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -86,14 +86,14 @@ def _prepare_to_write(connection: sqlite3.Connection) -> None:
 
 
 def keep_log_short(connection: sqlite3.Connection, schema: str) -> None:
-    """Have the log of a database, when it is written from its beginning again, give back what it does not need."""
+    """Make the log of a database shrink again when it is written from its beginning."""
     connection.execute(f"PRAGMA {schema}.journal_size_limit = {_LOG_KEPT}")
 
 
 def prepare_file(path: str, group_id: int | None) -> bool:
-    """Make an empty file that only we, or we and a group, may use; tell whether it was not there before.
+    """Create an empty file that only this user, or also a group, may use; return whether it is new.
 
-    A file that is there already may be used if it is empty.
+    A file that exists already may be used if it is empty.
     """
     refuse_mount(path)
     mode = PRIVATE_MODE if group_id is None else SHARED_MODE
@@ -174,7 +174,7 @@ def refuse_unusable(path: str) -> None:
 
 
 def refuse_mount(path: str) -> None:
-    """Refuse a network file system, which cannot share the memory that the write-ahead log needs, and a lone file."""
+    """Refuse a network file system, which cannot share the memory that the log needs, and a file mounted alone."""
     point, kind = _mount(path)
     if point == os.path.realpath(path) and not Path(path).is_dir():
         raise BadResourceError(
@@ -210,7 +210,7 @@ def open_for_writing(path: str) -> sqlite3.Connection:
 
 
 def can_begin(connection: sqlite3.Connection, seconds: float) -> bool:
-    """Tell whether a transaction that writes can begin within the seconds, whoever else has the file open."""
+    """Return whether a write transaction can begin within the seconds, whoever else has the file open."""
     if not begin_within(connection, seconds):
         return False
     connection.execute("ROLLBACK")
@@ -218,7 +218,7 @@ def can_begin(connection: sqlite3.Connection, seconds: float) -> bool:
 
 
 def begin_within(connection: sqlite3.Connection, seconds: float) -> bool:
-    """Begin a transaction that writes, if the file comes free within the seconds; tell whether that went well."""
+    """Begin a write transaction if the file becomes free within the seconds; return whether it did."""
     with patience(connection, seconds):
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -231,7 +231,7 @@ def begin_within(connection: sqlite3.Connection, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Let the connection wait no longer than so for others."""
+    """Limit how long the connection waits for others."""
     connection.execute(f"PRAGMA busy_timeout = {max(round(seconds * 1000), 0)}")
     try:
         yield
@@ -241,9 +241,9 @@ def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str, *, older: bool = False) -> Iterator[sqlite3.Connection]:
-    """Give a connection to an existing device that is only read, also to an `older` one, and make no file beside it.
+    """Connect to an existing device, also an `older` one, for reading only, without creating files beside it.
 
-    Where the device was not open at first, and was written meanwhile, the error has the fact `changed`.
+    Where the device was not open at first and was written meanwhile, the error has the fact `changed`.
     """
     mode = _mode_to_read(path)
     before = _contents(path)
@@ -258,23 +258,23 @@ def reading(path: str, *, older: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def _mode_to_read(path: str) -> str:
-    # Where an upgrade was killed there is a journal, by which whoever may write the file undoes it first.
+    # A killed upgrade leaves a journal, with which the next process that may write the file undoes it first.
     if not any(Path(path + end).exists() for end in ("-wal", "-journal")):
-        # While nobody has the device open it does not change, and SQLite would make files to share it.
+        # While nobody has the device open it does not change, and SQLite would create files to share it.
         return "immutable"
-    # Those that root makes get the owner of the device, those of others do not.
+    # Files that root creates get the owner of the device, those of others do not.
     is_ours = os.geteuid() in (0, Path(path).stat().st_uid)
     return "ro" if is_ours or Path(f"{path}-shm").exists() else "guest"
 
 
 def _contents(path: str) -> tuple[int, int]:
-    """Return what is another one after the file was written."""
+    """Return what differs after the file was written."""
     found = Path(path).stat()
     return found.st_size, found.st_mtime_ns
 
 
 def _refuse_changed(path: str, mode: str, before: tuple[int, int]) -> None:
-    """Refuse what was read of a file that was taken for one that nobody has open."""
+    """Refuse what was read from a file that was written although nobody seemed to have it open."""
     if mode == "immutable" and _contents(path) != before:
         raise translate.changed(path)
 
@@ -285,7 +285,7 @@ def run_directory(path: str) -> Path:
 
 
 def surroundings(path: str) -> Surroundings:
-    """Return the directory for locks and wake-ups, made if need be; it is for those who may use the device."""
+    """Return the directory for locks and wake-ups, created if need be for those who may use the device."""
     directory = run_directory(path)
     status = Path(path).stat()
     found = Surroundings(directory, stat.S_IMODE(status.st_mode) & SHARED_MODE, status.st_uid, status.st_gid)
@@ -305,7 +305,7 @@ def sync_directory(path: str) -> None:
 
 
 def share_beside(path: str) -> None:
-    """Give the files that SQLite made beside the device the group of the device, which it does only for root."""
+    """Set the group of the files that SQLite created beside the device, which it does by itself only for root."""
     group = Path(path).stat().st_gid
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(OSError):
@@ -323,7 +323,7 @@ def _refuse_other_content(path: str) -> None:
     if Path(path).stat().st_size == 0:
         return
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "rw")) as connection:
-        # A file of SQLite without tables is what a crash in the middle of a creation leaves.
+        # A crash in the middle of a creation leaves an SQLite file without tables.
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             return
         if _is_marked(connection):
@@ -336,7 +336,7 @@ def _refuse_other_content(path: str) -> None:
 
 
 def _mount(path: str) -> tuple[str, str]:
-    """Return where the file system is mounted that a path is on, and its kind; "" and "" where nobody says."""
+    """Return the mount point of the file system of a path, and its kind; "" and "" where that is unknown."""
     try:
         target = Path(path).resolve()
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -351,18 +351,18 @@ def _mount(path: str) -> tuple[str, str]:
 
 def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:
     for line in lines:
-        before, _, behind = line.partition(" - ")
-        yield Path(before.split()[4].replace("\\040", " ")), behind.split()[0]
+        before, _, after = line.partition(" - ")
+        yield Path(before.split()[4].replace("\\040", " ")), after.split()[0]
 
 
 def version(connection: sqlite3.Connection, schema: str) -> int:
-    """Return a number that is another one after each commit of other connections."""
+    """Return a number that differs after each commit of another connection."""
     (number,) = connection.execute(f'PRAGMA "{schema}".data_version').fetchone()
     return int(number)
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file from all others; None where there is none, as for a device in memory."""
+    """Return what identifies a file; None where there is none, as for a device in memory."""
     try:
         found = os.stat(path)  # noqa: PTH116 - :memory: is no path
     except OSError:

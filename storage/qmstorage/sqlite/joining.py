@@ -1,7 +1,7 @@
 """Working in a transaction of the application's own, on its connection to the same SQLite file.
 
-What is enqueued or dequeued stands or falls with that transaction. Those who wait are told, and capacity commands run,
-once it is committed.
+What is enqueued or dequeued stands or falls with that transaction. Waiters are woken, and capacity commands run, once
+it is committed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FULL = 2
-"""PRAGMA synchronous: each commit is brought to the disk."""
+"""PRAGMA synchronous: each commit is synced."""
 
 _NOTHING = "UPDATE device SET main = main WHERE false"
-"""Changes nothing, and waits until this transaction is the one that may write."""
+"""Changes nothing, and waits until this transaction has the write lock."""
 
 _PAUSE = 0.002
-"""Seconds between two looks at a lock that somebody else has."""
+"""Seconds between two attempts to get a lock that another has."""
 
 _LEGACY = -1
 """The driver's `autocommit` where it is neither on nor off, which is all that there was before Python 3.12."""
@@ -66,7 +66,7 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
 
 
 def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -> None:
-    """Have something done once the application has committed the transaction that we work in; at once without one."""
+    """Run an action once the application has committed the transaction that is joined; at once without one."""
     if on is None:
         action()
     else:
@@ -76,7 +76,7 @@ def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -
 def _begin(
     connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, transaction: ApplicationTransaction
 ) -> None:
-    """Have the driver begin a transaction, where SQLAlchemy has begun one and the driver would do so late."""
+    """Make the driver begin a transaction where SQLAlchemy has begun one and the driver would do so late."""
     begun = None if connection.in_transaction() else connection.begin()
     if not (driver.in_transaction or _begins_late(driver)):
         if begun is not None:
@@ -97,7 +97,7 @@ def _begin(
 
 
 def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
-    """Take the writer's lock, which SQLite does not wait for in a transaction that has read before."""
+    """Take the write lock, which SQLite does not wait for in a transaction that has read before."""
     end = time.monotonic() + translate.BUSY_SECONDS
     while True:
         try:
@@ -111,12 +111,12 @@ def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
 
 
 def _begins_late(driver: sqlite3.Connection) -> bool:
-    """Tell whether the driver begins transactions by itself, before INSERT and the like and not before SAVEPOINT."""
+    """Return whether the driver begins transactions by itself, before INSERT and the like and not before SAVEPOINT."""
     return driver.isolation_level is not None and getattr(driver, "autocommit", _LEGACY) == _LEGACY
 
 
 def _in_savepoint(driver: sqlite3.Connection, cursor: sqlite3.Cursor, work: Callable[[], T]) -> T:
-    """Do the work; what raises is undone, and nothing else of the transaction."""
+    """Do the work; if it raises, it is undone, and nothing else of the transaction."""
     cursor.execute("SAVEPOINT qmadmin")
     try:
         return work()
@@ -142,7 +142,7 @@ def _refusal(error: sqlite3.Error, path: str) -> QueueError:
 
 
 def is_in_transaction(connection: object) -> bool:
-    """Tell whether the driver of a connection has begun a transaction, and may have the file for itself."""
+    """Return whether the driver of a connection has begun a transaction, and may have the file for itself."""
     if not isinstance(connection, Connection) or connection.closed:
         return False
     return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
@@ -188,7 +188,7 @@ class ApplicationTransaction:
         self.thread: int | None = None
         """The thread that has worked in a transaction which is still open."""
         self.has_begun = False
-        """Whether we have had the driver begin the transaction."""
+        """Whether we made the driver begin the transaction."""
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
@@ -205,7 +205,7 @@ class ApplicationTransaction:
         its = notifications, actions = self._notifications, self._actions
         self._forget()
         if notifications.turns or actions:
-            # The event comes before the commit. A write of ours waits until the application has let the file go.
+            # The event comes before the commit. A write of ours waits until the application has released the file.
             threading.Thread(target=self._after, args=its, name="qmadmin-follow", daemon=True).start()
 
     def _rolled_back(self, _: Connection) -> None:
@@ -225,7 +225,7 @@ class ApplicationTransaction:
             for action in actions:
                 action()
         except QueueError:
-            # Waiters look by themselves within a second, and housekeeping starts what was claimed.
+            # Waiters check by themselves within a second, and housekeeping starts what was claimed.
             return
 
 

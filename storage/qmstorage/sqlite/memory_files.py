@@ -1,8 +1,8 @@
-"""The memory of queue spaces: where the non-persistent messages of a queue space live.
+"""Memory of queue spaces: the files of their non-persistent messages.
 
-Each has an SQLite file of its own on a file system in memory, in a directory that only those who may use the device
-can enter. A link beside the volume leads to it, so that processes with different settings find the same one. What an
-earlier start of the machine has left in it is removed.
+Each queue space has an SQLite file of its own on a file system in memory, in a directory that only those who may use
+the device can enter. A link beside the volume leads to it, so that processes with different settings find the same one.
+What an earlier start of the machine has left in it is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of our own is made in it
 
 
 class MemoryFiles:
-    """The memories that are attached to a volume's connection, and how their tables are called there."""
+    """The memories that are attached to a volume's connection, and the names of their tables there."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -45,20 +45,20 @@ class MemoryFiles:
         self._is_ours_alone = path == files.MEMORY
 
     def schemas(self) -> list[str]:
-        """Return how the databases are called of which there are tables here: the volume itself, and each memory."""
+        """Return the names of the attached databases: the volume itself, and each memory."""
         return ["main", *(_name(there.incarnation) for there in self._attached.values())]
 
     def attach(self, space: Space, queues: Iterable[Queue]) -> bool:
-        """Attach the memory of a queue space, made if need be; tell whether it was, and holds nothing.
+        """Attach the memory of a queue space, created if need be; return whether it was, and so is empty.
 
-        The caller keeps other writers away, and detaches it as often as it has attached it.
+        The caller keeps other writers out, and detaches it as often as it has attached it.
         """
         there = self._attached.get(space.id)
         if there is not None and there.incarnation == space.incarnation and (there.users or self._is_ours_alone):
             there.users += 1
             return False
         if there is not None:
-            self._let_go(space.id)
+            self._detach(space.id)
         self._refuse_too_many(space)
         address, name = self._address(space), _name(space.incarnation)
         try:
@@ -82,7 +82,7 @@ class MemoryFiles:
         return made
 
     def attach_to_read(self, spaces: Iterable[Space]) -> None:
-        """Attach the memories of queue spaces for reading only, those that there are. Nothing is made or changed."""
+        """Attach the existing memories of queue spaces for reading only. Nothing is created or changed."""
         for space in spaces:
             directory = self._found(space, self._link(space))
             if directory is None or not (directory / _MEMORY_FILES[0]).exists():
@@ -97,37 +97,37 @@ class MemoryFiles:
             self._attached[space.id] = _Attached(space.name, space.incarnation, directory)
 
     def look(self) -> None:
-        """Have the transaction see the memories that are attached for reading, as they are now.
+        """Make the transaction see the memories that are attached for reading as they are now.
 
-        What an earlier start of the machine has left in one is lost: it is passed over.
+        One that an earlier start of the machine has left is lost and passed over.
         """
         cursor = self._connection.cursor()
         (device,) = cursor.execute("SELECT id FROM main.device").fetchone()
         for space_id, there in self._attached.items():
             name = _name(there.incarnation)
-            found = _resident(cursor, name)
+            found = _recorded_owner(cursor, name)
             if found is not None and found[:2] != (device, there.incarnation):
                 raise _in_use(there.space)
             if found is not None and found[2] == this_boot():
                 self.texts[space_id] = Texts(files.DIALECT, name)
 
     def detach(self, space: Space) -> None:
-        """Let go of the memory of a queue space; the last that has attached it does."""
+        """Detach the memory of a queue space, once its last user does so."""
         there = self._attached.get(space.id)
         if there is None or there.incarnation != space.incarnation:
             return
         there.users -= 1
         # One in the memory of this process lives as long as the connection does.
         if there.users == 0 and not self._is_ours_alone:
-            # Where a statement still reads from it, whoever attaches it next lets go of it first.
+            # Where a statement still reads from it, the next attachment detaches it first.
             with contextlib.suppress(sqlite3.Error):
-                self._let_go(space.id)
+                self._detach(space.id)
 
     def remove(self, space: Space) -> None:
-        """Remove the memory of a queue space that nobody uses any more."""
+        """Remove the memory of a queue space that is no longer in use."""
         there = self._attached.get(space.id)
         if there is not None and there.incarnation == space.incarnation:
-            self._let_go(space.id)
+            self._detach(space.id)
         if self._is_ours_alone:
             return
         link = self._link(space)
@@ -138,7 +138,7 @@ class MemoryFiles:
             _remove_directory(directory)
 
     def full(self) -> Path | None:
-        """Return a directory on whose file system there is no room left for the messages of a memory."""
+        """Return the directory of a memory whose file system is full, if there is one."""
         for there in self._attached.values():
             with contextlib.suppress(OSError):
                 if there.directory is not None and os.statvfs(there.directory).f_bavail == 0:
@@ -146,23 +146,23 @@ class MemoryFiles:
         return None
 
     def lost(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what was removed or replaced of a memory that is in use, with the name and incarnation of its space."""
+        """Yield each file removed or replaced of a memory in use, with the name and incarnation of its queue space."""
         for there in list(self._attached.values()):
             for path, found in there.found.items() if there.users else ():
                 if files.identity(path) != found:
                     yield path, there.space, there.incarnation
 
     def _belongings(self, space: Space, directory: Path | None) -> dict[str, tuple[int, int] | None]:
-        """Return the files that processes share which use a memory, and what each of them is.
+        """Return the files that the processes using a memory share, and the identity of each.
 
-        The link to the directory stands for where it leads: others find the memory by it.
+        The link to the directory stands for its target: others find the memory by it.
         """
         if directory is None:
             return {}
         paths = [str(self._link(space)), *(str(directory / name) for name in _MEMORY_FILES)]
         return {path: files.identity(path) for path in paths}
 
-    def _let_go(self, space_id: int) -> None:
+    def _detach(self, space_id: int) -> None:
         self._connection.execute(f"DETACH {_name(self._attached[space_id].incarnation)}")
         del self._attached[space_id]
         self.texts.pop(space_id, None)
@@ -171,7 +171,7 @@ class MemoryFiles:
         unused = [space_id for space_id, there in self._attached.items() if not there.users]
         for space_id in [] if self._is_ours_alone else unused:
             with contextlib.suppress(sqlite3.Error):
-                self._let_go(space_id)
+                self._detach(space_id)
         limit = self._connection.getlimit(sqlite3.SQLITE_LIMIT_ATTACHED)
         if len(self._attached) >= limit:
             raise SystemFailureError(
@@ -184,7 +184,7 @@ class MemoryFiles:
             )
 
     def _share(self, directory: Path) -> None:
-        """Give files that we made to those who may use the volume: only root can do so, and has to."""
+        """Share files that we created with those who may use the volume: only root can, and has to."""
         around = files.surroundings(self._path)
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
@@ -193,7 +193,7 @@ class MemoryFiles:
     def _prepare(self, name: str, space: Space, queues: Iterable[Queue]) -> bool:
         if not self._is_ours_alone:
             self._connection.execute(f"PRAGMA {name}.journal_mode = WAL")
-        # A restart of the machine loses it all: there is nothing that a sync would save.
+        # A restart of the machine loses it all: a sync would save nothing.
         self._connection.execute(f"PRAGMA {name}.synchronous = OFF")
         files.keep_log_short(self._connection, name)
         texts = Texts(files.DIALECT, name)
@@ -202,13 +202,13 @@ class MemoryFiles:
         try:
             device = cursor.execute("SELECT id FROM main.device").fetchone()[0]
             here = (device, space.incarnation, this_boot())
-            found = _resident(cursor, name)
+            found = _recorded_owner(cursor, name)
             if found is not None and found[:2] != here[:2]:
                 raise _in_use(space.name)
             if found is not None:
                 _add_columns(cursor, name)
             if found != here:
-                for statement in _made_anew(name, found is not None):
+                for statement in _statements_to_make(name, found is not None):
                     cursor.execute(statement)
                 store = SqliteMemoryStore(cursor, texts)
                 for queue_id in (0, *(queue.id for queue in queues)):
@@ -227,7 +227,7 @@ class MemoryFiles:
         return f"file:{quote(str(directory / 'memory'))}?mode=rwc&modeof={quote(self._path)}"
 
     def _directory(self, space: Space) -> Path:
-        """Return the directory of a queue space's memory, made if need be."""
+        """Return the directory of a queue space's memory, created if need be."""
         files.surroundings(self._path)
         link = self._link(space)
         try:
@@ -236,34 +236,34 @@ class MemoryFiles:
                 found = self._made(space)
             self._refuse_stranger(found)
             _point(link, found)
-            _point(found / _HOME, self._path)
+            _point(found / _VOLUME_LINK, self._path)
         except OSError as error:
             raise translate.from_os(error, "making the memory of queue space", space.name) from error
         return found
 
     def _found(self, space: Space, link: Path) -> Path | None:
-        """Return the directory that was made before: the one that the link leads to, or that of a moved volume."""
+        """Return the existing directory: the target of the link, or that of a moved volume."""
         with contextlib.suppress(OSError):
             directory = link.readlink()
-            if directory.is_absolute() and directory.is_dir() and self._is_home(directory):
+            if directory.is_absolute() and directory.is_dir() and self._belongs_here(directory):
                 return directory
         for directory in _base().glob(f"qmadmin-{space.incarnation}-*"):
             with contextlib.suppress(OSError, OperatingSystemError):
                 self._refuse_stranger(directory)
-                if self._is_home(directory):
+                if self._belongs_here(directory):
                     return directory
         return None
 
-    def _is_home(self, directory: Path) -> bool:
-        """Tell whether a directory belongs to this volume, and not to one that this is a copy of."""
+    def _belongs_here(self, directory: Path) -> bool:
+        """Return whether a directory belongs to this volume, and not to one that this is a copy of."""
         try:
-            home = (directory / _HOME).readlink()
+            volume = (directory / _VOLUME_LINK).readlink()
         except FileNotFoundError:
             return True
-        return str(home) == self._path or not home.exists()
+        return str(volume) == self._path or not volume.exists()
 
     def _made(self, space: Space) -> Path:
-        """Return a directory for the memory, made if need be."""
+        """Return a directory for the memory, created if need be."""
         made = _base() / f"qmadmin-{space.incarnation}-{hashlib.sha256(self._path.encode()).hexdigest()[:8]}"
         with contextlib.suppress(FileExistsError):
             made.mkdir(mode=0o700)
@@ -271,10 +271,10 @@ class MemoryFiles:
         return made
 
     def _refuse_stranger(self, directory: Path) -> None:
-        """Refuse a directory that somebody else has put where ours should be, or that others can enter."""
+        """Refuse a directory of another user in place of ours, or one that others can enter."""
         status, device = directory.lstat(), Path(self._path).stat()
         shared = bool(device.st_mode & 0o060) and status.st_gid == device.st_gid
-        # Only a member of the group can have given it to the group.
+        # Only a member of the group can have set the group.
         ours = shared or status.st_uid in (0, os.geteuid(), device.st_uid)
         others = status.st_mode & (0o007 if shared else 0o077)
         if not stat.S_ISDIR(status.st_mode) or not ours or others:
@@ -294,7 +294,7 @@ def memory_files(path: str, space: Space) -> list[tuple[str, int]]:
     with contextlib.suppress(OSError):
         directory = _link(path, space).readlink()
         for name in _MEMORY_FILES:
-            # Only looked at: to open and close them would give up SQLite's locks on them.
+            # Only stat: to open and close them would drop SQLite's locks on them.
             with contextlib.suppress(FileNotFoundError):
                 found.append((str(directory / name), (directory / name).lstat().st_size))
     return found
@@ -309,13 +309,13 @@ def remove_memories(path: str, incarnations: Iterable[str]) -> None:
             found.add(link.readlink())
         for directory in found:
             with contextlib.suppress(OSError):
-                if str((directory / _HOME).readlink()) == path:
+                if str((directory / _VOLUME_LINK).readlink()) == path:
                     _remove_directory(directory)
         link.unlink(missing_ok=True)
 
 
 def _remove_directory(directory: Path) -> None:
-    # By name: whoever may change a link to it must not have us remove anything else.
+    # By name: a user who may change a link to it must not make us remove anything else.
     for name in _FILES:
         (directory / name).unlink(missing_ok=True)
     directory.rmdir()
@@ -327,21 +327,21 @@ def _link(path: str, space: Space) -> Path:
 
 @dataclasses.dataclass(slots=True)
 class _Attached:
-    """A memory that is attached, and by how many."""
+    """A memory that is attached, and how many use it."""
 
     space: str
     incarnation: str
     directory: Path | None
     users: int = 1
     found: dict[str, tuple[int, int] | None] = dataclasses.field(default_factory=dict)
-    """What belongs to it, and what each file was when it was attached."""
+    """The files that belong to it, and the identity of each when it was attached."""
 
 
-_HOME = "device"
+_VOLUME_LINK = "device"
 """The link in a directory of memory that leads back to the volume."""
 
 _MEMORY_FILES = ("memory", "memory-wal", "memory-shm")
-_FILES = (*_MEMORY_FILES, _HOME)
+_FILES = (*_MEMORY_FILES, _VOLUME_LINK)
 
 
 def _name(incarnation: str) -> str:
@@ -349,7 +349,7 @@ def _name(incarnation: str) -> str:
 
 
 def _point(link: Path, target: Path | str) -> None:
-    """Let a link lead to a target, and leave it alone where it does."""
+    """Point a link to a target, unless it does so already."""
     with contextlib.suppress(OSError):
         if str(link.readlink()) == str(target):
             return
@@ -368,7 +368,7 @@ def _in_use(space: str) -> OperatingSystemError:
     return OperatingSystemError(f"the memory of queue space {space!r} is in use by another device", space=space)
 
 
-def _resident(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] | None:
+def _recorded_owner(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] | None:
     found = cursor.execute(f"SELECT count(*) FROM {name}.sqlite_master WHERE name = 'residence'").fetchone()  # noqa: S608
     if found == (0,):
         return None
@@ -377,7 +377,7 @@ def _resident(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] | None:
 
 
 def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
-    """Add the columns that the tables of an earlier release lack: it is not for --upgrade to find every memory."""
+    """Add the columns that the tables of an earlier release lack: --upgrade cannot find every memory."""
     (version,) = cursor.execute(f"PRAGMA {name}.user_version").fetchone()
     if version >= schema.VERSION:
         return
@@ -390,8 +390,8 @@ def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
     cursor.execute(f"PRAGMA {name}.user_version = {schema.VERSION}")
 
 
-def _made_anew(name: str, exists: bool) -> Iterator[str]:
-    """Yield the statements that give the memory its tables, or empty those of an earlier start of the machine."""
+def _statements_to_make(name: str, exists: bool) -> Iterator[str]:
+    """Yield the statements that create the tables of a memory, or empty those of an earlier start of the machine."""
     tables = (*schema.IN_MEMORY, schema.residence)
     for table in tables:
         if exists:

@@ -1,4 +1,4 @@
-"""Locks of the kernel that belong to an open file and not to the process; a fork inherits them. Linux has them."""
+"""Locks of the kernel that belong to an open file and not to the process (OFD locks of Linux); a fork inherits them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def _lock(kind: int, byte: int, length: int = 1) -> bytes:
 
 
 _FREE: Final = struct.pack("h", fcntl.F_UNLCK)
-"""How the system's answer begins where nobody else has a byte locked."""
+"""How the system's answer begins where no other open file has the byte locked."""
 
 
 def locks(fd: int, byte: int) -> bool:
-    """Lock a byte, unless another has it, or the system has no more locks; return whether that went well."""
+    """Lock a byte, unless another has it or the system has no more locks; return whether it is locked."""
     if sys.platform != "linux":
         return False
     try:
@@ -30,7 +30,7 @@ def locks(fd: int, byte: int) -> bool:
 
 
 def unlocks(fd: int, number: int) -> None:
-    """Give up the locks on the first bytes, so many."""
+    """Unlock the first `number` bytes."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock(fcntl.F_UNLCK, 0, number))

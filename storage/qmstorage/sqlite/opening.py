@@ -1,4 +1,4 @@
-"""Making and opening volumes."""
+"""Creating and opening volumes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False) -> Volume:
     """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
 
-    Raises BadResourceError where there is none, or another name is the device's, InUseError where others have the file
-    with another log, or another file by this name, ReleaseError for a newer one, OperatingSystemError where it cannot
-    be read.
+    Raises BadResourceError where there is none, or the device has another name, InUseError where others have the file
+    open with another log, or another file by this name, ReleaseError for a newer one, OperatingSystemError where it
+    cannot be read.
     """
     files.refuse_unusable(path)
-    # SQLite puts its files beside the file that a link leads to; so do we, or two names would have two sets of locks.
+    # SQLite puts its files beside the target of a link; so do we, or two names would have two sets of locks.
     path = os.path.realpath(path)
     if not readonly and os.access(path, os.W_OK):
         aliases.refuse_others(path)
@@ -49,7 +49,7 @@ def create_volume(
 ) -> Volume:
     """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
 
-    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be made,
+    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be created,
     InvalidArgumentError for partitions. A file that could not be finished is removed.
     """
     if info.partitions:
@@ -101,7 +101,7 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
 
 @functools.cache
 def _ddl() -> tuple[str, ...]:
-    """Return what makes the tables; to compile it takes longer than to run it."""
+    """Return the statements that create the tables; compiling them takes longer than running them."""
     return tuple(_statements())
 
 

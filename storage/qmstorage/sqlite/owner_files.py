@@ -1,10 +1,10 @@
-"""The files that tell which processes live: each owner has one of its own, and locks it.
+"""The files that show which processes are alive: each owner has one of its own, and locks it.
 
 The first byte has a POSIX record lock, which ends with its process and is not inherited by a fork. But a process loses
-it when it closes *any* descriptor of the file, as a backup of the directory does. So nobody probes a file of its own
-process, and the second byte has a lock that belongs to the open file: while that is there, and the very process that
-has recorded itself runs, it has lost its lock and not its life. That lock alone would not do: a fork inherits it, and
-keeps it when the owner is dead.
+it when it closes *any* descriptor of the file, as a backup of the directory does. So no process probes a file of its
+own, and the second byte has a lock that belongs to the open file: while that is held, and the very process that has
+recorded itself runs, it has lost its lock and is alive. That lock alone would not do: a fork inherits it, and keeps it
+when the owner is dead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROCESS, _OPEN_FILE = 0, 1
 
 
 class OwnerFiles:
-    """The files of a volume's directory that living processes have locked."""
+    """The files in a volume's directory that live processes have locked."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
@@ -33,7 +33,7 @@ class OwnerFiles:
         self._mine: dict[str, int] = {}
 
     def new(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Make and lock a file, and return the owner that it stands for."""
+        """Create and lock a file, and return its owner."""
         name = f"{secrets.token_hex(8)}{_ending()}"
         fd = self._surroundings.make(name, os.O_EXCL)
         lock(fd, _PROCESS)
@@ -52,18 +52,18 @@ class OwnerFiles:
         )
 
     def release(self, owner: Owner) -> None:
-        """Remove an owner's file; of one that is ours the lock is given up."""
+        """Remove an owner's file; one of ours is unlocked too."""
         fd = self._mine.pop(owner.lock, None)
         (self._directory / owner.lock).unlink(missing_ok=True)
         if fd is not None:
             os.close(fd)
 
     def is_alive(self, owner: Owner) -> bool:
-        """Return whether the process lives that has the owner's file locked, or had until it closed a copy of it."""
+        """Return whether the process is alive that has the owner's file locked, or had until it closed a copy of it."""
         if owner.lock in self._mine:
             return True
         if owner.process == this_process() and owner.boot == this_boot():
-            # Opening and closing the file would drop our own lock on it; whoever has left has removed it.
+            # Opening and closing the file would drop our own lock on it; an owner that has left has removed it.
             return (self._directory / owner.lock).exists()
         try:
             fd = os.open(self._directory / owner.lock, os.O_RDWR | os.O_CLOEXEC)
@@ -77,32 +77,32 @@ class OwnerFiles:
             os.close(fd)
 
     def any_without_lock(self) -> bool:
-        """Return whether another process has its file open, and has lost its lock on it, as it has SQLite's then."""
+        """Return whether another process has its file open and has lost its lock on it, and so SQLite's locks too."""
         return any(map(_has_lost_lock, self._others()))
 
     def _others(self) -> Iterator[Path]:
         return (path for path in self._directory.glob("*.lock") if not path.name.endswith(_ending()))
 
     def close(self) -> None:
-        """Give up all of our own files."""
+        """Remove all of our own files."""
         for name in self._mine:
             (self._directory / name).unlink(missing_ok=True)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close what a fork has left us of the parent's files, which stay where they are and stay locked."""
+        """Close what a fork has inherited of the parent's files, which stay where they are and stay locked."""
         for fd in self._mine.values():
             os.close(fd)
         self._mine.clear()
 
 
 def same_boot(owner: Owner) -> bool:
-    """Tell whether the machine has run without restart since the owner attached."""
+    """Return whether the machine has run without restart since the owner attached."""
     return owner.boot == this_boot()
 
 
 def _ending() -> str:
-    """Return how the names of this process's files end: to open one and close it would give up the lock."""
+    """Return the suffix of this process's files: to open one and close it would drop the lock."""
     return f"-{os.getpid()}.lock"
 
 
@@ -122,7 +122,7 @@ def _is_open(fd: int) -> bool:
 
 
 def this_boot() -> str:
-    """Return what tells this start of the machine from an earlier one."""
+    """Return what distinguishes this start of the machine from earlier ones."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

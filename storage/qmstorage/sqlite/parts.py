@@ -1,4 +1,4 @@
-"""Files that are made under a hidden name, and get their own name when they are whole."""
+"""Files that are written under a hidden name, and get their own name when they are complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PIECE = 4 * 1024 * 1024
 
 @contextlib.contextmanager
 def part_beside(target: Path) -> Iterator[Path]:
-    """Give a hidden directory beside a path, for us alone; it goes with all that is still in it.
+    """Create a hidden directory beside a path, for this user alone; remove it at the end with all that is still in it.
 
-    What processes that were killed have left there goes too.
+    What killed processes have left there is removed too.
     """
     prefix = f".{target.name[:100]}."
     for left in target.parent.glob(f"{glob_escape(prefix)}*.part"):
@@ -34,13 +34,13 @@ def part_beside(target: Path) -> Iterator[Path]:
 
 
 def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int]:
-    """Make a directory and lock it; whoever clears up may have taken it away in between."""
+    """Create a directory and lock it; another process that cleans up may remove it in between."""
     while True:
         part = parent / f"{prefix}{secrets.token_hex(4)}.part"
         part.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            # A network file system may have no such lock; then what is left is left for good.
+            # A network file system may have no such lock; then leftovers are never removed.
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if part.exists():
@@ -54,7 +54,7 @@ def glob_escape(text: str) -> str:
 
 
 def copy(source: Path, target: Path, step: Callable[[int], None]) -> str:
-    """Copy a file, bring it to the disk and return its SHA-256; `step` gets the bytes that are done."""
+    """Copy a file, sync it and return its SHA-256; `step` gets the bytes that are done."""
     digest, done = hashlib.sha256(), 0
     with source.open("rb") as reading, target.open("xb") as writing:
         target.chmod(files.PRIVATE_MODE)
@@ -69,14 +69,14 @@ def copy(source: Path, target: Path, step: Callable[[int], None]) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """Bring a file that was written to the disk, and return its SHA-256."""
+    """Sync a file that was written, and return its SHA-256."""
     with path.open("rb") as reading:
         os.fsync(reading.fileno())
         return hashlib.file_digest(reading, "sha256").hexdigest()
 
 
 def sync(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
+    """Sync the names in a directory."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ReadOnlyVolume:
-    """An SQLite file that is only read. Each read opens it afresh, which is not a hot path."""
+    """An SQLite file that is only read. Each read opens it again, which is not a hot path."""
 
     deaf_seconds = 0.0
     readonly = True
@@ -54,7 +54,7 @@ class ReadOnlyVolume:
 
     @property
     def shortcut(self) -> None:
-        """None: no step is a journey."""
+        """None: no step is a round trip."""
         return None
 
     def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
@@ -73,18 +73,18 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     def changes(self) -> None:
-        """Return nothing: nobody waits here."""
+        """Return nothing: a reader does not wait."""
 
     def take_turn(self, space_id: int, now_us: int) -> bool:
-        """Tell that it is for others to look after the queue space."""
+        """Return that housekeeping is left to others."""
         del space_id, now_us
         return False
 
     def compare_clocks(self) -> None:
-        """Do nothing: all go by the machine's clock."""
+        """Do nothing: all processes use the machine's clock."""
 
     def comes_free(self, seconds: float) -> bool:
-        """Tell that nobody has to be waited for: a reader does not write."""
+        """Return that there is nothing to wait for: a reader does not write."""
         del seconds
         return True
 
@@ -94,7 +94,7 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     def is_joined(self, connection: object = None) -> bool:
-        """Say no: nobody writes."""
+        """Return no: a reader does not write."""
         del connection
         return False
 
@@ -122,7 +122,7 @@ class ReadOnlyVolume:
 
     @contextlib.contextmanager
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[SqliteSnapshot]:
-        """Give the volume as it stands now, while others go on writing. A reader sees persistent messages only."""
+        """Open a snapshot of the volume as it is now, while others write. A reader sees persistent messages only."""
         del memory
         refuse_token(of)
         with files.reading(self.path) as connection, contextlib.closing(SqliteSnapshot(self.path, connection)) as made:
@@ -134,12 +134,12 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     def health(self, info: DeviceInfo) -> list[Finding]:
-        """Return nothing: there is no server, and files are looked at from outside."""
+        """Return nothing: there is no server, and files are checked from outside."""
         del info
         return []
 
     def check_place(self) -> None:
-        """Do nothing: what a reader sees is not lost."""
+        """Do nothing: a reader loses nothing."""
 
     def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
         """Refuse."""
@@ -147,7 +147,7 @@ class ReadOnlyVolume:
         raise self._refusal()
 
     def wake(self, addresses: Sequence[str]) -> None:
-        """Do nothing: a reader brings no messages."""
+        """Do nothing: a reader enqueues no messages."""
 
     def wake_own(self) -> None:
         """Do nothing: a reader does not wait."""
@@ -161,11 +161,11 @@ class ReadOnlyVolume:
         """Do nothing: a reader has no file."""
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
-        """Take everybody for alive: a reader may not probe."""
+        """Take all for alive: a reader may not probe."""
         return {owner.id for owner in owners}
 
     def same_boot(self, owner: Owner) -> bool:
-        """Tell whether the machine has run without restart since the owner attached."""
+        """Return whether the machine has run without restart since the owner attached."""
         return same_boot(owner)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A device that another one takes the place of: nobody may have it open, and whoever comes too late must notice."""
+"""A device that is replaced by another one: nobody may have it open, and a process that comes too late must notice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmstorage.sqlite import attached_to, files, translate
 
 _SECONDS = 1.0
-"""How long those who are just leaving are waited for."""
+"""How long to wait for processes that are just closing it."""
 
 
 class Replaced:
@@ -23,7 +23,7 @@ class Replaced:
         self.exists = path.exists()
         self.incarnations: set[str] = set()
         self.owner: int | None = None
-        """The user whom the device belongs to, where that is for us to say."""
+        """The owner of the device, to be kept where this user may set it."""
         self._path = path
         self._files: list[Path] = []
         self._held: dict[Path, sqlite3.Connection] = {}
@@ -34,13 +34,13 @@ class Replaced:
                 self._refuse_attached(file)
 
     def close_to_all(self) -> None:
-        """Keep everybody out, or refuse: somebody has the device open."""
+        """Lock everybody out, or refuse: the device is open somewhere."""
         for path in self._files:
             self._held[path] = files.connect(str(path), "rw")
             _take_alone(path, self._held[path])
 
     def remove(self) -> None:
-        """Remove the files but the device itself, whose place is taken; who waited for one finds no device in it."""
+        """Remove the files but the device itself, which is replaced; a process that waited for one finds no device."""
         for path, connection in self._held.items():
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("COMMIT")
@@ -49,7 +49,7 @@ class Replaced:
                 shutil.rmtree(files.run_directory(str(path)), ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the device, which is as it was if it is still there."""
+        """Release the device, which is as it was if it is still there."""
         for connection in self._held.values():
             connection.close()
 
@@ -73,7 +73,7 @@ class Replaced:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Replaced]:
-    """Give the device at a path, or none, for as long as it is being replaced."""
+    """Hold the device at a path, or none, for as long as it is being replaced."""
     with contextlib.closing(_looked_at(path)) as old:
         yield old
 
@@ -92,11 +92,11 @@ def _looked_at(path: Path) -> Replaced:
 
 
 def _take_alone(path: Path, connection: sqlite3.Connection) -> None:
-    """Take a file for ourselves, and have it say, in a transaction that is open, that it is no device any more."""
+    """Lock a file for ourselves, and mark it, in a transaction that stays open, as not being a device any more."""
     try:
         connection.execute(f"PRAGMA busy_timeout = {round(_SECONDS * 1000)}")
-        # This goes well only where nobody else has the file open. Nothing is written beside the file from here on,
-        # where it would be taken for a part of the new one.
+        # This succeeds only where nobody else has the file open. From here on nothing is written beside the file, where
+        # it would be taken for a part of the new one.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("BEGIN EXCLUSIVE")

@@ -1,8 +1,8 @@
 """Restoring a device from a backup: the whole of it, or nothing.
 
-All files are copied, changed and looked at under hidden names beside their places. Then those but the device itself
-get names that nothing has, and at last the device gets its own: before that moment the device is what it was before,
-or absent; after it, what was restored.
+All files are copied, changed and checked under hidden names beside their places. Then those but the device itself get
+names that are free, and at last the device gets its own: before that moment the device is what it was before, or
+absent; after it, what was restored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qmstorage.sqlite.replaced import Replaced, replaced
 from qmstorage.sqlite.upgrading import upgrade_copy
 
 _LEAP = 2**32
-"""Sequence numbers that are passed over, so that none is given again which was given after the backup was made."""
+"""Sequence numbers that are skipped, so that none is reused which was given out after the backup was made."""
 
 _LEAPS = 64
 """How many such leaps there may be: by chance, because one backup may be restored twice."""
@@ -41,7 +41,7 @@ _UNRECORDED = "its record of destructive acts is missing or damaged, so that thi
 
 @dataclasses.dataclass(slots=True)
 class _Copy:
-    """A file on its way: where it is being made, where it goes, and how the backup calls it."""
+    """A file that is restored: its entry in the backup, where it is written, and where it goes."""
 
     source: BackupVolume
     made: Path
@@ -57,7 +57,7 @@ def restore(
     *,
     force: bool,
 ) -> tuple[BackupReport, AuditEntry]:
-    """Make the device `target` of a backup. One that is there is replaced with `force`, if nobody has it open.
+    """Restore a backup as the device `target`. An existing one is replaced with `force`, if nobody has it open.
 
     `group_id` finds the group that a device is for, by its name. The device has the `record` of this when it is put in
     place; it is returned with its number, which is 0 where the backup has no table for it.
@@ -93,7 +93,7 @@ def restore(
 
 @contextlib.contextmanager
 def _made_way_for(target: Path, *, force: bool) -> Iterator[Replaced]:
-    """Give what the device takes the place of, or refuse."""
+    """Hold what the device replaces, or refuse."""
     beside = [Path(f"{target}{suffix}") for suffix in ("-wal", "-shm", "-journal")]
     if not force and (target.exists() or target.is_symlink()):
         raise BadResourceError(
@@ -110,7 +110,7 @@ def _made_way_for(target: Path, *, force: bool) -> Iterator[Replaced]:
 
 
 def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, Path]]:
-    """Yield each file with the place that it gets: as the files lay around the device, they lie around the new one."""
+    """Yield each file with its new place, which is relative to the device as it was before."""
     taken = {target}
     yield listed.volumes[0], target
     for volume in listed.volumes[1:]:
@@ -130,11 +130,11 @@ def _placed(listed: BackupReport, target: Path) -> Iterator[tuple[BackupVolume, 
 
 
 def _around(listed: BackupReport, target: Path, was: Path) -> Path:
-    """Return the path of a file that lies around the new device as it lay around the old one."""
-    home = Path(listed.device).parent
+    """Return the path of a file relative to the new device as it was relative to the old one."""
+    directory = Path(listed.device).parent
     if Path(listed.device) == target:
         return was
-    return target.parent / (was.relative_to(home) if was.is_relative_to(home) else was.name)
+    return target.parent / (was.relative_to(directory) if was.is_relative_to(directory) else was.name)
 
 
 def _made(
@@ -145,7 +145,7 @@ def _made(
     progress: Callable[[int], None],
     record: AuditEntry,
 ) -> tuple[set[str], AuditEntry]:
-    """Make all files under hidden names and look at them; return the incarnations of the queue spaces in them.
+    """Write all files under hidden names and check them; return the incarnations of the queue spaces in them.
 
     The first file, which is the device, keeps the record, which is returned too.
     """
@@ -185,13 +185,13 @@ def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
 
 
 def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
-    """Let a copy be the device's at its new place, where nobody is attached; return its queue spaces' incarnations."""
+    """Adapt a copy to its new place, where nobody is attached; return the incarnations of its queue spaces."""
     with contextlib.closing(files.connect(str(made), "rw")) as connection:
         files.checked(connection, str(made))
         connection.execute("BEGIN IMMEDIATE")
         for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
             connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (place(path), index))
-        # Of the others nothing has to be ended.
+        # The others have left nothing to be ended.
         connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
         connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))
         connection.execute("DELETE FROM waiter")
@@ -203,7 +203,7 @@ def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Calla
         connection.execute("COMMIT")
         (group,) = connection.execute("SELECT group_name FROM device").fetchone()
         incarnations = {row[0] for row in connection.execute("SELECT incarnation FROM space")}
-        # All of it in one file, whose header says that a log may be kept.
+        # All of it in one file, whose header says WAL mode.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     number = group_id(group)
     if number is not None:
@@ -213,7 +213,7 @@ def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Calla
 
 
 def _recorded(made: Path, record: AuditEntry) -> AuditEntry:
-    """Have the new device keep a record, and return it with its number; as it is where the device cannot keep it."""
+    """Write a record to the new device, and return it with its number; unchanged if the device cannot store it."""
     columns, places = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
     with contextlib.closing(files.connect(str(made), "rw")) as connection:
         try:
@@ -235,7 +235,7 @@ def _put_in_place(copies: list[_Copy], *, replaces: bool) -> None:
     linked: list[Path] = []
     try:
         for copy in others:
-            # Unlike a renaming, this replaces nothing.
+            # Unlike a rename, this replaces nothing.
             copy.place.hardlink_to(copy.made)
             linked.append(copy.place)
             parts.sync(copy.place.parent)

@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 def refuse_token(token: str) -> None:
-    """Refuse the name of another's snapshot."""
+    """Refuse the name of another snapshot."""
     if token:
         raise InvalidArgumentError(f"no snapshot of an SQLite file has a name, so that there is none called {token!r}")
 
 
 _PAGES_AT_A_TIME = 256
-"""What is copied at a time. A fork waits for the end of a step."""
+"""Pages copied at a time. A fork waits for the end of a step."""
 
 
 class OpenSnapshots:
-    """The snapshots of a volume that are open, for a fork, which finds each either whole and known, or not at all."""
+    """The open snapshots of a volume: a fork finds each of them either complete and registered, or not at all."""
 
     def __init__(self) -> None:
         self.registering = threading.Lock()
@@ -41,7 +41,7 @@ class OpenSnapshots:
 
     @contextlib.contextmanager
     def one(self, path: str, memory: Collection[str]) -> Iterator[SqliteSnapshot]:
-        """Give a new one."""
+        """Open a new one."""
         with contextlib.ExitStack() as stack:
             with self.registering:
                 connection = stack.enter_context(files.reading(path))
@@ -55,7 +55,7 @@ class OpenSnapshots:
                     self._open.remove(made)
 
     def pause(self, seconds: float) -> bool:
-        """Let nobody look at those that are not paused yet; False where that takes longer."""
+        """Keep everybody from using those that are not paused yet; False where that takes longer."""
         for each in [each for each in self._open if each not in self._paused]:
             if not each.pause(seconds):
                 return False
@@ -63,12 +63,12 @@ class OpenSnapshots:
         return True
 
     def resume(self) -> None:
-        """Let all of them be looked at again."""
+        """Allow the use of all of them again."""
         while self._paused:
             self._paused.pop().resume()
 
     def give_to_parent(self) -> None:
-        """Close, in a forked process, what is the parent's."""
+        """Close, in a forked process, what belongs to the parent."""
         for each in self._open:
             each.give_to_parent()
 
@@ -79,19 +79,19 @@ class OpenSnapshots:
 
 
 class SqliteSnapshot:
-    """A read transaction that stays open: what is written meanwhile is not in it, and nobody waits for it.
+    """A read transaction that stays open: what is written meanwhile is not in it, and no writer waits for it.
 
-    The log cannot begin anew while it is open, and so grows with what others write; so does that of each memory.
+    The log cannot be reused while it is open, and so grows with what others write; so does that of each memory.
     """
 
     token = ""
-    """No other connection can have the same one, but one that begins while nobody writes."""
+    """None: SQLite cannot share a snapshot between connections."""
 
     def __init__(self, path: str, connection: sqlite3.Connection, memory: Collection[str] = ()) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._turnstile = threading.Lock()
-        """Whoever wants the lock passes it, so that a fork which waits for the lock is the next to have it."""
+        """Taken before the lock, so that a fork which waits for the lock is the next to get it."""
         self._closed = False
         self._texts = Texts(files.DIALECT)
         self._connection = connection
@@ -99,7 +99,7 @@ class SqliteSnapshot:
         spaces = SqliteUnit(connection.cursor(), self._texts).spaces() if memory else []
         self._memory_files.attach_to_read(space for space in spaces if space.name in memory)
         self._connection.execute("BEGIN")
-        # It begins with the first look, not before.
+        # The snapshot is taken by the first query, not before.
         self._connection.execute("SELECT count(*) FROM device").fetchone()
         self._memory_files.look()
 
@@ -125,31 +125,31 @@ class SqliteSnapshot:
             try:
                 copy(connection, path, progress)
             except sqlite3.Error as error:
-                # Whatever goes wrong with the source is found by its own checks.
+                # What is wrong with the source is found by its own checks.
                 raise translate.from_copying(error, path) from error
 
     def let_go(self) -> None:
-        """Let the log begin anew: nothing is read any more of how the volume stood."""
+        """End the read transaction, so that the log can be reused."""
         with self._in_use() as connection:
             connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """Have forks of this process wait for what is done with SQLite beside it, on other files.
+        """Defer forks of this process while SQLite works on other files.
 
-        What it gives calls a function, and lets forks through meanwhile; it is to be called every now and then.
+        Yields a function that calls another one and allows forks meanwhile; call it every now and then.
         """
         with self._turn():
             yield self.apart
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the snapshot."""
         with self._turn():
             self._closed = True
             self._connection.close()
 
     def pause(self, seconds: float) -> bool:
-        """Wait until it is not in use and let nobody use it, because the process is about to fork."""
+        """Wait until it is not in use and keep it so, because the process is about to fork."""
         if not self._turnstile.acquire(timeout=seconds):
             return False
         if not self._lock.acquire(timeout=seconds):
@@ -158,18 +158,18 @@ class SqliteSnapshot:
         return True
 
     def resume(self) -> None:
-        """Let it be used again."""
+        """Allow its use again."""
         self._lock.release()
         self._turnstile.release()
 
     def give_to_parent(self) -> None:
-        """Close what a fork has left us of the parent's."""
+        """Close, in a forked process, what belongs to the parent."""
         self._closed = True
         self._connection.close()
         self._lock, self._turnstile = threading.Lock(), threading.Lock()
 
     def apart(self, call: Callable[[], None]) -> None:
-        """Call, from within `read`, what may fork; a fork that waits comes first."""
+        """Call, within `read`, what may fork; a fork that waits goes first."""
         self._lock.release()
         try:
             call()
@@ -205,7 +205,7 @@ def copy(
 ) -> None:
     """Write all of a file, or of one that is attached by a name, to an empty one; `progress` as sqlite3's backup."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
-        # Nobody sees the file before it is whole.
+        # Nobody sees the file before it is complete.
         target.execute("PRAGMA journal_mode = OFF")
         target.execute("PRAGMA synchronous = OFF")
         source.backup(target, pages=_PAGES_AT_A_TIME, progress=progress, name=name, sleep=0)
@@ -216,7 +216,7 @@ def integrity(connection: sqlite3.Connection, step: Callable[[int], None]) -> It
     try:
         yield from _integrity(connection, step)
     except sqlite3.DatabaseError as error:
-        # So damaged that it cannot even be read to its end.
+        # It is so damaged that it cannot even be read to its end.
         if isinstance(error, sqlite3.OperationalError):
             raise
         yield str(error)

@@ -1,4 +1,4 @@
-"""What the driver says, in the words of the queue manager. The only place that looks at driver errors."""
+"""Errors of the driver as diagnostics of the queue manager. No other module examines driver errors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DESCRIPTORS = "Close some, or raise the limit of open files (ulimit -n)."
 _OTHERWISE = SystemFailureError, "the store of device {path!r} failed: {error}", ""
 _DAMAGED = "device {path!r} is damaged: {error}"
 _FROM_A_BACKUP = "Restore it from a backup."
-_NO_TEXT = "Could not decode to UTF-8"
-"""How Python's driver begins to say that a text is not UTF-8."""
+_UNDECODABLE = "Could not decode to UTF-8"
+"""How the message of Python's driver begins for a text that is not UTF-8."""
 
 _READ_ONLY = OperatingSystemError, READ_ONLY, ""
 _LOCKED = (
@@ -61,7 +61,7 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
 
 
 FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What the driver raises. It cannot read what SQLite says of a file where that quotes a name which is not UTF-8."""
+"""What the driver raises. It cannot decode a message of SQLite that quotes a name which is not UTF-8."""
 
 
 def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memory: Path | None = None) -> QueueError:
@@ -71,7 +71,7 @@ def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memor
             _DAMAGED.format(path=path, error="a name in it is not UTF-8"), hint=_FROM_A_BACKUP, path=path
         )
     if is_undecodable(error):
-        # What the text is, or was, is nobody's business here.
+        # The text itself is not shown.
         column = str(error).partition("column '")[2].partition("'")[0]
         what = f"the {column or 'text'} of a message on device {path!r} is not UTF-8, so that it cannot be read"
         return SystemFailureError(what, hint=DAMAGE_HINT, path=path, damaged=0)
@@ -83,7 +83,7 @@ def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memor
             path=str(full_memory),
         )
     if code == sqlite3.SQLITE_IOERR and _is_full(path):
-        # What SQLite says where it was the shared memory or the log that could not grow.
+        # SQLite says so where the shared memory or the log could not grow.
         code = sqlite3.SQLITE_FULL
     kind, message, hint = _BY_CODE.get(code, _OTHERWISE)
     text = message.format(path=path, error=error, seconds=BUSY_SECONDS)
@@ -91,7 +91,7 @@ def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memor
 
 
 def is_blocked(error: sqlite3.Error) -> bool:
-    """Tell whether another program has the file locked."""
+    """Return whether another program has the file locked."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -113,7 +113,7 @@ def _is_full(path: str) -> bool:
 
 def is_undecodable(error: sqlite3.Error) -> bool:
     """Return whether a text of a row is not UTF-8."""
-    return str(error).startswith(_NO_TEXT)
+    return str(error).startswith(_UNDECODABLE)
 
 
 def not_a_device(path: str) -> QueueError:
@@ -122,7 +122,7 @@ def not_a_device(path: str) -> QueueError:
 
 
 def exists_already(path: str) -> QueueError:
-    """Return the diagnostic for a device that is to be created, and is there."""
+    """Return the diagnostic for a device that is to be created and exists."""
     return BadResourceError(
         f"{path!r} is a qmadmin device already",
         hint="Open it, or name a file that does not exist yet; this one is left alone.",
@@ -141,7 +141,7 @@ def read_only(path: str) -> QueueError:
 
 
 def other_owner(path: str) -> str:
-    """Return the user whom a file belongs to, as it is told to people; empty where that is us, or cannot be told."""
+    """Return the owner of a file as shown to people; empty where that is this user, or unknown."""
     try:
         uid = Path(path).stat().st_uid
     except OSError:
@@ -155,7 +155,7 @@ def other_owner(path: str) -> str:
 
 
 def changed(path: str) -> QueueError:
-    """Return the diagnostic for a device that somebody opened and wrote to while it was read."""
+    """Return the diagnostic for a device that was opened and written by another while it was read."""
     return SystemFailureError(
         f"device {path!r} was written while it was read as one that nobody has open",
         hint="Do it again.",
@@ -165,11 +165,11 @@ def changed(path: str) -> QueueError:
 
 
 def gate_closed(path: str, holder: int | None) -> QueueError:
-    """Return the diagnostic for a writer that does not come to an end."""
+    """Return the diagnostic for a writer that does not finish."""
     who = "another process" if holder is None else f"process {holder}"
     return SystemFailureError(
         f"{who} has been writing to device {path!r} for {BUSY_SECONDS} seconds",
-        hint="If it is stopped, let it go on or end it; nothing is lost by that.",
+        hint="If it is stopped, resume or end it; nothing is lost by that.",
         path=path,
         pid=holder,
         blocked=True,
@@ -177,10 +177,10 @@ def gate_closed(path: str, holder: int | None) -> QueueError:
 
 
 def left_unknown(path: str, holder: int | None) -> QueueError:
-    """Return the diagnostic for a work that another process has begun, and does not come to an end with."""
+    """Return the diagnostic for a work that another process has begun and does not finish."""
     who = "another process" if holder is None else f"process {holder}"
     return OutcomeUnknownError(
-        f"{who} has been writing to device {path!r} for {BUSY_SECONDS} seconds, and had begun with this operation too;"
+        f"{who} has been writing to device {path!r} for {BUSY_SECONDS} seconds, and had begun this operation too;"
         " its outcome is unknown",
         path=path,
         pid=holder,
@@ -188,7 +188,7 @@ def left_unknown(path: str, holder: int | None) -> QueueError:
 
 
 def answer_lost(path: str) -> QueueError:
-    """Return the diagnostic for a work that another process has done, and whose answer cannot be read."""
+    """Return the diagnostic for a work that another process has done and whose answer cannot be read."""
     return OutcomeUnknownError(
         f"the answer of the process that did this operation on device {path!r} is damaged; its outcome is unknown",
         path=path,
@@ -207,7 +207,7 @@ def from_copying(error: sqlite3.Error, path: str) -> QueueError:
 
 
 def not_still(path: str) -> QueueError:
-    """Return the diagnostic for a volume whose writers did not let it come to rest."""
+    """Return the diagnostic for a volume that its writers did not leave alone for long enough."""
     return SystemFailureError(
         f"device {path!r} is being written all the time",
         hint="Look for a program that has a transaction open on the file; try again.",

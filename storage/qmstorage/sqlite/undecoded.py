@@ -19,13 +19,13 @@ from qmstorage.sqlite import translate
 
 
 class Undecoded(Damages, Listings):
-    """What is read around texts that cannot be decoded."""
+    """Reads that survive texts that cannot be decoded."""
 
     _is_strict = False
 
     @contextlib.contextmanager
     def undecoded(self) -> Iterator[None]:
-        """Have texts that are not UTF-8 read with something in them that no rule allows, not refused."""
+        """Read texts that are not UTF-8 as something that no rule allows, instead of refusing them."""
         connection = self._cursor.connection
         before, connection.text_factory = connection.text_factory, _text
         self._is_strict = True
@@ -49,7 +49,7 @@ class Undecoded(Damages, Listings):
         limit: int,
         condition: Condition | None = None,
     ) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
+        """Return at most `limit` messages of the queue in one state, those after the cursor, each with its cursor."""
         asked = space, in_queue, state, after, limit, condition
         try:
             return super().messages(*asked)

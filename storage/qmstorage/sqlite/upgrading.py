@@ -1,12 +1,13 @@
 """Upgrading the files of a device to the schema version of this release: all of them together, or none.
 
 SQLite commits a transaction over several attached files as a whole where each of them has a rollback journal; in WAL
-mode it does so in each file for itself. So the files leave WAL mode for the time of the upgrade, which succeeds only
-where nobody else has them open, and a kill at any point leaves journals by which whoever opens a file next undoes it.
+mode it commits in each file separately. So the files leave WAL mode for the time of the upgrade, which succeeds only
+where nobody else has them open, and a kill at any point leaves journals with which the next process that opens a file
+undoes it.
 
-That many files as fit on one connection, eleven, are a group. Where there are more groups the device says first, in a
-commit of its own, that its upgrade is under way, which every release refuses, and last, with the group that it is in,
-that it is done; a kill in between leaves a device that nobody uses until the next upgrade has finished it.
+As many files as fit on one connection, eleven, are a group. With several groups the device is first marked, in a commit
+of its own, as being upgraded, which every release refuses, and last, together with its group, as done; a kill in
+between leaves a device that cannot be used until the next upgrade has finished it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qmstorage.auditing import COLUMNS, values_of
 from qmstorage.sqlite import aliases, attached_to, backups, files, parts, snapshot, translate
 
 _SECONDS = 1.0
-"""How long those who are just leaving are waited for."""
+"""How long to wait for processes that are just closing it."""
 
 
 def plan(path: str) -> UpgradePlan:
@@ -69,8 +70,8 @@ def plan(path: str) -> UpgradePlan:
 def upgrade(wanted: UpgradePlan, backup: Path | None, record: AuditEntry, progress: Callable[[int], None]) -> None:
     """Save all files of a device as the directory `backup`, unless it is None, and upgrade them.
 
-    The device has the `record` of this from the same moment on. `progress` gets percent. Raises InUseError where
-    somebody has the device open, BadResourceError where the backup exists, SystemFailureError where a file is damaged,
+    The device has the `record` of this from the same moment on. `progress` gets percent. Raises InUseError where the
+    device is open elsewhere, BadResourceError where the backup exists, SystemFailureError where a file is damaged,
     OperatingSystemError where the disk is full; the device is then as it was, unless the error says that the upgrade
     has to be finished.
     """
@@ -113,14 +114,14 @@ def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan, record: AuditEntry) 
         first.commit()
     except QueueError as error:
         raise OperatingSystemError(
-            f"the upgrade of device {wanted.path!r} is not at its end: {error.message}",
-            hint="Upgrade it again once that is mended, which goes on from here. Until then no release opens it.",
+            f"the upgrade of device {wanted.path!r} is not finished: {error.message}",
+            hint="Upgrade it again once that is fixed, which goes on from here. Until then no release opens it.",
             path=wanted.path,
         ) from error
 
 
 def upgrade_copy(path: Path) -> None:
-    """Upgrade a file that nobody else has, as one that is made of a backup."""
+    """Upgrade a file that nobody else has, such as one restored from a backup."""
     with contextlib.closing(files.connect(str(path), "rw")) as connection:
         found = files.version_of(connection, str(path))
         connection.execute("BEGIN IMMEDIATE")
@@ -130,7 +131,7 @@ def upgrade_copy(path: Path) -> None:
 
 
 def _undo_what_was_cut_short(path: str) -> None:
-    """Have SQLite take a file back to before an upgrade that was killed, if there was one."""
+    """Make SQLite roll a file back to before an upgrade that was killed, if there was one."""
     if Path(f"{path}-journal").exists() and os.access(path, os.W_OK):
         with contextlib.closing(files.connect(path, "rw")) as connection, _refusing(path):
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -139,7 +140,7 @@ def _undo_what_was_cut_short(path: str) -> None:
 def _steps(found: int, name: str | None = None) -> list[str]:
     if found == schema.VERSION:
         return []
-    # Alembic takes a tenth of a second to load, which a restore of a backup of this release has no need for.
+    # Alembic takes a tenth of a second to load, and a restore of a backup of this release does not need it.
     from qmstorage import migrating
 
     return migrating.statements("sqlite", found, schema=name)
@@ -153,13 +154,13 @@ class _Group:
         self.connection = connection
 
     def take(self) -> None:
-        """Let nobody write to the files, or refuse: until the commit somebody may still look at them."""
+        """Lock writers out of the files, or refuse; others may read them until the commit."""
         self.connection.execute(f"PRAGMA busy_timeout = {round(_SECONDS * 1000)}")
         for name, path in self.paths.items():
             with _refusing(path):
                 if name != "main":
                     self.connection.execute(f"ATTACH ? AS {name}", (path,))
-                # This goes well only where nobody else has the file open.
+                # This succeeds only where nobody else has the file open.
                 self.connection.execute(f"PRAGMA {name}.journal_mode = DELETE")
                 # The removal of a journal is the commit, which has to be on the disk before the log can begin.
                 self.connection.execute(f"PRAGMA {name}.synchronous = EXTRA")
@@ -167,7 +168,7 @@ class _Group:
 
     def begin(self) -> None:
         """Begin a transaction, in which nobody else writes to a file of the group."""
-        # It reads at first, because SQLite copies nothing that it writes to; who reads in this mode keeps writers away.
+        # It reads at first, because SQLite cannot back up what it is writing; in this mode a reader keeps writers out.
         self.connection.execute("BEGIN")
         for name, path in self.paths.items():
             with _refusing(path):
@@ -176,7 +177,7 @@ class _Group:
                 raise _in_use(path)
 
     def say(self, version: int) -> None:
-        """Have the device, which is the first of the files, say a version, on the disk; `begin` goes on."""
+        """Write a version to the device, the first of the files, durably; `begin` goes on."""
         with _refusing(self.paths["main"]):
             self.connection.execute("UPDATE main.alembic_version SET version_num = ?", (f"{version:04d}",))
         self.commit()
@@ -195,7 +196,7 @@ class _Group:
                 self.connection.execute(text)
 
     def record(self, entry: AuditEntry) -> None:
-        """Have the device, which is the first of the files, keep a record."""
+        """Write a record to the device, the first of the files."""
         columns, places = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         with _refusing(self.paths["main"]):
             self.connection.execute(
@@ -204,17 +205,17 @@ class _Group:
             )
 
     def commit(self) -> None:
-        """Have it all on the disk."""
+        """Commit all files, durably."""
         with _refusing(self.paths["main"]):
             self.connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the files, which are in WAL mode again; what was not committed is undone."""
+        """Release the files, back in WAL mode; what was not committed is undone."""
         with contextlib.suppress(sqlite3.Error):
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             for name in self.paths:
-                # Whoever opens a file next does it else.
+                # Otherwise the next opening does it.
                 self.connection.execute(f"PRAGMA {name}.journal_mode = WAL")
         self.connection.close()
         for path in self.paths.values():
@@ -247,7 +248,7 @@ def _in_use(path: str) -> InUseError:
 
 
 def _groups(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the files by which fit on one connection, the device in the first."""
+    """Yield groups of files that fit on one connection, the device in the first."""
     with contextlib.closing(sqlite3.connect(files.MEMORY)) as connection:
         most = 1 + connection.getlimit(sqlite3.SQLITE_LIMIT_ATTACHED)
     for start in range(0, len(paths), most):
@@ -255,7 +256,7 @@ def _groups(paths: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _holders(path: str) -> str:
-    """Return which processes have a file open, as far as the system tells us."""
+    """Return which processes have a file open, as far as the system shows."""
     wanted, found = files.identity(path), []
     for directory in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):
@@ -281,7 +282,7 @@ def _size(path: str) -> int:
 def _back_up(
     wanted: UpgradePlan, groups: Sequence[_Group], target: Path, now_us: int, progress: Callable[[int], None]
 ) -> None:
-    """Save the files, which nobody can change meanwhile, as qbackup does."""
+    """Save the files, which cannot change meanwhile, as qbackup does."""
     sources = [(group.connection, name, path) for group in groups for name, path in group.paths.items()]
     listed: list[BackupVolume] = []
     total, share = backups.Contents(), 95 // len(sources)

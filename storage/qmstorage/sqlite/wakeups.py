@@ -1,4 +1,4 @@
-"""Wake-ups: Unix datagram sockets that waiters sleep on; whoever brings a message sends them a byte."""
+"""Wake-ups: Unix datagram sockets that waiters sleep on; an enqueue sends them a byte."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SocketWakeup:
     """A wake-up of this process."""
 
     def __init__(self, wakeups: Wakeups, *, in_turn: bool = False) -> None:
-        # By their addresses, those who have waited longest come first: the clock is the same for all of the machine.
+        # Sorted by address, those that have waited longest come first: all processes of the machine share the clock.
         since_us = time.monotonic_ns() // 1_000
         self.address = f"{since_us:013x}{secrets.token_hex(3)}{_IN_TURN if in_turn else '.bell'}"
         self._wakeups = wakeups
@@ -66,7 +66,7 @@ class SocketWakeup:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Close the descriptor that a fork has left us."""
+        """Close the descriptor that a fork has inherited."""
         self._socket.close()
 
 
@@ -147,12 +147,12 @@ class Wakeups:
         return path
 
     def close(self) -> None:
-        """Give the directory up."""
+        """Close the directory."""
         self._sender.close()
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close what a fork has left us of the parent's wake-ups, which go on working there."""
+        """Close what a fork has inherited of the parent's wake-ups, which go on working there."""
         for wakeup in self._registered:
             wakeup.abandon()
         self.close()

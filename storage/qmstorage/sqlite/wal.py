@@ -17,22 +17,22 @@ from qmstorage.sqlite import files
 from qmstorage.sqlite.handoff import Handoff, open_handoff
 from qmstorage.sqlite.owner_files import OwnerFiles
 from qmstorage.sqlite.wakeups import Wakeups
-from qmstorage.sqlite.writer_gate import Surroundings, Turns, WriterGate
+from qmstorage.sqlite.writer_gate import HousekeepingTurns, Surroundings, WriterGate
 
 _sync = getattr(os, "fdatasync", os.fsync)
 
 LONG = 64 * 1024 * 1024
-"""Bytes of a log that is to be written from its beginning again."""
+"""Bytes from which on a log is to be written from its beginning again."""
 
 _PATIENCE_SECONDS, _PATIENCE_MOST = 0.03, 0.5
-"""How long readers are waited for then, while nobody can write: for each `LONG`, and at most."""
+"""Seconds to wait for readers then, while nobody can write: for each `LONG`, and at most."""
 
 _PAUSE = 30
-"""How many times as long lies between two attempts, where readers did not let it be."""
+"""How many times that long to pause after an attempt that readers prevented."""
 
 
 class Log:
-    """SQLite's write-ahead log, which we bring to the disk ourselves, after the writer's gate is open again.
+    """SQLite's write-ahead log, which we sync ourselves, after the writer gate is open again.
 
     The log is a checksummed sequence: one sync covers every commit that was written before it. It carries none of
     SQLite's locks, so that it may be opened and closed here, and it stays the same file while a connection is open.
@@ -47,7 +47,7 @@ class Log:
         self._written = 0
         self._synced = 0
         self.lost: OSError | None = None
-        """Why a commit was not brought to the disk, after which nobody goes on."""
+        """Why a commit could not be synced, after which the volume is refused."""
         self._leave_until = 0.0
         try:
             # Its name must be on the disk before the first commit is.
@@ -62,11 +62,11 @@ class Log:
         return self._written
 
     def has(self, commit: int) -> bool:
-        """Tell whether a commit is on the disk, or need not be."""
+        """Return whether a commit is on the disk, or need not be."""
         return self._synced >= commit or not self._durable
 
     def sync(self, commit: int) -> None:
-        """Return when a commit is on the disk. Whoever comes while another syncs is often served with him."""
+        """Return once a commit is on the disk. Threads that come while one syncs are often served by the next sync."""
         if self.has(commit):
             return
         with self._lock:
@@ -89,10 +89,10 @@ class Log:
                 self._probe.reach(Point.AFTER_SYNC, reached)
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """Have a long log written from its beginning again, if readers let it soon; the caller is the only writer.
+        """Restart a long log from its beginning, if readers allow it soon; the caller is the only writer.
 
-        SQLite brings what is in it into the database with each commit that finds much there, but begins anew only where
-        no reader looks at it in the moment of a commit: with readers that overlap it grows and grows.
+        SQLite checkpoints it with each commit that finds much there, but writes it from the beginning again only where
+        no reader uses it in the moment of a commit: with readers that overlap it grows and grows.
         """
         if os.fstat(self._fd).st_size <= LONG or time.monotonic() < self._leave_until:
             return
@@ -105,11 +105,11 @@ class Log:
             self._leave_until = time.monotonic() + _PAUSE * patience
 
     def check(self) -> None:
-        """Refuse to go on after a commit was not brought to the disk."""
+        """Refuse to go on after a commit could not be synced."""
         self._refuse_lost(unknown=False)
 
     def _refuse_lost(self, *, unknown: bool) -> None:
-        """Refuse; `unknown` tells whether that is what became of the caller's own commit."""
+        """Refuse; `unknown`: the outcome of the caller's own commit is unknown."""
         if self.lost is not None:
             kind = OutcomeUnknownError if unknown else SystemFailureError
             raise kind(
@@ -118,8 +118,8 @@ class Log:
                 path=self._path,
             ) from self.lost
 
-    def bring_home(self, connection: sqlite3.Connection) -> None:
-        """Bring what is in a log whose file has lost its name into the file, which SQLite does not do by itself then.
+    def checkpoint_orphaned(self, connection: sqlite3.Connection) -> None:
+        """Checkpoint a log whose file has lost its name, which SQLite does not do by itself then.
 
         Nothing is done where others still have the file open: the last of them does it.
         """
@@ -128,9 +128,9 @@ class Log:
             connection.execute("PRAGMA journal_mode = DELETE")
 
     def discard(self, connection: sqlite3.Connection) -> None:
-        """Cut the log off, where another is in its place: SQLite would bring it into the file, and remove that one.
+        """Truncate the log where another has replaced it: SQLite would checkpoint it, and remove the other one.
 
-        It does neither where it cannot read what it has to bring.
+        It does neither where it cannot read the log.
         """
         with contextlib.suppress(sqlite3.Error):
             connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -138,7 +138,7 @@ class Log:
         os.ftruncate(self._fd, 0)
 
     def close(self) -> None:
-        """Bring what was written to the disk, and close the log."""
+        """Sync what was written, and close the log."""
         try:
             self.sync(self._written)
         finally:
@@ -146,7 +146,7 @@ class Log:
                 os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close the descriptor that a fork has left us."""
+        """Close the descriptor that a fork has inherited."""
         os.close(self._fd)
 
 
@@ -165,7 +165,7 @@ class WriterResources:
         else:
             around = files.surroundings(path)
         self.owners = OwnerFiles(around)
-        self.turns = Turns(around)
+        self.turns = HousekeepingTurns(around)
         with contextlib.ExitStack() as undo:
             # There may be too few descriptors for all of them.
             self.wakeups = undo.enter_context(contextlib.closing(Wakeups(around)))
@@ -177,7 +177,7 @@ class WriterResources:
             undo.pop_all()
 
     def close(self) -> None:
-        """Give all of it up."""
+        """Close all of it."""
         self.owners.close()
         self.turns.close()
         self.wakeups.close()
@@ -188,13 +188,13 @@ class WriterResources:
     def _close_gate_and_handoff(self) -> None:
         if self.handoff is not None:
             self.handoff.close()
-            # Its memory goes with whoever is just telling others that their works are done.
+            # Its memory is freed by the thread that is just telling others that their works are done.
             self.handoff = None
         if self.gate is not None:
             self.gate.close()
 
     def abandon(self) -> None:
-        """Close what a fork has left us of the parent's, without touching what is the parent's."""
+        """Close what a fork has inherited, without touching what belongs to the parent."""
         self.owners.abandon()
         self.turns.close()
         self.wakeups.abandon()

@@ -1,7 +1,7 @@
 """Locks between processes: the gate in front of the single writer, and what is beside it.
 
-All are POSIX record locks. They end with their process and are not inherited by a fork; but a process loses those on a
-file when it closes *any* descriptor of that file.
+All are POSIX record locks. They end with their process and are not inherited by a fork; but a process loses its locks
+on a file when it closes *any* descriptor of that file.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from qmstorage.sqlite import translate
 
 _FLOCK = "hhqqi"
 _PAUSE_FIRST, _PAUSE_MOST = 0.00005, 0.002
-"""Seconds between two looks at a closed gate."""
+"""Seconds between two checks of a closed gate."""
 
 _BEHIND_SECONDS = 0.02
-"""For how long others go first, where there are always some."""
+"""Seconds for which others go first, where there are always some."""
 
 _TURN_MICROS = 900_000
-"""For how long nobody else looks after a queue space. Each process asks once a second, and is early now and then."""
+"""For how long no other process does housekeeping. Each asks once a second, and is early now and then."""
 
 _HOLDER, _WAITERS, _USERS = 0, 1, 2
-"""The bytes of the gate's file that are locked: by who is inside, by all who wait, and by all who have it open."""
+"""The locked bytes of the gate's file: by the process inside, by all that wait, and by all that have it open."""
 
 _GATE = "gate"
-"""The file, which also has the number of the file that those who have it open share."""
+"""The file, which also contains the inode number of the device that the processes share."""
 
 _NOW, _SHARED_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_SH | fcntl.LOCK_NB
 _LOCKED = (BlockingIOError, PermissionError)
@@ -44,12 +44,12 @@ _IS_HELD, _IS_WAITED_FOR, _IS_USED = (
     struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0) for byte in (_HOLDER, _WAITERS, _USERS)
 )
 _NOBODY = struct.pack("h", fcntl.F_UNLCK)
-"""What the system is asked on Linux, and how its answer begins where nobody has the byte locked."""
+"""The questions to the system on Linux, and how its answer begins where no process has the byte locked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The directory beside a volume where its locks and wake-ups are, which belong to whom the volume belongs to."""
+    """The directory beside a volume with its locks and wake-ups, and the owner and rights of the volume."""
 
     directory: Path
     mode: int
@@ -57,7 +57,7 @@ class Surroundings:
     gid: int
 
     def make(self, name: str, flags: int = 0) -> int:
-        """Open a file in the directory, made if need be for all who may use the volume, whatever the umask says."""
+        """Open a file in the directory, created if need be for all who may use the volume, whatever the umask is."""
         path = self.directory / name
         try:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
@@ -67,13 +67,13 @@ class Surroundings:
         return fd
 
     def share(self, file: int | str) -> None:
-        """Give a file that we made to those who may use the volume."""
+        """Share a file that we created with those who may use the volume."""
         with contextlib.suppress(PermissionError):
             os.chmod(file, self.mode)  # noqa: PTH101 - a path, or a descriptor
             os.chown(file, self.uid if os.geteuid() == 0 else -1, self.gid)
 
     def share_directory(self, path: Path) -> None:
-        """Let those enter a directory that we made who may use the volume."""
+        """Share a directory that we created with those who may use the volume."""
         self.share(str(path))
         path.chmod(0o2770 if self.mode & 0o060 else 0o700)
 
@@ -81,8 +81,8 @@ class Surroundings:
 class WriterGate:
     """Where processes queue for the writer's lock: one that finds it closed is woken, and also looks again by itself.
 
-    It only spares time: SQLite's own lock keeps writers apart. A wait for the lock that blocks in the kernel has no
-    end: a process that is stopped while it is inside would stop all others for ever, in silence.
+    It only saves time: SQLite's own lock excludes writers. A wait that blocks in the kernel has no timeout: a process
+    that is stopped while it is inside would stop all others for ever, silently.
     """
 
     def __init__(self, surroundings: Surroundings, path: str) -> None:
@@ -94,7 +94,7 @@ class WriterGate:
             self._is_waited_for = functools.partial(_is_locked, self._fd, _IS_WAITED_FOR)
         if sys.platform != "linux" or not _is_locked(self._fd, _IS_USED):
             os.pwrite(self._fd, _number(path), 0)
-        # It fails where the last process is just taking the pipe away: then everybody looks by himself for a while.
+        # It fails where the last process is just removing the pipe: then all processes poll for a while.
         lock(self._fd, _USERS, _SHARED_NOW)
         try:
             self._pipe = WakeupPipe(surroundings)
@@ -114,13 +114,13 @@ class WriterGate:
             raise translate.gate_closed(self._path, self.holder())
 
     def leave(self) -> None:
-        """Let the next process in."""
+        """Leave, and wake the next process."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDER)
         if self._is_waited_for():
             self._pipe.wake_one()
 
     def try_enter(self) -> bool:
-        """Enter if no other process is inside; tell whether that went well."""
+        """Enter if no other process is inside; return whether it entered."""
         try:
             fcntl.lockf(self._fd, _NOW, 1, _HOLDER)
         except _LOCKED:
@@ -128,19 +128,19 @@ class WriterGate:
         return True
 
     def holder(self) -> int | None:
-        """Return the process that is inside, where the system tells it in the form that we know."""
+        """Return the process that is inside, where the system tells it in a form that is known here."""
         if sys.platform != "linux":
             return None
         found = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, fcntl.F_GETLK, _IS_HELD))
         return int(found[4]) if found[0] != fcntl.F_UNLCK else None
 
     def open(self) -> None:
-        """Give up the entrance, be it taken or not."""
+        """Unlock the gate, whether it is locked or not."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDER)
 
     @contextlib.contextmanager
     def behind_others(self, others: Callable[[], bool] = bool) -> Iterator[None]:
-        """Enter as a `with` does, but behind those who wait, though not for ever; `others` tells of more of them."""
+        """Enter as `with` does, but after those that wait, for a limited time; `others`: whether there are more."""
         end = time.monotonic() + _BEHIND_SECONDS
         while True:
             with self.within(translate.BUSY_SECONDS, announced=False) as entered:
@@ -149,14 +149,14 @@ class WriterGate:
                 if time.monotonic() > end or not (self._is_waited_for() or others()):
                     yield
                     return
-            # For so long that each of them looks.
+            # For so long that each of them checks.
             time.sleep(1.25 * _PAUSE_MOST)
 
     @contextlib.contextmanager
     def within(self, seconds: float, *, announced: bool = True) -> Iterator[bool]:
-        """Enter if no other process is inside by then; tell whether that went well.
+        """Enter if the gate is free within the seconds; return whether it entered.
 
-        Who is `announced` while he waits is let in before those who go behind others.
+        A process that is `announced` while it waits goes before those that enter behind others.
         """
         entered = self._enter(seconds, announced=announced)
         try:
@@ -169,7 +169,7 @@ class WriterGate:
         if self.try_enter():
             return True
         if announced:
-            # Elsewhere than on Linux it fails where somebody is just looking whether anybody waits; he looks again.
+            # Except on Linux it fails while another process checks whether any waits; that one checks again.
             lock(self._fd, _WAITERS, _SHARED_NOW)
         try:
             return self._entered_by(time.monotonic() + seconds, self._pipe.wait if announced else time.sleep)
@@ -187,7 +187,7 @@ class WriterGate:
         return True
 
     def close(self) -> None:
-        """Give the gate up; the last process takes the pipe away, which programs that copy directories stumble over."""
+        """Close the gate; the last process removes the pipe, which programs that copy directories stumble over."""
         self._pipe.close(remove=lock(self._fd, _USERS))
         os.close(self._fd)
 
@@ -199,15 +199,15 @@ def is_open_on_another_file(directory: Path, path: str) -> bool:
     except OSError:
         return False
     try:
-        # What was there before a process of this release wrote it is empty.
-        is_attended = sys.platform == "linux" and _is_locked(fd, _IS_USED)
-        return is_attended and os.pread(fd, 8, 0) not in (b"", _number(path))
+        # It is empty until a process of this release has written it.
+        is_used = sys.platform == "linux" and _is_locked(fd, _IS_USED)
+        return is_used and os.pread(fd, 8, 0) not in (b"", _number(path))
     finally:
         os.close(fd)
 
 
 def _number(path: str) -> bytes:
-    """Return what tells a file from another one that has the same name at another time; zeros where there is none."""
+    """Return what distinguishes a file from another one of the same name at another time; zeros where there is none."""
     try:
         return os.stat(path).st_ino.to_bytes(8)  # noqa: PTH116 - one look
     except OSError:
@@ -225,7 +225,7 @@ class WakeupPipe:
         self._fds: list[int] = []
         self._path = surroundings.directory / "calls"
         if sys.platform == "linux":
-            # gevent takes it away, as it waits for all threads at once.
+            # gevent removes it, as it waits for all threads at once.
             self._poll = select.epoll() if hasattr(select, "epoll") else None
             # There are file systems without pipes.
             with contextlib.suppress(OSError):
@@ -253,7 +253,7 @@ class WakeupPipe:
             time.sleep(seconds)
 
     def close(self, *, remove: bool) -> None:
-        """Let go of the pipe, which goes with the last that has it."""
+        """Close the pipe; the last process removes it."""
         for fd in self._fds:
             os.close(fd)
         if remove:
@@ -264,53 +264,53 @@ class WakeupPipe:
 
 
 def _pipe(path: Path, surroundings: Surroundings) -> int:
-    """Open a named pipe, made if need be."""
+    """Open a named pipe, created if need be."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path)
         surroundings.share(str(path))
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-class Turns:
-    """When a process has last looked after a queue space, as a file tells in microseconds: one looks for all."""
+class HousekeepingTurns:
+    """Files with the time, in microseconds, of each queue space's last housekeeping, which one process does for all."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
         self._fds: dict[int, int] = {}
 
     def take(self, space_id: int, now_us: int) -> bool:
-        """Tell whether nobody has in the last second, and note that we do now. Two may be told so at the same time."""
-        # Where it cannot be read or written, as on a full disk, everybody looks.
+        """Return whether no process has in the last second, and note that we do now. Rarely two are told so at once."""
+        # Where it cannot be read or written, as on a full disk, every process does it.
         with contextlib.suppress(OSError):
             if space_id not in self._fds:
                 self._fds[space_id] = self._surroundings.make(f"{space_id}.turn")
             last_us = int.from_bytes(os.pread(self._fds[space_id], 8, 0))
-            # A clock that was set back must not keep everybody away.
+            # A clock that was set back must not stop housekeeping.
             if 0 <= now_us - last_us < _TURN_MICROS:
                 return False
             os.pwrite(self._fds[space_id], now_us.to_bytes(8), 0)
         return True
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         while self._fds:
             os.close(self._fds.popitem()[1])
 
 
 def _has_waiters(fd: int) -> bool:
-    """Return whether somebody waits at a gate, where the system does not tell it without a lock."""
+    """Return whether a process waits at a gate, where the system tells it only by a lock."""
     free = lock(fd, _WAITERS)
     fcntl.lockf(fd, fcntl.LOCK_UN, 1, _WAITERS)
     return not free
 
 
 def _is_locked(fd: int, question: bytes) -> bool:
-    """Return whether another process has a byte locked, as Linux tells it; elsewhere its form is not known."""
+    """Return whether another process has a byte locked, as Linux tells it; the form of other systems is not known."""
     return not fcntl.fcntl(fd, fcntl.F_GETLK, question).startswith(_NOBODY)
 
 
 def lock(fd: int, byte: int, how: int = _NOW) -> bool:
-    """Lock a byte, unless another process has it; return whether that went well."""
+    """Lock a byte, unless another process has it; return whether it is locked."""
     try:
         fcntl.lockf(fd, how, 1, byte)
     except _LOCKED:

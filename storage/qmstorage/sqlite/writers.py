@@ -1,4 +1,4 @@
-"""Who else than this user may write the files of a volume."""
+"""Who besides this user may write the files of a volume."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from qmstorage.sqlite.translate import other_owner
 
 _SUFFIXES = ("", "-wal", "-shm")
-"""What is read as the volume's: whoever may write one of these files may write all that the volume says."""
+"""The files that a volume is read from: whoever may write one of them may change all that is in the volume."""
 
 
 def others(path: str) -> str:
-    """Return why others may write a volume, as the end of a sentence; empty where nobody but this user may."""
+    """Return why others may write a volume, as the end of a sentence; empty where only this user may."""
     return next(filter(None, (_others(f"{path}{suffix}") for suffix in _SUFFIXES)), "")
 
 

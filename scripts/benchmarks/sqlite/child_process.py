@@ -1,4 +1,4 @@
-"""What is measured in a process of its own: `python -m benchmarks.sqlite.errands NAME ARGUMENT ...`.
+"""What is measured in a process of its own: `python -m benchmarks.sqlite.child_process NAME ARGUMENT ...`.
 
 Each prints one line of JSON. Those that others wait for print a line before, when they are ready.
 """
@@ -32,17 +32,17 @@ _HANGS = 300
 Told = dict[str, float]
 
 
-def errand(name: str, *arguments: object) -> Told:
-    """Have it done in a process of its own, and return what that tells."""
+def run_child(name: str, *arguments: object) -> Told:
+    """Run a measurement in a process of its own, and return its result."""
     with begun(name, *arguments) as output:
         return told(output)
 
 
 @contextlib.contextmanager
 def begun(name: str, *arguments: object) -> Iterator[IO[str]]:
-    """Give what a process prints, which is killed where it is still there in the end."""
+    """Start a measurement, and yield what its process prints, which is killed if it is still there at the end."""
     paths = [str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "benchmarks.sqlite.errands", name, *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks.sqlite.child_process", name, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
@@ -184,9 +184,9 @@ def _tell(**values: float) -> None:
     print(json.dumps(values), flush=True)
 
 
-_ERRANDS: tuple[Callable[..., None], ...] = (
+_MEASUREMENTS: tuple[Callable[..., None], ...] = (
     open_device, work_until_killed, wait_for_messages, wait_idly, consume_all, enqueue_large, dequeue_large,
 )  # fmt: skip
 
 if __name__ == "__main__":
-    {errand.__name__: errand for errand in _ERRANDS}[sys.argv[1]](*sys.argv[2:])
+    {each.__name__: each for each in _MEASUREMENTS}[sys.argv[1]](*sys.argv[2:])

@@ -13,7 +13,7 @@ from qmcore.message import State
 from qmcore.queue import FOREVER, Delivery
 from qmcore.records import Outcome
 from tests.fix_store import Store, attachment_of, device_path, make_queue
-from tests.space_picture import picture
+from tests.space_summary import summary
 
 PAGE = 4096
 PERSIST, NONPERSIST = Delivery.PERSIST, Delivery.NONPERSIST
@@ -161,10 +161,10 @@ def test_more_memories_than_sqlite_can_attach_are_refused(file_store):
 
 def described(space, snapshot, *names):
     known, queues = attachment_of(space).opened.space, [space.queue(name) for name in names]
-    return snapshot.read(lambda unit: picture(unit, known, queues))
+    return snapshot.read(lambda unit: summary(unit, known, queues))
 
 
-def test_a_picture_counts_the_messages_of_each_state_and_delivery(space, monkeypatch):
+def test_a_summary_counts_the_messages_of_each_state_and_delivery(space, monkeypatch):
     monkeypatch.setattr(transactions, "SPILL_BYTES", 10)
     consumed = space.enqueue("KEPT", b"c" * 5_000)
     space.dequeue("KEPT")
@@ -197,7 +197,7 @@ def test_a_picture_counts_the_messages_of_each_state_and_delivery(space, monkeyp
     assert found.has_memory
 
 
-def test_a_picture_names_the_first_of_a_group_that_is_gone(space):
+def test_a_summary_names_the_first_of_a_group_that_is_gone(space):
     with space.transaction():
         first, *_ = space.enqueue_many("KEPT", [b"a", b"b", b"c"])
     space.purge("KEPT", condition=f"msgid = '{first}'")
@@ -210,7 +210,7 @@ def test_a_picture_names_the_first_of_a_group_that_is_gone(space):
 
 
 @pytest.mark.parametrize("kind", ["file", "postgres"])
-def test_a_picture_of_another_queue_space_has_none_of_its_transactions(kind, request, tmp_path, clock):
+def test_a_summary_of_another_queue_space_has_none_of_its_transactions(kind, request, tmp_path, clock):
     store = Store(kind, device_path(kind, request, tmp_path), clock)
     one, other = store.space("ONE", ipc_key=41_000, pages=500), store.space("OTHER", pages=500)
     for opened in (one, other):

@@ -19,7 +19,7 @@ DELIVERIES = (Delivery.PERSIST, Delivery.NONPERSIST)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class QueuePicture:
+class QueueSummary:
     """A queue, and how many messages it has of each state and delivery that there are any of."""
 
     queue: Queue
@@ -48,7 +48,7 @@ class OpenTransaction:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpacePicture:
+class SpaceSummary:
     """A queue space with those of its queues that were asked for, and all transactions that are open in it.
 
     `last_sequence` is at least the highest sequence number that was given out by then. `has_memory` tells whether its
@@ -56,7 +56,7 @@ class SpacePicture:
     """
 
     space: Space
-    queues: tuple[QueuePicture, ...]
+    queues: tuple[QueueSummary, ...]
     transactions: tuple[OpenTransaction, ...]
     last_sequence: int
     has_memory: bool
@@ -66,11 +66,11 @@ class SpacePicture:
         return sum((queue.total(*states) for queue in self.queues), Tally())
 
 
-def picture(unit: Unit, space: Space, queues: Iterable[Queue]) -> SpacePicture:
-    """Return what a queue space is like; each message of the queues is looked at, and no body."""
-    return SpacePicture(
+def summary(unit: Unit, space: Space, queues: Iterable[Queue]) -> SpaceSummary:
+    """Return the summary of a queue space; each message of the queues is read, without its body."""
+    return SpaceSummary(
         space,
-        tuple(QueuePicture(queue, dict(_tallies(unit, queue))) for queue in queues),
+        tuple(QueueSummary(queue, dict(_tallies(unit, queue))) for queue in queues),
         tuple(_transactions(unit, space.id)),
         unit.last_sequence(space.id),
         unit.memory(space.id) is not None,

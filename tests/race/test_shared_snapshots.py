@@ -1,10 +1,10 @@
-"""Several processes read one picture of a queue space, whatever others write while they begin."""
+"""Several processes read one snapshot of a queue space, whatever others write while they begin."""
 
 import pytest
 
 from qmadmin.transfer.snapshot import pictured
 from qmadmin.transfer.workers import Processes
-from tests import picture_reader
+from tests import snapshot_reader
 from tests.fix_store import eventually, make_queue, space_definition
 
 MESSAGES = 4_000
@@ -57,10 +57,10 @@ def test_all_readers_have_each_message_once_while_others_move_them(real_device, 
         mover.expect("ready")
     eventually(lambda: busy.usage("MEMORY").enqueued > 0, "messages are in memory")
     with pictured(real_device, ["BUSY"], Processes(READERS)) as (own, crew, _moment):
-        mine = picture_reader.seen(own, "BUSY")
+        mine = snapshot_reader.seen(own, "BUSY")
         assert [number for number, *_ in mine] == list(range(MESSAGES))
         # Each message that was moved has another number, so that what is the same is of one moment.
-        assert all(theirs == mine for theirs in crew.each(picture_reader.seen, "BUSY"))
+        assert all(theirs == mine for theirs in crew.each(snapshot_reader.seen, "BUSY"))
     for mover in movers:
         mover.say()
     moved, pauses = zip(*[(int(mover.line()), float(mover.line())) for mover in movers], strict=True)

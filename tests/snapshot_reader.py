@@ -1,4 +1,4 @@
-"""What a worker process does in tests of pictures: it tells which messages its reader has, and where they stand."""
+"""What a worker process does in tests of snapshots: it returns which messages its reader has, and their states."""
 
 from __future__ import annotations
 
