@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
 from qmcore.acts import housekeeping, processes, rolling_back
 from qmcore.acts.waiting import may_pass
 from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError
+from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from qmcore.records import Owner
     from qmcore.times import Clock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 logger = logging.getLogger("qmadmin.transacting")
@@ -224,14 +226,31 @@ class SpaceHandle:
             self._check_open()
         return self._device.attachment(self.name, self._role)
 
-    def _read(self, work: Callable[[Unit], T]) -> T:
-        return self._attachment.volume.read(work)
+    @property
+    def _now(self) -> int:
+        return self._device.clock.now()
+
+    def _read(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Return what an act finds in the queue space."""
+        attachment = self._attachment
+        return attachment.volume.read(lambda unit: act(unit, attachment.opened, *given, **named))
+
+    def _write(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Let an act of an administrator change the queue space; return what it returns."""
+        attachment = self._attachment
+        return attachment.volume.write(
+            lambda unit: act(unit, attachment.opened, *given, **named), Purpose.ADMINISTRATION
+        )
+
+    def _run(self, act: Callable[Concatenate[Volume, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Let an act work on the queue space that uses several transactions of the store; return what it returns."""
+        attachment = self._attachment
+        return act(attachment.volume, attachment.opened, *given, **named)
 
     def _freshen(self, queue: str) -> None:
         """Do what is due in the queue, so that what is told of it holds now."""
-        attachment = self._attachment
-        attachment.look_after(now=True)
-        housekeeping.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
+        self._attachment.look_after(now=True)
+        self._run(housekeeping.freshen_now, queue, self._now)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -15,7 +15,6 @@ from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity.launching import Commands, refusal
 from qmadmin.maintenance import Care
-from qmadmin.managing_spaces import Administering
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
@@ -37,7 +36,7 @@ logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transacting")
 
 
-class Device(Administering, Care):
+class Device(Care):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     After a fork, the child opens its own files by itself.

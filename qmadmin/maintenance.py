@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from qmadmin.audit import entry_of
 from qmadmin.capacity.launching import refusal, warn
+from qmadmin.managing_spaces import Administering
 from qmadmin.paths import absolute
-from qmadmin.volume_makers import MEMORY, VolumeMaker
+from qmadmin.volume_makers import MEMORY
 from qmcore import names
-from qmcore.acts import forwarding, manage_spaces, outstanding
+from qmcore.acts import forwarding, outstanding
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import whole
-from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import InvalidArgumentError, OperatingSystemError, OutcomeUnknownError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
 from qmcore.records import Forwarding
-from qmcore.space import NUMBER_MAX, Space, SpaceUsage
-from qmcore.times import Clock
+from qmcore.space import NUMBER_MAX
 
 if TYPE_CHECKING:
     from qmcore.attached import AttachedProcess, MemoryFile
@@ -32,43 +29,8 @@ if TYPE_CHECKING:
     from qmcore.findings import Finding
 
 
-class Care(abc.ABC):
+class Care(Administering):
     """The part of a device that looks after it."""
-
-    path: str
-    readonly: bool
-    clock: Clock
-    info: DeviceInfo
-    _maker: VolumeMaker
-
-    @property
-    @abc.abstractmethod
-    def _main(self) -> Volume:
-        """The volume that QMCONFIG names."""
-
-    @abc.abstractmethod
-    def entries(self) -> list[DeviceEntry]:
-        """Return the device list (UDL) in the order of its indexes."""
-
-    @abc.abstractmethod
-    def volume_of(self, path: str) -> Volume:
-        """Return the volume behind a path of the device list."""
-
-    @abc.abstractmethod
-    def missing_volumes(self) -> list[MissingVolume]:
-        """Return the files or schemas of the device list that cannot be opened, and the queue spaces on them."""
-
-    @abc.abstractmethod
-    def space_usage(self, name: str) -> SpaceUsage:
-        """Return how much of each limit of a queue space is in use."""
-
-    @abc.abstractmethod
-    def _memory(self, volume: Volume, found: Space | None) -> AbstractContextManager[None]:
-        """Open the memory of a queue space, if it has one, for as long as something is looked at."""
-
-    @abc.abstractmethod
-    def volume_of_space(self, name: str) -> Volume:
-        """Return the volume that a queue space is on, or raise BadResourceError."""
 
     def command_refusal(self, space: str, command: str) -> str:
         """Return why a capacity command of a queue in a queue space is not run as this user; empty if it is run.
@@ -196,7 +158,3 @@ class Care(abc.ABC):
         if limit is not None:
             limit = whole(limit, "number of commands", 1, NUMBER_MAX)
         return self._main.read(lambda unit: unit.audited(limit or KEPT))
-
-    def _found(self, name: str) -> tuple[Volume, Space]:
-        volume = self.volume_of_space(name)
-        return volume, volume.read(lambda unit: manage_spaces.find(unit, name))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from qmadmin.attachment import SpaceHandle
 from qmadmin.audit import destructive
@@ -60,9 +60,7 @@ class Changing(SpaceHandle):
     ) -> int:
         """Give messages another priority, 1 to 100."""
         number = whole(priority, "priority", *PRIORITY_RANGE)
-        return self._change(
-            queue, condition, delivery, lambda found: dataclasses.replace(found, priority=number), progress
-        )
+        return self._change(queue, condition, delivery, progress, priority=number)
 
     @destructive("queue {handle.name}/{queue}", "available {when}", outcome="time of availability of {} changed")
     def change_availability(
@@ -76,13 +74,7 @@ class Changing(SpaceHandle):
     ) -> int:
         """Give messages another time of availability: an aware datetime, or seconds from now."""
         moment = self._moment(when, "time of availability")
-        return self._change(
-            queue,
-            condition,
-            delivery,
-            lambda found: dataclasses.replace(found, available_us=moment, until_us=moment),
-            progress,
-        )
+        return self._change(queue, condition, delivery, progress, available_us=moment, until_us=moment)
 
     @destructive("queue {handle.name}/{queue}", "expires {when}", outcome="time of expiry of {} changed")
     def change_expiry(
@@ -96,9 +88,7 @@ class Changing(SpaceHandle):
     ) -> int:
         """Give messages another time of expiry: an aware datetime, seconds from now, or None for never."""
         moment = None if when is None else self._moment(when, "time of expiry")
-        return self._change(
-            queue, condition, delivery, lambda found: dataclasses.replace(found, expires_us=moment), progress
-        )
+        return self._change(queue, condition, delivery, progress, expires_us=moment)
 
     @destructive("queue {handle.name}/{queue}", "to queue {target}", outcome="{} moved")
     def move(
@@ -118,9 +108,8 @@ class Changing(SpaceHandle):
         none if that has passed. `outlived` is called with the number of messages whose expiry has passed. Raises
         BadQueueError if there is no such queue.
         """
-        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        now = self._device.clock.now()
-        moved = manage_messages.move_to(attachment.volume, attachment.opened, chosen, target, now, progress)
+        chosen = self._chosen(queue, condition, delivery)
+        moved = self._run(manage_messages.move_to, chosen, target, self._now, progress)
         outlived(moved.outlived)
         return moved.messages
 
@@ -139,10 +128,8 @@ class Changing(SpaceHandle):
         Messages that were never moved, or whose queue no longer exists, stay and are not counted. The others change as
         with `move`, which also describes `outlived`.
         """
-        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        moved = manage_messages.requeue(
-            attachment.volume, attachment.opened, chosen, self._device.clock.now(), progress
-        )
+        chosen = self._chosen(queue, condition, delivery)
+        moved = self._run(manage_messages.requeue, chosen, self._now, progress)
         outlived(moved.outlived)
         return moved.messages
 
@@ -151,23 +138,24 @@ class Changing(SpaceHandle):
         queue: str,
         condition: str | Condition | None,
         delivery: Delivery | None,
-        terms: Callable[[Withdrawn], Withdrawn],
         progress: Progress,
+        **fields: Any,
     ) -> int:
-        chosen, attachment = self._chosen(queue, condition, delivery), self._attachment
-        return manage_messages.change(
-            attachment.volume, attachment.opened, chosen, terms, self._device.clock.now(), progress
-        )
+        chosen = self._chosen(queue, condition, delivery)
+
+        def changed(found: Withdrawn) -> Withdrawn:
+            return dataclasses.replace(found, **fields)
+
+        return self._run(manage_messages.change, chosen, changed, self._now, progress)
 
     def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
         restriction = parsed(condition)
         self._freshen(queue)
-        attachment = self._attachment
-        return manage_messages.choose(attachment.volume, attachment.opened, queue, restriction, delivery)
+        return self._run(manage_messages.choose, queue, restriction, delivery)
 
     def _moment(self, when: datetime | float | timedelta, what: str) -> int:
         if isinstance(when, datetime):
             return times.from_datetime(when)
         if isinstance(when, bool):
             raise InvalidArgumentError(f"the {what} must be a datetime or seconds from now, got {when!r}")
-        return self._device.clock.now() + times.span(when, what)
+        return self._now + times.span(when, what)

@@ -21,15 +21,19 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.maintenance import Care
-    from qmcore.device import DeviceInfo
+    from qmadmin.volume_makers import VolumeMaker
+    from qmcore.device import DeviceEntry, DeviceInfo
     from qmcore.times import Clock
 
 
 class Administering(ABC):
     """Creating, changing and destroying the queue spaces of a device."""
 
+    path: str
+    readonly: bool
     clock: Clock
     info: DeviceInfo
+    _maker: VolumeMaker
     _attachments: dict[str, Attachment]
     _lock: contextlib.AbstractContextManager[bool]
 
@@ -37,6 +41,10 @@ class Administering(ABC):
     @abstractmethod
     def _main(self) -> Volume:
         """The volume that QMCONFIG names."""
+
+    @abstractmethod
+    def entries(self) -> list[DeviceEntry]:
+        """Return the entries of the device list."""
 
     @abstractmethod
     def volume_of(self, path: str) -> Volume:
@@ -84,17 +92,16 @@ class Administering(ABC):
 
     def space(self, name: str) -> Space:
         """Return the definition of a queue space, or raise BadResourceError."""
-        return self.volume_of_space(name).read(lambda unit: manage_spaces.find(unit, name))
+        return self._found(name)[1]
 
     def queues(self, name: str) -> list[Queue]:
         """Return the queues of a queue space by name; no process is attached for this."""
-        volume = self.volume_of_space(name)
-        return volume.read(lambda unit: unit.queues(manage_spaces.find(unit, name).id))
+        volume, found = self._found(name)
+        return volume.read(lambda unit: unit.queues(found.id))
 
     def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
         """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
-        volume = self.volume_of_space(name)
-        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        volume, found = self._found(name)
         opened, now = self._looked_at(found), self.clock.now()
         with self._memory(volume, found):
             return volume.read(
@@ -103,15 +110,14 @@ class Administering(ABC):
 
     def tidy_space(self, name: str) -> None:
         """Clean up after dead processes in a queue space: their transactions roll back."""
-        volume = self.volume_of_space(name)
-        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        volume, found = self._found(name)
         with self._memory(volume, found):
             housekeeping.end_what_was_left(volume, self._looked_at(found), self.clock)
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
-        volume = self.volume_of_space(name)
-        with self._memory(volume, volume.read(lambda unit: manage_spaces.find(unit, name))):
+        volume, found = self._found(name)
+        with self._memory(volume, found):
             return volume.read(lambda unit: manage_spaces.usage(unit, manage_spaces.find(unit, name)))
 
     def create_space(
@@ -147,9 +153,8 @@ class Administering(ABC):
         Raises NoSpaceError if the file that the queue space is in has too few free pages, or the table of contents is
         full; InvalidArgumentError for fewer than four pages; OperatingSystemError if the disk is full.
         """
-        volume = self.volume_of_space(name)
-        opened = self._looked_at(volume.read(lambda unit: manage_spaces.find(unit, name)))
-        return growing.extend(self._main, volume, opened, pages, progress or _tell_nobody)
+        volume, found = self._found(name)
+        return growing.extend(self._main, volume, self._looked_at(found), pages, progress or _tell_nobody)
 
     def change_space(
         self,
@@ -165,8 +170,7 @@ class Administering(ABC):
         below what is in use, or if the memory for non-persistent messages would change, which loses those messages,
         while another process is attached or a transaction is open; InvalidArgumentError if the pages differ.
         """
-        volume = self.volume_of_space(definition.name)
-        present = volume.read(lambda unit: manage_spaces.find(unit, definition.name))
+        volume, present = self._found(definition.name)
         if present.definition.memory in (0, definition.memory):
             changed, _ = self._redefine(volume, present, definition)
         else:
@@ -285,7 +289,7 @@ class Administering(ABC):
 
         def volumes() -> dict[str, Volume]:
             missing = self._missing_paths()
-            paths = [entry.path for entry in self._main.read(lambda unit: unit.entries()) if entry.path not in missing]
+            paths = [entry.path for entry in self.entries() if entry.path not in missing]
             return {path: self.volume_of(path) for path in paths}
 
         return manage_spaces.left(self._main, volumes, name)
@@ -340,8 +344,7 @@ class Administering(ABC):
 
         Raises InUseError while processes are attached to the queue space, unless `force`.
         """
-        volume = self.volume_of_space(name)
-        found = volume.read(lambda unit: manage_spaces.find(unit, name))
+        volume, found = self._found(name)
         opened = self._looked_at(found)
         if not found.definition.memory:
             housekeeping.end_what_was_left(volume, opened, self.clock)
@@ -367,6 +370,10 @@ class Administering(ABC):
     def volume_of_space(self, name: str) -> Volume:
         """Return the volume that a queue space is on, or raise BadResourceError."""
         return self.volume_of(self._main.read(lambda unit: manage_spaces.path_of(unit, name)))
+
+    def _found(self, name: str) -> tuple[Volume, Space]:
+        volume = self.volume_of_space(name)
+        return volume, volume.read(lambda unit: manage_spaces.find(unit, name))
 
     @contextlib.contextmanager
     def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:

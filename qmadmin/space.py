@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from qmadmin.attachment import Attachment
     from qmcore.attached import AttachedProcess, TransactionInfo
+    from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
     from qmcore.records import Cursor, Part
     from qmcore.times import Clock
@@ -114,7 +115,7 @@ class QueueSpace(Producing, Consuming, Changing):
     @property
     def definition(self) -> SpaceDefinition:
         """The present definition of the queue space."""
-        return self._read(lambda unit: self._attachment.opened.definitions(unit).space.definition)
+        return self._read(lambda unit, opened: opened.definitions(unit).space.definition)
 
     def transaction(self, timeout: float | timedelta | None = None) -> Transaction:
         """Return a transaction, to be used as `with space.transaction() as tx:`.
@@ -132,12 +133,8 @@ class QueueSpace(Producing, Consuming, Changing):
         If a capacity command is not run as this user, a warning in the log says so. Raises InvalidArgumentError if the
         name is taken, NoSpaceError if the queue space has reached its number of queues.
         """
-        attachment = self._attachment
-        now = self._device.clock.now()
-        created = attachment.volume.write(
-            lambda unit: manage_queues.create(unit, attachment.opened, definition, now), Purpose.ADMINISTRATION
-        )
-        self._device.warn_of_commands(attachment.volume, self.name, definition)
+        created = self._write(manage_queues.create, definition, self._now)
+        self._device.warn_of_commands(self._attachment.volume, self.name, definition)
         return created
 
     @destructive("queue {handle.name}/{name}")
@@ -149,20 +146,12 @@ class QueueSpace(Producing, Consuming, Changing):
         destroyed, and only the error is raised that would be.
         """
         self._freshen(name)
-        attachment = self._attachment
-        me, now = attachment.owner, self._device.clock.now()
+        me, now = self._attachment.owner, self._now
         if dry_run:
-            self._read(
-                lambda unit: manage_queues.refuse_in_use(
-                    unit, attachment.opened, name, me, now, purge=purge, force=force
-                )
-            )
+            self._read(manage_queues.refuse_in_use, name, me, now, purge=purge, force=force)
             return
         messages = self._messages_in_words(name)
-        attachment.volume.write(
-            lambda unit: manage_queues.destroy(unit, attachment.opened, name, me, now, purge=purge, force=force),
-            Purpose.ADMINISTRATION,
-        )
+        self._write(manage_queues.destroy, name, me, now, purge=purge, force=force)
         tell(f"destroyed with {messages}")
 
     def _messages_in_words(self, queue: str) -> str:
@@ -180,12 +169,9 @@ class QueueSpace(Producing, Consuming, Changing):
         expiry. Retained messages are kept as long as the new retention says; with none they are removed. If a capacity
         command is not run as this user, a warning in the log says so.
         """
-        attachment = self._attachment
-        changed = attachment.volume.write(
-            lambda unit: manage_queues.change(unit, attachment.opened, definition), Purpose.ADMINISTRATION
-        )
+        changed = self._write(manage_queues.change, definition)
         self._freshen(definition.name)
-        self._device.warn_of_commands(attachment.volume, self.name, definition)
+        self._device.warn_of_commands(self._attachment.volume, self.name, definition)
         return changed
 
     def start_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True) -> None:
@@ -213,31 +199,26 @@ class QueueSpace(Producing, Consuming, Changing):
 
     def queue(self, name: str) -> Queue:
         """Return the definition of a queue, or raise BadQueueError."""
-        return self._read(lambda unit: self._attachment.opened.definitions(unit).queue(name))
+        return self._read(lambda unit, opened: opened.definitions(unit).queue(name))
 
     def queues(self) -> list[Queue]:
         """Return the queues by name."""
-        found = self._read(lambda unit: list(self._attachment.opened.definitions(unit).queues.values()))
-        return sorted(found, key=lambda queue: queue.name)
+        return self._read(_by_name)
 
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds, and its counters."""
         self._freshen(queue)
-        opened, now = self._attachment.opened, self._device.clock.now()
-        return self._read(lambda unit: looking.usage(unit, opened, opened.definitions(unit).queue(queue), now))
+        now = self._now
+        return self._read(lambda unit, opened: looking.usage(unit, opened, opened.definitions(unit).queue(queue), now))
 
     def usages(self) -> list[tuple[Queue, QueueUsage]]:
         """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""
-        attachment = self._attachment
-        attachment.look_after(now=True)
-        opened, now = attachment.opened, self._device.clock.now()
-        housekeeping.freshen_all(attachment.volume, opened, now)
-
-        def seen(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
-            queues = sorted(opened.definitions(unit).queues.values(), key=lambda queue: queue.name)
-            return [(queue, looking.usage(unit, opened, queue, now)) for queue in queues]
-
-        return self._read(seen)
+        self._attachment.look_after(now=True)
+        now = self._now
+        self._run(housekeeping.freshen_all, now)
+        return self._read(
+            lambda unit, opened: [(queue, looking.usage(unit, opened, queue, now)) for queue in _by_name(unit, opened)]
+        )
 
     def messages(
         self,
@@ -265,7 +246,7 @@ class QueueSpace(Producing, Consuming, Changing):
 
         Returns None if it is gone.
         """
-        return self._read(lambda unit: looking.content(unit, self._attachment.opened, listed))
+        return self._read(looking.content, listed)
 
     def history(
         self,
@@ -281,19 +262,16 @@ class QueueSpace(Producing, Consuming, Changing):
         """
         restriction = parsed(condition)
         self._freshen(queue)
-        opened, now = self._attachment.opened, self._device.clock.now()
+        now = self._now
 
         def part(cursor: Cursor | None) -> Part[ConsumedMessage]:
-            return self._read(
-                lambda unit: retention.history(unit, opened, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
-            )
+            return self._read(retention.history, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
 
         yield from (consumed for _, consumed in parts_of(part, left_out))
 
     def recall(self, queue: str, msgid: str) -> Message | None:
         """Return a retained message, which was consumed; None if the queue retains none with this identifier."""
-        opened, now = self._attachment.opened, self._device.clock.now()
-        return self._read(lambda unit: retention.recall(unit, opened, queue, msgid, now))
+        return self._read(retention.recall, queue, msgid, self._now)
 
     @destructive("queue {handle.name}/{queue}", outcome="{} deleted")
     def purge(
@@ -313,8 +291,7 @@ class QueueSpace(Producing, Consuming, Changing):
         """
         restriction = parsed(condition)
         self._freshen(queue)
-        attachment = self._attachment
-        return purging.purge(attachment.volume, attachment.opened, queue, restriction, delivery, progress)
+        return self._run(purging.purge, queue, restriction, delivery, progress)
 
     @destructive("queue {handle.name}/{queue}", "damaged messages", outcome="{} deleted")
     def purge_damaged(self, queue: str) -> int:
@@ -323,15 +300,13 @@ class QueueSpace(Producing, Consuming, Changing):
         Other messages stay, and the counts of the queue are corrected. Retained messages are checked too; messages that
         a transaction holds are not. Nobody else can use the volume meanwhile.
         """
-        attachment = self._attachment
-        return purging.purge_damaged(attachment.volume, attachment.opened, queue)
+        return self._run(purging.purge_damaged, queue)
 
     @destructive("queue {handle.name}/{queue}", "retained messages", outcome="{} deleted", counts="retained message")
     def purge_history(self, queue: str, *, before: datetime | None = None) -> int:
         """Delete the retained messages of a queue that were consumed before a time, or all, and return their number."""
-        attachment = self._attachment
         limit = times.LATEST if before is None else times.from_datetime(before)
-        return purging.purge_retained(attachment.volume, attachment.opened, queue, limit)
+        return self._run(purging.purge_retained, queue, limit)
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions that other processes can see, the oldest first.
@@ -339,8 +314,7 @@ class QueueSpace(Producing, Consuming, Changing):
         A transaction can be seen from its first dequeue on, or from its first enqueue that is stored in the queue
         space.
         """
-        attachment = self._attachment
-        return outstanding.transactions(attachment.volume, attachment.opened, self._device.clock)
+        return self._run(outstanding.transactions, self._device.clock)
 
     @destructive("transaction {handle.name}/{transaction}")
     def abort_transaction(self, transaction: str) -> None:
@@ -350,13 +324,11 @@ class QueueSpace(Producing, Consuming, Changing):
         error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError. Raises
         InvalidArgumentError if there is no such transaction, or no longer.
         """
-        attachment, now = self._attachment, self._device.clock.now()
+        now = self._now
         messages = sum(
             info.dequeued + info.locked + info.spilled for info in self.transactions() if info.id == transaction
         )
-        attachment.volume.write(
-            lambda unit: outstanding.abort(unit, attachment.opened, transaction, now), Purpose.ADMINISTRATION
-        )
+        self._write(outstanding.abort, transaction, now)
         tell(f"rolled back with {counted(messages, 'message')}")
 
     @destructive("transaction {handle.name}/{transaction}")
@@ -365,8 +337,7 @@ class QueueSpace(Producing, Consuming, Changing):
 
         Raises ProtocolError, or InvalidArgumentError if there is no such transaction.
         """
-        attachment = self._attachment
-        attachment.volume.read(lambda unit: outstanding.commit(unit, attachment.opened, transaction))
+        self._read(outstanding.commit, transaction)
 
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
         """Record which queues this process forwards and how that goes; this replaces earlier records of these queues.
@@ -407,11 +378,7 @@ class QueueSpace(Producing, Consuming, Changing):
         self._attachment.volume.wake_own()
 
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
-        attachment = self._attachment
-        return attachment.volume.write(
-            lambda unit: manage_queues.switch(unit, attachment.opened, name, enqueue=enqueue, dequeue=dequeue),
-            Purpose.ADMINISTRATION,
-        )
+        return self._write(manage_queues.switch, name, enqueue=enqueue, dequeue=dequeue)
 
     def _wait_until_free(self, name: str, end: float) -> None:
         attachment = self._attachment
@@ -419,9 +386,7 @@ class QueueSpace(Producing, Consuming, Changing):
         while True:
             attachment.look_after(now=True)
             try:
-                self._read(
-                    lambda unit: manage_queues.refuse_taken(unit, attachment.opened.definitions(unit).queue(name))
-                )
+                self._read(lambda unit, opened: manage_queues.refuse_taken(unit, opened.definitions(unit).queue(name)))
             except InUseError:
                 left = end - clock.monotonic()
                 if left <= 0:
@@ -429,3 +394,7 @@ class QueueSpace(Producing, Consuming, Changing):
                 waiting.pause(attachment.volume, min(left, _STOP_CHECK_SECONDS))
             else:
                 return
+
+
+def _by_name(unit: Unit, opened: OpenSpace) -> list[Queue]:
+    return sorted(opened.definitions(unit).queues.values(), key=lambda queue: queue.name)
