@@ -33,7 +33,10 @@ _UPKEEP_SECONDS = 1.0
 
 
 class OwedRollbacks:
-    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done."""
+    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done.
+
+    Only what stands here can be rolled back: to note it gives what does it.
+    """
 
     def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
         self._volume = volume
@@ -46,22 +49,26 @@ class OwedRollbacks:
         self._told: set[int] = set()
         """Those of them of which the log says why they are put off."""
 
-    def add(self, branch: Branch, ending: Ending) -> None:
-        """Note what is to be rolled back; whoever notes it first says how it ends."""
+    def add(self, branch: Branch, ending: Ending) -> Callable[[], None]:
+        """Note what is to be rolled back, and return what does it; whoever notes it first says how it ends.
+
+        Where the store refuses, as on a full disk, it stays noted, and the log says so.
+        """
         self.left.setdefault(branch.id, (branch, ending))
 
-    def roll_back(self, branch: Branch, ending: Ending) -> None:
-        """Roll back what was noted. Where the store refuses, as on a full disk, it stays noted, and the log says so."""
-        try:
-            self._roll_back(branch, ending)
-        except QueueError as refusal:
-            self._tell_once(branch, refusal)
+        def roll_back() -> None:
+            try:
+                self._roll_back(branch)
+            except QueueError as refusal:
+                self._tell_once(branch, refusal)
+
+        return roll_back
 
     def roll_back_all(self) -> None:
         """Roll back all that was noted, as far as the store lets us; whoever comes by has nothing to do with it."""
-        for branch, ending in self.left.copy().values():
+        for branch, _ in self.left.copy().values():
             try:
-                self._roll_back(branch, ending)
+                self._roll_back(branch)
             except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
                 self._tell_once(branch, error)
 
@@ -70,9 +77,9 @@ class OwedRollbacks:
 
         Raises the refusal where the disk is full, the store away, or others are in the way: nothing may be taken then.
         """
-        for branch, ending in self._having(queue):
+        for branch, _ in self._having(queue):
             try:
-                self._roll_back(branch, ending)
+                self._roll_back(branch)
             except QueueError as refusal:
                 self._tell_once(branch, refusal)
                 if isinstance(refusal, OperatingSystemError | OutcomeUnknownError) or may_pass(refusal):
@@ -93,7 +100,12 @@ class OwedRollbacks:
             if branch.id not in self._at_work and (found is None or found.id in branch.queue_ids)
         ]
 
-    def _roll_back(self, branch: Branch, ending: Ending) -> None:
+    def _roll_back(self, branch: Branch) -> None:
+        noted = self.left.get(branch.id)
+        if noted is None:
+            # Another thread has done it.
+            return
+        _, ending = noted
         try:
             self._at_work.add(branch.id)
             rolling_back.roll_back(self._volume, branch, self._clock.now(), ending)

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -329,15 +329,14 @@ class Transaction:
         raise copy.copy(self._aborted)
 
     def _roll_back(self, ending: Ending) -> None:
-        # Put off first, all of it: an interrupt may come anywhere behind that.
-        self._put_off(ending)
+        rollbacks = self._put_off(ending)
         self._ended = "rolled back"
-        for attachment, branch in self._branches.values():
-            attachment.owed.roll_back(branch, ending)
+        for roll_back in rollbacks:
+            roll_back()
 
-    def _put_off(self, ending: Ending) -> None:
-        for attachment, branch in self._branches.values():
-            attachment.owed.add(branch, ending)
+    def _put_off(self, ending: Ending) -> list[Callable[[], None]]:
+        """Note all that is to be rolled back: an interrupt may come anywhere behind that. Return what does it."""
+        return [attachment.owed.add(branch, ending) for attachment, branch in self._branches.values()]
 
 
 def _cause(error: BaseException) -> Cause:

@@ -66,6 +66,40 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         kept.append(_take(space))
 
 
+@pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.attachment])
+def test_an_interrupt_at_any_line_of_a_rollback_leaves_each_queue_space_of_it_to_the_next_upkeep(store, module):
+    spaces = [store.space("ONE", ipc_key=1), store.space("TWO", ipc_key=2)]
+    for space in spaces:
+        make_queue(space)
+        space.enqueue("Q", "x")
+
+    def take():
+        transaction = qmadmin.transacting.Transaction(store.device, None)
+        transaction.join_context()
+        assert [space.dequeue("Q").text for space in spaces] == ["x", "x"]
+        transaction.leave_context()
+        return transaction
+
+    kept = [take()]
+    for _ in at_every_line(module, lambda: kept[-1].rollback(counts=False)):
+        if kept[-1].active:
+            # It had not begun.
+            kept[-1].rollback(counts=False)
+        for space in spaces:
+            attachment_of(space).look_after(now=True)
+            assert _stand(space) == [(State.READY, 0)]
+        kept.append(take())
+
+
+def test_what_was_noted_first_says_how_a_transaction_is_rolled_back(space):
+    space.enqueue("Q", "x")
+    transaction, owed = _take(space), attachment_of(space).owed
+    branch = transaction.branch(attachment_of(space))
+    owed.add(branch, returning.Ending(returning.Cause.UNTRIED))
+    transaction.rollback()
+    assert (_stand(space), owed.left) == ([(State.READY, 0)], {})
+
+
 @pytest.mark.parametrize("module", [qmadmin.attachment, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
 
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.definitions import OpenSpace
-from qmcore.errors import AbortedError, NoSpaceError, Resource
+from qmcore.errors import (
+    AbortedError,
+    NoSpaceError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    Resource,
+    SystemFailureError,
+)
 from qmcore.port import Unit
 from qmcore.queue import Delivery
 from qmcore.records import Outcome, Owner, TransactionRecord, Use
@@ -17,6 +27,9 @@ from qmcore.space import Space
 
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
+
+_PROVE_NOTHING = (OutcomeUnknownError, SystemFailureError, OperatingSystemError)
+"""Errors behind which something may have been done."""
 
 RESERVED_AT_A_TIME = 32
 """Sequence numbers that are taken at a time for the identifiers of what transactions enqueue."""
@@ -46,9 +59,52 @@ class Branch:
     reserved: Sequence[int] = ()
     seen: Seen | None = None
 
+    def at_risk(self, *queue_ids: int) -> Risk:
+        """Return the block for a work that may leave something with the transaction, of these queues or others."""
+        return Risk(self, queue_ids)
+
     def mark(self) -> Mark:
         """Return how much has been enqueued by now."""
         return Mark(len(self.pending), self.spilled)
+
+
+class Risk:
+    """A block in which one work may leave something with a transaction, messages that it holds or has spilled.
+
+    Whatever interrupts the work, the commit may have been before: so what may be left is noted as the block begins, and
+    the rollback looks there. It is forgotten only by what proves that nothing was left: `nothing_left`, when the work
+    has returned and says so, or a refusal, by which the store has undone all. Neither an interrupt nor a failure of the
+    store proves anything.
+
+        with branch.at_risk(queue.id) as risk:
+            taken = volume.write(hold, Purpose.HOLDING)
+            if isinstance(taken, Nothing):
+                risk.nothing_left()
+    """
+
+    __slots__ = ("_before", "_branch", "_queue_ids")
+
+    def __init__(self, branch: Branch, queue_ids: Iterable[int] = ()) -> None:
+        self._branch = branch
+        self._queue_ids = queue_ids
+
+    def __enter__(self) -> Self:
+        branch = self._branch
+        self._before = branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids.copy()
+        branch.may_hold = True
+        branch.queue_ids.update(self._queue_ids)
+        return self
+
+    def nothing_left(self) -> None:
+        """Forget what was noted: the work is done, and has left nothing."""
+        branch = self._branch
+        branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids = self._before
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, QueueError) and not isinstance(error, _PROVE_NOTHING):
+            self.nothing_left()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
