@@ -140,7 +140,7 @@ class Attachment:
         """Who we are to others; a device that is open for reading only has nobody attached."""
         return self.opened.owner
 
-    def look_after(
+    def do_housekeeping(
         self, *, now: bool = False, waits: bool = False, unchanged: bool = False, connection: object = None
     ) -> None:
         """Do what is due and end what others have left behind, if that was not done in the last second.
@@ -161,8 +161,8 @@ class Attachment:
 
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
         """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
-        if self.volume.take_turn(self.opened.space.id, self._clock.now()) or now:
-            return housekeeping.look_after(self.volume, self.opened, self._clock, one_step=not waits)
+        if self.volume.take_housekeeping_turn(self.opened.space.id, self._clock.now()) or now:
+            return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
         return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
 
@@ -261,7 +261,7 @@ class SpaceHandle:
 
     def _freshen(self, queue: str) -> None:
         """Do what is due in the queue, so that what is told of it holds now."""
-        self._attachment.look_after(now=True)
+        self._attachment.do_housekeeping(now=True)
         self._run(housekeeping.freshen_now, queue, self._now)
 
     def _check_open(self) -> None:

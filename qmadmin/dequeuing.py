@@ -264,7 +264,7 @@ class Consuming(SpaceHandle):
                 hint="Use listen() first.",
             )
         attachment, now = self._attachment, self._device.clock.now()
-        attachment.look_after(connection=connection)
+        attachment.do_housekeeping(connection=connection)
 
         def taken(unit: Unit) -> list[Message] | Nothing:
             found = attachment.opened.definitions(unit).queue(queue)
@@ -305,7 +305,7 @@ class Consuming(SpaceHandle):
             self._device.clock,
             seconds,
             stop,
-            look_after=lambda: attachment.look_after(waits=True, unchanged=True),
+            do_housekeeping=lambda: attachment.do_housekeeping(waits=True, unchanged=True),
             in_turn=in_turn,
         )
 
@@ -315,7 +315,7 @@ class Consuming(SpaceHandle):
         while True:
             # A waiter, too: what it waits for may be what a process that died holds in another queue.
             attachment = self._attachment
-            attachment.look_after()
+            attachment.do_housekeeping()
             found = attempt(attachment)
             if not isinstance(found, Nothing):
                 return found
@@ -324,7 +324,7 @@ class Consuming(SpaceHandle):
             if looked_after or not found.held:
                 return found
             # Whoever holds what is missing may have died.
-            attachment.look_after(now=True)
+            attachment.do_housekeeping(now=True)
             looked_after = True
 
 

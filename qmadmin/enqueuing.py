@@ -185,7 +185,7 @@ class Producing(SpaceHandle):
     def _put(
         self, attachment: Attachment, outgoing: list[Outgoing], *, transactional: bool, connection: Connection | None
     ) -> list[str]:
-        attachment.look_after(connection=connection)
+        attachment.do_housekeeping(connection=connection)
         transaction = current(self._device, self.name) if transactional else None
         if not outgoing:
             return []

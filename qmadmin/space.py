@@ -80,7 +80,7 @@ class QueueWatch(watching.Watch):
         """
         # A full disk is told by those who take messages, and keeps nobody from looking.
         with contextlib.suppress(OperatingSystemError):
-            self._attachment.look_after(waits=True)
+            self._attachment.do_housekeeping(waits=True)
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.register(seen.empty):
@@ -213,7 +213,7 @@ class QueueSpace(Producing, Consuming, Changing):
 
     def usages(self) -> list[tuple[Queue, QueueUsage]]:
         """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""
-        self._attachment.look_after(now=True)
+        self._attachment.do_housekeeping(now=True)
         now = self._now
         self._run(housekeeping.freshen_all, now)
         return self._read(
@@ -384,7 +384,7 @@ class QueueSpace(Producing, Consuming, Changing):
         attachment = self._attachment
         clock = self._device.clock
         while True:
-            attachment.look_after(now=True)
+            attachment.do_housekeeping(now=True)
             try:
                 self._read(lambda unit, opened: manage_queues.refuse_taken(unit, opened.definitions(unit).queue(name)))
             except InUseError:

@@ -127,7 +127,7 @@ class Transaction:
         if len(self._branches) != 1:
             return None
         ((attachment, branch),) = self._branches.values()
-        attachment.look_after()
+        attachment.do_housekeeping()
         page_size = self._device.info.page_size
         try:
             outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]

@@ -261,16 +261,16 @@ class Snapshot(Protocol):
 
     @property
     def token(self) -> str:
-        """What others, also in other processes, name the snapshot by to have the same picture; "" where none can.
+        """The name by which others, also in other processes, join the snapshot; "" where none can.
 
         It holds for as long as this snapshot does.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:
-        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
+        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `run_unlocked`."""
 
-    def apart(self, call: Callable[[], None]) -> None:
-        """Call, from within `read`, what may fork; a fork that waits comes first."""
+    def run_unlocked(self, call: Callable[[], None]) -> None:
+        """Call, within `read`, what may fork; a fork that waits goes first."""
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""
@@ -278,13 +278,13 @@ class Snapshot(Protocol):
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
-    def let_go(self) -> None:
-        """Let the store forget how the volume stood; nothing is read of it any more."""
+    def release(self) -> None:
+        """End the snapshot in the store; nothing is read from it any more."""
 
-    def beside(self) -> AbstractContextManager[Callable[[Callable[[], None]], None]]:
-        """Have forks of this process wait for what is done with the store's library beside it, on other files.
+    def deferring_forks(self) -> AbstractContextManager[Callable[[Callable[[], None]], None]]:
+        """Defer forks of this process while the store's library works on other files.
 
-        What it gives calls a function, and lets forks through meanwhile; it is to be called every now and then.
+        Yields a function that calls another one and allows forks meanwhile; call it every now and then.
         """
 
 
@@ -366,20 +366,20 @@ class Volume(Protocol):
     def memory_files(self, space: Space) -> list[tuple[str, int]]:
         """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
 
-    def still(self, seconds: float) -> AbstractContextManager[None]:
-        """Let nobody write for as long as the block lasts; readers go on.
+    def quiesced(self, seconds: float) -> AbstractContextManager[None]:
+        """Keep writers out for as long as the block lasts; readers go on.
 
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
 
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> AbstractContextManager[Snapshot]:
-        """Give the volume as it stands now, or as it stands in another's snapshot, while others go on writing.
+        """Open a snapshot of the volume as it is now, or join another one, while others go on writing.
 
-        `of` is the token of the other's. Raises InvalidArgumentError for one that nobody has, or no longer. Where
-        snapshots have no tokens, several that begin within one `still` are the same picture.
+        `of` is the token of the other. Raises InvalidArgumentError for one that does not exist, or no longer. Where
+        snapshots have no tokens, several that begin within one `quiesced` are the same.
 
         `memory` names queue spaces whose non-persistent messages are in it too, where there are any and the volume
-        is open for writing. Only one that begins within a `still`, or has tokens, is of one moment over both.
+        is open for writing. Only one that begins within `quiesced`, or has tokens, is of one moment over both.
         """
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
@@ -394,7 +394,7 @@ class Volume(Protocol):
     def changes(self) -> object:
         """Return what is another value after each commit that changes something; None where that is not known."""
 
-    def take_turn(self, space_id: int, now_us: int) -> bool:
+    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
 
     def compare_clocks(self) -> None:
@@ -422,7 +422,7 @@ class Volume(Protocol):
     def living(self, owners: Sequence[Owner]) -> set[int]:
         """Return the numbers of those owners whose processes live and are still attached."""
 
-    def same_boot(self, owner: Owner) -> bool:
+    def is_same_boot(self, owner: Owner) -> bool:
         """Tell whether the machine has run without restart since the owner attached."""
 
     def close(self) -> None:

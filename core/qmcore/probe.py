@@ -60,7 +60,7 @@ class Attached(Protocol):
     def owner(self) -> Owner:
         """Our owner record."""
 
-    def look_after(self, *, now: bool = False) -> None:
+    def do_housekeeping(self, *, now: bool = False) -> None:
         """Do the housekeeping that is due, or do it `now`."""
 
 

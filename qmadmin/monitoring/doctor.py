@@ -310,14 +310,14 @@ class Doctor:
                 advice="Check the disk, and restore the device from a backup.",
             )
         if not damage:
-            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step, snapshot.apart)))
+            yield from snapshot.read(lambda unit: list(self._inside(unit, here, step, snapshot.run_unlocked)))
 
     def _inside(
         self,
         unit: Unit,
         here: list[Space],
         step: Callable[[int], None],
-        apart: Callable[[Callable[[], None]], None] = lambda call: call(),
+        run_unlocked: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> Iterator[Finding]:
         strays = unit.strays()
         if strays:
@@ -330,12 +330,12 @@ class Doctor:
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
             hidden, page_size = unit.hidden_queues(space.id), self._patient.info.page_size
-            for fault in unit.faults(space, queues, page_size, lambda: apart(_pass), hidden):
+            for fault in unit.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
             given = unit.last_sequence(space.id)
             yield from diagnosis.sequence(space, unit.last_number(space), given)
             yield from diagnosis.identifiers(space, given)
-            apart(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
+            run_unlocked(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
 
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
         """Look at the non-persistent messages."""

@@ -109,6 +109,6 @@ def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> No
     with contextlib.ExitStack() as still:
         # In one order, or two exports could hold each other up.
         for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):
-            still.enter_context(volume.still(_STILL_SECONDS))
+            still.enter_context(volume.quiesced(_STILL_SECONDS))
         own.begin({})
         others()

@@ -367,7 +367,7 @@ class TestFull:
         with space.transaction():
             assert space.dequeue("Q").text == "a"
             space.enqueue("OUT", "b")
-        attachment_of(space).look_after(now=True)
+        attachment_of(space).do_housekeeping(now=True)
         assert drain(space, "OUT") == ["b"]
         filling.unlink()
 
@@ -388,7 +388,7 @@ class TestFull:
             except QueueError:
                 committed = False
             filling.unlink(missing_ok=True)
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             left = [message.text for message in space.dequeue_many("Q", 9)]
             came = [message.body[:1] for message in space.dequeue_many("OUT", 9)]
             assert (left, came) == (([], [b"c", b"D"]) if committed else (["a", "B"], []))

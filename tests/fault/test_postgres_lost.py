@@ -55,7 +55,7 @@ class Net:
 
     def settle(self):
         """Return when others know again that the process behind the network lives, and it that they do."""
-        attachment_of(self.space).look_after(now=True)
+        attachment_of(self.space).do_housekeeping(now=True)
         others = attachment_of(self.seen).volume
         eventually(lambda: others.living([attachment_of(self.space).owner]), "the process is known again")
 
@@ -137,8 +137,8 @@ def list_them(space):
     assert [info.size for info in space.messages("Q")] == [3]
 
 
-def look_after(space):
-    attachment_of(space).look_after(now=True)
+def do_housekeeping(space):
+    attachment_of(space).do_housekeeping(now=True)
 
 
 def count(space):
@@ -156,7 +156,7 @@ AFTER = {
 
 UNDONE = ["old"], []
 CHANGING = [enqueue, enqueue_together, dequeue, dequeue_in_transaction, reply]
-ACTS = [*CHANGING, roll_back, listen, peek, browse, list_them, look_after, count]
+ACTS = [*CHANGING, roll_back, listen, peek, browse, list_them, do_housekeeping, count]
 
 
 def books(net):
@@ -205,7 +205,7 @@ def commit_of(act):
 
     def acts(net, moment, order):
         # The upkeep of each second must not come now: its commit would be the one that is caught.
-        look_after(net.space)
+        do_housekeeping(net.space)
         net.proxy.trap(word, moment, order)
         act(net.space)
 
@@ -236,7 +236,7 @@ def test_where_nobody_can_be_asked_the_outcome_is_unknown_and_the_next_act_works
             net.space.enqueue("Q", "while it is away")
     finally:
         net.mend()
-    look_after(net.space)
+    do_housekeeping(net.space)
     found = books(net)
     assert found == (DONE[name] if moment == "answer" else UNDONE)
     assert not any(info.retries for info in net.seen.messages("Q"))
@@ -260,7 +260,7 @@ def test_what_became_of_a_plain_enqueue_is_known_beyond_a_restart_with_its_ident
     enqueue(net.space)
     session = session_of(attachment_of(net.space).volume)
     session.boot = "before"
-    look_after(net.space)
+    do_housekeeping(net.space)
     net.proxy.trap(ARRIVAL, moment, "reset")
     msgid = net.space.enqueue("Q", "newer")
     assert net.proxy.sprung.is_set()
@@ -320,7 +320,7 @@ def test_a_lost_session_that_a_pooler_gives_us_again_tells_what_became_of_the_co
     enqueue(net.space)
     volume = attachment_of(net.space).volume
     lost = session_of(volume).connection
-    look_after(net.space)
+    do_housekeeping(net.space)
     with contextlib.closing(connection_timeouts.connected(attachment_of(net.seen).volume.address)) as again:
         lost.identity = again.identity
         monkeypatch.setattr(volume, "connected_hastily", lambda: again)
@@ -342,7 +342,7 @@ def test_a_transaction_that_may_have_taken_a_message_can_only_roll_back(net, mom
         finally:
             net.mend()
         transaction.commit()
-    look_after(net.space)
+    do_housekeeping(net.space)
     assert books(net) == UNDONE
 
 
@@ -391,7 +391,7 @@ def test_a_long_statement_is_not_taken_for_a_lost_connection(net):
     entered, leave = threading.Event(), threading.Event()
 
     def keep():
-        with attachment_of(net.seen).volume.still(10):
+        with attachment_of(net.seen).volume.quiesced(10):
             entered.set()
             assert leave.wait(30)
 

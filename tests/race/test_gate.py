@@ -60,7 +60,7 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
 
 HOLDING = """
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
-    with space.probe.attachments["SPACE"].volume.still(10):
+    with space.probe.attachments["SPACE"].volume.quiesced(10):
         say("holds")
         heard()
     say("let go")

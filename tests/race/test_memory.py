@@ -70,7 +70,7 @@ def count(space, table, schema="main"):
 
 def nothing_is_left(device, space, *queues):
     """No transaction is open or waits for memory, and the counters of both stores say what is there."""
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert [count(space, table) for table in ("trans", "held")] == [0, 0]
     assert count(space, "held", "memory") == 0
     kept = [truth(space, queue) for queue in queues]
@@ -476,7 +476,7 @@ def test_a_process_that_is_killed_at_any_statement_leaves_all_of_its_transaction
 
 
 def _texts(space, queue):
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     return [message.text for message in space.browse(queue)]
 
 
@@ -558,12 +558,12 @@ class TestBetweenTheTwoCommits:
             before = self.snapshot(memory_dir)
             make_queue(space, "NEW")
             self.restore(before)
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             put(space, "A", "NEW")
             before = self.snapshot(memory_dir)
             space.destroy_queue("NEW", force=True)
             self.restore(before)
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             nothing_is_left(device, space, "Q")
 
 
@@ -688,5 +688,5 @@ def test_a_commit_that_others_let_follow_is_refused_to_nobody(device, memory_dir
         with pytest.raises(QueueError):
             transaction.commit()
         with contextlib.suppress(AbortedError):
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
         nothing_is_left(device, space, "Q")

@@ -179,7 +179,7 @@ def test_an_owner_is_alive_until_it_is_released(place):
     assert (owner.space_id, owner.role, owner.since_us, owner.pid) == (7, "tmqforward", 123, os.getpid())
     assert owner.lock == str(key(place.schema, Kind.OWNER, owner.id))
     assert other.alive([owner], place.worker)
-    assert other.same_boot(owner, place.worker)
+    assert other.is_same_boot(owner, place.worker)
     liveness.release_owner(owner)
     assert not other.alive([owner], place.worker)
     assert not liveness.alive([owner], place.worker)
@@ -486,8 +486,8 @@ def test_a_restart_of_the_server_is_survived_and_told_from_the_death_of_a_proces
         assert wakeup.wait(DEADLINE)
         place.reconnect()
         assert place.holder(owner)
-        assert not liveness.same_boot(owner, place.worker)
-        assert liveness.same_boot(liveness.new_owner(1, "application", 0), place.worker)
+        assert not liveness.is_same_boot(owner, place.worker)
+        assert liveness.is_same_boot(liveness.new_owner(1, "application", 0), place.worker)
         place.notify(1)
         assert wakeup.wait(DEADLINE)
 
@@ -506,7 +506,7 @@ def test_a_standby_that_was_promoted_gets_all_that_the_lost_server_had(own_clust
         place.url = plain(standby.url())
         place.reconnect()
         assert place.holder(owner)
-        assert not liveness.same_boot(owner, place.worker)
+        assert not liveness.is_same_boot(owner, place.worker)
         place.notify(1)
         assert wakeup.wait(DEADLINE)
 
@@ -523,7 +523,7 @@ def test_an_ordinary_role_on_a_local_socket_has_all_the_rights_that_are_needed(o
         place.worker.execute("SELECT pg_terminate_backend(%s)", [session])
         assert wakeup.wait(DEADLINE)
         assert place.holder(owner) not in {session, None}
-        assert liveness.same_boot(owner, place.worker)
+        assert liveness.is_same_boot(owner, place.worker)
 
 
 def test_forks_while_the_session_is_busy_do_it_no_harm(place):

@@ -25,7 +25,7 @@ def test_a_fork_comes_between_two_questions_and_does_not_starve(volume):
     def look(_unit):
         while not enough.is_set():
             asking.set()
-            made.apart(lambda: None)
+            made.run_unlocked(lambda: None)
 
     with volume.snapshot() as made:
         thread = in_thread(lambda: made.read(look))
@@ -80,7 +80,7 @@ def test_none_is_opened_and_none_let_go_of_in_the_midst_of_a_fork(volume):
 
 def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
     monkeypatch.setattr(volumes, "_FORK_SECONDS", 0.05)
-    with volume.snapshot() as made, volume.still(1):
+    with volume.snapshot() as made, volume.quiesced(1):
         assert not volume.pause()
         assert made.read(lambda unit: unit.spaces()) == []
     assert volume.pause()
@@ -107,7 +107,7 @@ def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):
         "with device.volume_of(device.path).snapshot() as made:\n"
         "    found = space.queues()\n"
         "    definition = device.space('SPACE')\n"
-        "    step = lambda: made.apart(fork)\n"
+        "    step = lambda: made.run_unlocked(fork)\n"
         "    faults = made.read(lambda unit: unit.faults(definition, found, 4096, step))\n"
         "space.enqueue('Q', 'after')\n"
         "say(len(forks), len(faults), space.usage('Q').messages)\n"

@@ -463,7 +463,7 @@ for _ in range(3):
             child = start(self.DIES, real_device.path)
             child.process.wait(30)
             for _ in range(3):
-                attachment_of(space).look_after(now=True)
+                attachment_of(space).do_housekeeping(now=True)
             assert [(event.queue, event.value) for event in started] == [("LIMITED", 3)]
             fill(space, 3, "LIMITED")
             assert len(started) == 1
@@ -476,7 +476,7 @@ for _ in range(3):
             child.process.wait(30)
             if ended == "emptied":
                 assert len(space.dequeue_many("LIMITED", 9)) == 3
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             assert len(started) == 1
             if ended == "destroyed":
                 space.destroy_queue("LIMITED", force=True)

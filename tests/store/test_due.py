@@ -89,7 +89,7 @@ def test_a_touch_does_one_step_of_it_and_who_waits_all(space, clock, monkeypatch
     space.enqueue("OTHER", "x")
     assert stands(space)["Q", State.READY] == 25
     clock.advance(1)
-    attachment_of(space).look_after(waits=True)
+    attachment_of(space).do_housekeeping(waits=True)
     assert ("Q", State.READY) not in stands(space)
     assert stands(space)["ERRORS", State.READY] == 35
 

@@ -280,7 +280,7 @@ class TestWithMemory:
         self.bring(space, 3, persistent=True)
         self.bring(space, 4, persistent=False)
         assert highest(store).messages == 7
-        attachment_of(space).look_after(now=True)
+        attachment_of(space).do_housekeeping(now=True)
         space.dequeue_many("Q", 10)
         assert (store.device.space_usage("SPACE").messages, highest(store).messages) == (0, 7)
 

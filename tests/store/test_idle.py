@@ -47,14 +47,14 @@ def test_one_process_of_all_looks_after_a_queue_space_in_a_second(file_store, sp
         clock.advance(1)
         upkeeps.clear()
         for each in spaces:
-            attachment_of(each).look_after()
+            attachment_of(each).do_housekeeping()
         assert len(upkeeps) == 1
 
 
 def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(space, clock, upkeeps):
     space.enqueue("Q", "x")
     clock.advance(1)
-    attachment_of(space).look_after()
+    attachment_of(space).do_housekeeping()
     upkeeps.clear()
     with space.transaction():
         space.dequeue("Q")
@@ -64,11 +64,11 @@ def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(spa
 
 def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(file_store, space, clock, upkeeps):
     clock.advance(10)
-    attachment_of(space).look_after()
+    attachment_of(space).do_housekeeping()
     clock.set_back(8)
     clock.advance(1.1)
     upkeeps.clear()
-    attachment_of(space).look_after()
+    attachment_of(space).do_housekeeping()
     assert len(upkeeps) == 1
 
 
@@ -157,7 +157,7 @@ class TestManyWait:
         attachment = attachment_of(space)
         volume, opened, queue_id = attachment.volume, attachment.opened, space.queue("Q").id
 
-        def wait_beside(others, attempt, look_after=lambda: None):
+        def wait_beside(others, attempt, do_housekeeping=lambda: None):
             def add(unit):
                 for number in range(1, others + 1):
                     unit.add_waiter(queue_id, f"wake-up {number}", opened.owner.id)
@@ -169,7 +169,7 @@ class TestManyWait:
                 opened,
                 clock,
                 math.inf,
-                look_after=look_after,
+                do_housekeeping=do_housekeeping,
                 in_turn=True,
             )
 

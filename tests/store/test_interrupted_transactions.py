@@ -23,7 +23,7 @@ def test_a_transaction_whose_block_ended_without_its_end_is_forgotten_and_rolled
     gc.collect()
     with space.transaction():
         space.enqueue("Q", "y")
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert sorted(drain(space)) == ["x", "y"]
 
 
@@ -61,7 +61,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         if kept[-1].active:
             # It had not begun.
             kept[-1].rollback(counts=False)
-        attachment_of(space).look_after(now=True)
+        attachment_of(space).do_housekeeping(now=True)
         assert _stand(space) == [(State.READY, 0)]
         kept.append(_take(space))
 
@@ -86,7 +86,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_each_queue_space_of_it_to
             # It had not begun.
             kept[-1].rollback(counts=False)
         for space in spaces:
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             assert _stand(space) == [(State.READY, 0)]
         kept.append(take())
 
@@ -103,8 +103,8 @@ def test_what_was_noted_first_says_how_a_transaction_is_rolled_back(space):
 @pytest.mark.parametrize("module", [qmadmin.attachment, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))
-    for tried in at_every_line(module, lambda: attachment_of(space).look_after(now=True)):
-        attachment_of(space).look_after(now=True)
+    for tried in at_every_line(module, lambda: attachment_of(space).do_housekeeping(now=True)):
+        attachment_of(space).do_housekeeping(now=True)
         assert _stand(space) == [(State.READY, tried)] * 3
         _forget([_take(space) for _ in "abc"])
 
@@ -113,7 +113,7 @@ def test_what_was_rolled_back_is_not_rolled_back_again(space, monkeypatch):
     for transaction in _begin(space):
         transaction.rollback()
     monkeypatch.setattr(rolling_back, "roll_back", lambda *_: pytest.fail("it was rolled back again"))
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
 
 
 def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_none_of_the_others(
@@ -133,12 +133,12 @@ def test_a_rollback_that_goes_wrong_is_no_affair_of_who_comes_next_and_keeps_non
         begun[0].rollback()
     _forget(begun)
     for _ in range(2):
-        attachment_of(space).look_after(now=True)
+        attachment_of(space).do_housekeeping(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY, State.READY, State.HELD]
     (told,) = caplog.records
     assert (told.message, told.exc_info[0]) == ("a rollback on queue space 'SPACE' is postponed: damaged", ValueError)
     monkeypatch.undo()
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert [state for state, _ in _stand(space)] == [State.READY] * 3
 
 
@@ -151,11 +151,11 @@ def test_why_a_forgotten_transaction_stays_is_told_once(space, monkeypatch, capl
     monkeypatch.setattr(returning, "give_back", refused)
     _forget(begun)
     for _ in range(3):
-        attachment_of(space).look_after(now=True)
+        attachment_of(space).do_housekeeping(now=True)
     (told,) = caplog.records
     assert (told.message, told.exc_info) == ("a rollback on queue space 'SPACE' is postponed: the disk is full", None)
     monkeypatch.undo()
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert _stand(space) == [(State.READY, 1)]
 
 

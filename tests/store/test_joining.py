@@ -453,7 +453,7 @@ class TestOthers:
                 space.enqueue("Q", "event", connection=connection)
                 moved.advance(2)
                 assert space.usage("Q").held == 1
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             assert drain(space) == ["held", "event"]
         engine.dispose()
 

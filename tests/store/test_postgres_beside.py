@@ -102,7 +102,7 @@ def test_nobody_takes_those_for_dead_who_leave_while_others_look_after_them(aren
 
     def look(place):
         while not stopped.is_set():
-            attachment_of(place).look_after(now=True)
+            attachment_of(place).do_housekeeping(now=True)
 
     def come_and_go():
         for _ in range(6):
@@ -262,7 +262,7 @@ def test_transactions_that_others_end_while_they_take_messages_keep_none(arena):
     def end_others():
         while not stopped.is_set():
             arena.clock.advance(0.6)
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             for found in space.transactions():
                 with contextlib.suppress(QueueError):
                     space.abort_transaction(found.id)
@@ -271,7 +271,7 @@ def test_transactions_that_others_end_while_they_take_messages_keep_none(arena):
     assert Work(*[work] * 8).results() == [12] * 8
     stopped.set()
     assert administrators.results() == [None, None]
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert arena.sql("SELECT count(*) FROM qm.held") == [(0,)]
     assert len(drain(space)) == 60
     arena.check_counters()

@@ -68,7 +68,7 @@ def test_a_session_that_waited_in_vain_for_the_lock_works_on(space, arena):
     session.run("SET lock_timeout = 1")
     with contextlib.closing(open_device(arena.url)) as device:
         other = attachment_of(device.open_space("SPACE")).volume
-        with other.still(5), pytest.raises(SystemFailureError, match="locked"):
+        with other.quiesced(5), pytest.raises(SystemFailureError, match="locked"):
             space.enqueue("Q", b"x")
     session.run("RESET lock_timeout")
     for _ in range(3):
@@ -94,10 +94,10 @@ def test_no_message_goes_while_others_change_what_is_there(space, arena, in_tran
 
     with contextlib.closing(open_device(arena.url)) as device:
         other = attachment_of(device.open_space("SPACE")).volume
-        with other.still(5), pytest.raises(SystemFailureError, match="locked"):
+        with other.quiesced(5), pytest.raises(SystemFailureError, match="locked"):
             take()
     session.run("RESET lock_timeout")
-    attachment_of(space).look_after(now=True)
+    attachment_of(space).do_housekeeping(now=True)
     assert space.dequeue("Q").body == b"x"
 
 
@@ -108,7 +108,7 @@ def test_a_session_that_an_interrupt_has_left_in_the_mode_of_a_pipeline_is_not_u
         session.connection.pgconn.enter_pipeline_mode()
     assert session_of(arena.volume) is not session
     with contextlib.closing(open_device(arena.url)) as device:
-        attachment_of(device.open_space("SPACE")).volume.still(5)
+        attachment_of(device.open_space("SPACE")).volume.quiesced(5)
     assert space.enqueue("Q", b"x")
 
 

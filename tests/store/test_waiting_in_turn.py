@@ -336,6 +336,6 @@ with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
             space.enqueue("Q", "x")
             assert waits(space) == 2
             child.kill()
-            attachment_of(space).look_after(now=True)
+            attachment_of(space).do_housekeeping(now=True)
             assert [message.text for message in work.results()] == ["x"]
             assert drain(space) == []

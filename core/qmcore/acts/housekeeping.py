@@ -87,7 +87,7 @@ def _forget(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     return forget_outlived(unit, opened, queue, now, STEP) < STEP
 
 
-def look_after(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> bool:
+def run(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> bool:
     """Do what is due in all queues, or one step of it, and end what others have left: all that one look finds.
 
     Return whether this process is recorded as attached, as it is unless others have taken it for dead.
@@ -180,7 +180,7 @@ def _doomed(
     """Return the transactions that have to be rolled back, their owners, and why."""
     active = [record for record in records if record.state is Outcome.ACTIVE]
     known_owners = {owner.id for owner in owners}
-    causes = {owner.id: Cause.DEATH if volume.same_boot(owner) else Cause.RESTART for owner in dead}
+    causes = {owner.id: Cause.DEATH if volume.is_same_boot(owner) else Cause.RESTART for owner in dead}
     causes |= {record.owner_id: Cause.LEFT for record in active if record.owner_id not in known_owners}
     late = _overdue(volume, [record for record in active if record.owner_id not in causes], clock)
     return [

@@ -44,19 +44,19 @@ def wait_for(
     clock: Clock,
     seconds: float,
     stop: Callable[[], bool] | None = None,
-    look_after: Callable[[], None] = lambda: None,
+    do_housekeeping: Callable[[], None] = lambda: None,
     *,
     in_turn: bool = False,
 ) -> T | Nothing:
     """Try `attempt` until it brings something, the seconds are over or `stop` says so; 0 seconds tries once.
 
     A store that is lost on the way, or locked by others, is waited for too, as long as there is time; only the first
-    try needs it.
-    `look_after` is done after a second in which nothing was changed, or after several where many wait. `in_turn` tells
-    that the attempt takes any message of one queue, so that one of all who wait so is enough for one message.
+    try needs it. `do_housekeeping` is called after a second in which nothing was changed, or after several where many
+    wait. `in_turn` tells that the attempt takes any message of one queue, so that one of all who wait so is enough for
+    one message.
     """
     found = attempt()
-    wait = _Wait(attempt, volume, opened, clock, clock.monotonic() + seconds, stop, look_after, in_turn)
+    wait = _Wait(attempt, volume, opened, clock, clock.monotonic() + seconds, stop, do_housekeeping, in_turn)
     failure: QueueError | None = None
     while isinstance(found, Nothing) and not wait.is_over():
         try:
@@ -85,7 +85,7 @@ class _Wait(Generic[T]):
     clock: Clock
     end: float
     stop: Callable[[], bool] | None
-    look_after: Callable[[], None]
+    do_housekeeping: Callable[[], None]
     in_turn: bool
 
     def left(self) -> float:
@@ -129,7 +129,7 @@ class _Wait(Generic[T]):
             if volume.changes() != before:
                 return seconds
             # What comes back by this wakes us.
-            self.look_after()
+            self.do_housekeeping()
         return CHECK_SECONDS
 
     def _longest_pause(self) -> float:

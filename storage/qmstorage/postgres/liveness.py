@@ -191,7 +191,7 @@ class Liveness:
             return set()
         return {owner.id for owner in absent if owner.boot != server.boot}
 
-    def same_boot(self, owner: Owner, connection: Connection) -> bool:
+    def is_same_boot(self, owner: Owner, connection: Connection) -> bool:
         """Return whether the server has run without restart since the owner attached."""
         return owner.boot == liveness_queries.server(connection).boot
 

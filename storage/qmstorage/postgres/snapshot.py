@@ -82,7 +82,7 @@ class PostgresSnapshot:
         with self._lock, self._translating():
             return work(self._unit(self._connection.cursor(binary=True), 0, self.memories))
 
-    def apart(self, call: Callable[[], None]) -> None:
+    def run_unlocked(self, call: Callable[[], None]) -> None:
         """Call, within `read`, what may fork: a fork leaves the session to the parent."""
         call()
 
@@ -100,15 +100,15 @@ class PostgresSnapshot:
             path=self._path,
         )
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """End the read transaction, so that the server can reclaim what was deleted meanwhile."""
         with self._lock, self._translating():
             self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+    def deferring_forks(self) -> Iterator[Callable[[Callable[[], None]], None]]:
         """Defer no fork: no file is open here."""
-        yield self.apart
+        yield self.run_unlocked
 
     def close(self) -> None:
         """Close the snapshot."""

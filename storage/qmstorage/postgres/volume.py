@@ -164,7 +164,7 @@ class PostgresVolume:
         return self.joined_transactions.has_thread(threading.get_ident())
 
     @contextlib.contextmanager
-    def still(self, seconds: float) -> Iterator[None]:
+    def quiesced(self, seconds: float) -> Iterator[None]:
         """Keep out everybody that writes through qmadmin; readers go on.
 
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
@@ -230,7 +230,7 @@ class PostgresVolume:
     def changes(self) -> None:
         """Return nothing: asking the server for that costs as much as looking for messages."""
 
-    def take_turn(self, space_id: int, now_us: int) -> bool:
+    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
         """Return that this process may do housekeeping: the server tells in one answer who is alive."""
         del space_id, now_us
         return True
@@ -267,9 +267,9 @@ class PostgresVolume:
         alive = self._asked(lambda connection: self._liveness.alive(owners, connection)) if owners else []
         return {owner.id for owner in alive}
 
-    def same_boot(self, owner: Owner) -> bool:
+    def is_same_boot(self, owner: Owner) -> bool:
         """Return whether the server has run without restart since the owner attached."""
-        return self._asked(lambda connection: self._liveness.same_boot(owner, connection))
+        return self._asked(lambda connection: self._liveness.is_same_boot(owner, connection))
 
     def close(self) -> None:
         """Close the volume, and wake its waiters."""

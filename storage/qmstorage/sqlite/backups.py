@@ -140,7 +140,7 @@ def _taken_at_once(
             with contextlib.ExitStack() as still:
                 # In one order, or two backups could deadlock.
                 for volume in sorted(volumes, key=lambda volume: volume.path):
-                    still.enter_context(volume.still(_PATIENCE))
+                    still.enter_context(volume.quiesced(_PATIENCE))
                 return now(), [stack.enter_context(volume.snapshot()) for volume in volumes]
         except QueueError as error:
             # Some program has a transaction open on one file: the others are released before waiting for it.
@@ -166,7 +166,7 @@ def _copied(
         source.copy_to(str(copy), lambda percent, at=at: progress((at * 100 + percent) * _COPIED // (100 * len(paths))))  # type: ignore[misc]
         wanted.append(source.read(_counted))
         # From here on the log may be reused; checking the copy takes longer than making it.
-        source.let_go()
+        source.release()
     total, listed = Contents(), []
     for at, (path, source, copy) in enumerate(zip(paths, taken, copies, strict=True)):
 
@@ -191,8 +191,8 @@ def _copied(
 
 
 def _looked_at(source: Snapshot, copy: Path, step: Callable[[int], None]) -> Contents:
-    with source.beside() as apart:
-        return contents_of(copy, lambda percent: apart(lambda: step(percent)), lambda: apart(lambda: None))
+    with source.deferring_forks() as unlocked:
+        return contents_of(copy, lambda percent: unlocked(lambda: step(percent)), lambda: unlocked(lambda: None))
 
 
 def _compare(wanted: Contents, found: Contents, path: str) -> None:

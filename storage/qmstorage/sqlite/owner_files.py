@@ -76,7 +76,7 @@ class OwnerFiles:
         finally:
             os.close(fd)
 
-    def any_without_lock(self) -> bool:
+    def has_process_without_lock(self) -> bool:
         """Return whether another process has its file open and has lost its lock on it, and so SQLite's locks too."""
         return any(map(_has_lost_lock, self._others()))
 
@@ -96,7 +96,7 @@ class OwnerFiles:
         self._mine.clear()
 
 
-def same_boot(owner: Owner) -> bool:
+def is_same_boot(owner: Owner) -> bool:
     """Return whether the machine has run without restart since the owner attached."""
     return owner.boot == this_boot()
 

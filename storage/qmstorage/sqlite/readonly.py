@@ -16,7 +16,7 @@ from qmcore.space import Space
 from qmcore.times import Clock, SystemClock
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.memory_files import memory_files
-from qmstorage.sqlite.owner_files import same_boot
+from qmstorage.sqlite.owner_files import is_same_boot
 from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once
 from qmstorage.sqlite.wakeups import SocketWakeup
@@ -75,7 +75,7 @@ class ReadOnlyVolume:
     def changes(self) -> None:
         """Return nothing: a reader does not wait."""
 
-    def take_turn(self, space_id: int, now_us: int) -> bool:
+    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
         """Return that housekeeping is left to others."""
         del space_id, now_us
         return False
@@ -115,7 +115,7 @@ class ReadOnlyVolume:
         """Return the files of a queue space's memory, and their sizes in bytes."""
         return memory_files(self.path, space)
 
-    def still(self, seconds: float) -> contextlib.AbstractContextManager[None]:
+    def quiesced(self, seconds: float) -> contextlib.AbstractContextManager[None]:
         """Refuse."""
         del seconds
         raise self._refusal()
@@ -164,9 +164,9 @@ class ReadOnlyVolume:
         """Take all for alive: a reader may not probe."""
         return {owner.id for owner in owners}
 
-    def same_boot(self, owner: Owner) -> bool:
+    def is_same_boot(self, owner: Owner) -> bool:
         """Return whether the machine has run without restart since the owner attached."""
-        return same_boot(owner)
+        return is_same_boot(owner)
 
     def close(self) -> None:
         """Do nothing: nothing is kept open."""

@@ -104,20 +104,20 @@ class SqliteSnapshot:
         self._memory_files.look()
 
     def read(self, work: Callable[[Unit], T]) -> T:
-        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `apart`."""
+        """Run `work`, which changes nothing. A fork of this process waits for it, or until it calls `run_unlocked`."""
         with self._in_use() as connection:
             return work(SqliteUnit(connection.cursor(), self._texts, self._memory_files.texts))
 
     def integrity(self, step: Callable[[int], None]) -> list[str]:
         """Return what is wrong with the file itself; `step` gets the percent that are done."""
         with self._in_use() as connection:
-            return list(integrity(connection, lambda percent: self.apart(lambda: step(percent))))
+            return list(integrity(connection, lambda percent: self.run_unlocked(lambda: step(percent))))
 
     def copy_to(self, path: str, step: Callable[[int], None]) -> None:
         """Write all of it to a file, which must be empty; `step` gets the percent that are done."""
 
         def progress(_status: int, remaining: int, total: int) -> None:
-            self.apart(lambda: step((total - remaining) * 100 // total if total else 100))
+            self.run_unlocked(lambda: step((total - remaining) * 100 // total if total else 100))
             if self._closed:
                 raise self._not_open()
 
@@ -128,19 +128,19 @@ class SqliteSnapshot:
                 # What is wrong with the source is found by its own checks.
                 raise translate.from_copying(error, path) from error
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """End the read transaction, so that the log can be reused."""
         with self._in_use() as connection:
             connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+    def deferring_forks(self) -> Iterator[Callable[[Callable[[], None]], None]]:
         """Defer forks of this process while SQLite works on other files.
 
         Yields a function that calls another one and allows forks meanwhile; call it every now and then.
         """
         with self._turn():
-            yield self.apart
+            yield self.run_unlocked
 
     def close(self) -> None:
         """Close the snapshot."""
@@ -168,7 +168,7 @@ class SqliteSnapshot:
         self._connection.close()
         self._lock, self._turnstile = threading.Lock(), threading.Lock()
 
-    def apart(self, call: Callable[[], None]) -> None:
+    def run_unlocked(self, call: Callable[[], None]) -> None:
         """Call, within `read`, what may fork; a fork that waits goes first."""
         self._lock.release()
         try:

@@ -26,7 +26,7 @@ from qmstorage.sqlite import aliases, files, joining, running, translate
 from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.group_commit import CommitQueue, Work
 from qmstorage.sqlite.memory_files import MemoryFiles, memory_files
-from qmstorage.sqlite.owner_files import same_boot
+from qmstorage.sqlite.owner_files import is_same_boot
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once, roll_back
@@ -211,8 +211,8 @@ class SqliteVolume:
         running.allocate_disk(self, pages, progress)
 
     @contextlib.contextmanager
-    def still(self, seconds: float) -> Iterator[None]:
-        """Let nobody write, be it another process or a program with a connection of its own; readers go on.
+    def quiesced(self, seconds: float) -> Iterator[None]:
+        """Keep out all writers, other processes and programs with connections of their own; readers go on.
 
         Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
         """
@@ -287,7 +287,7 @@ class SqliteVolume:
                 raise translate.from_sqlite(error, self.path) from error
             return versions, self._connection.total_changes
 
-    def take_turn(self, space_id: int, now_us: int) -> bool:
+    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
         """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
         return self._resources.turns.take(space_id, now_us)
 
@@ -322,9 +322,9 @@ class SqliteVolume:
         """Return the numbers of those owners whose processes live and are still attached."""
         return {owner.id for owner in owners if self._resources.owners.is_alive(owner)}
 
-    def same_boot(self, owner: Owner) -> bool:
+    def is_same_boot(self, owner: Owner) -> bool:
         """Tell whether the machine has run without restart since the owner attached."""
-        return same_boot(owner)
+        return is_same_boot(owner)
 
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""
@@ -350,7 +350,7 @@ class SqliteVolume:
     def _close_connection(self) -> None:
         """Leave the log to processes that have lost SQLite's locks: to SQLite we seem to be the last one then."""
         with contextlib.ExitStack() as later:
-            if self._resources.owners.any_without_lock():
+            if self._resources.owners.has_process_without_lock():
                 with contextlib.suppress(sqlite3.Error):
                     reader = later.enter_context(contextlib.closing(files.connect(self.path, "ro")))
                     # Whoever may only read removes nothing.
