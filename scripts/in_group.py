@@ -55,7 +55,7 @@ def tell(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def is_alive(process: subprocess.Popen[bytes]) -> bool:
-    """Tell whether anybody is left in the group. A leader that has ended is laid to rest first, else it would count."""
+    """Return whether a process is left in the group. A leader that has ended is reaped first, or it would count."""
     process.poll()
     return tell(process, 0)
 

@@ -68,13 +68,13 @@ class Environment:
         fresh.replace(self.path / NOTE)
 
     def is_ready(self, wanted: set[str], checksum: str) -> bool:
-        """Tell whether an earlier run has installed exactly this, here."""
+        """Return whether an earlier run has installed exactly this, here."""
         note = self.note
         noted = (note.get("state"), note.get("path"), note.get("root"), note.get("checksum"))
         return noted == ("ready", str(self.path), str(ROOT), checksum) and wanted <= set(note.get("extras", []))
 
     def is_abandoned(self) -> bool:
-        """Tell whether an earlier run was interrupted, or worked in another place, which the scripts in it still name.
+        """Return whether an earlier run was interrupted, or worked elsewhere, which the scripts in it still name.
 
         In an environment that somebody else made, what was interrupted is simply done again.
         """
@@ -96,12 +96,12 @@ class Environment:
         return version.strip() if Path(prefix).resolve() == self.path else ""
 
     def is_ours_to_remove(self) -> bool:
-        """Tell whether a run of this script made it, or it stands where this script makes one by default."""
+        """Return whether a run of this script made it, or it stands where this script makes one by default."""
         default_place = self.path == ROOT / ".venv" and (self.path / "pyvenv.cfg").exists()
         return self.note.get("made_here") is True or default_place
 
     def is_there(self) -> bool:
-        """Tell whether anything stands in its place."""
+        """Return whether anything stands in its place."""
         return self.path.exists() and any(self.path.iterdir())
 
 

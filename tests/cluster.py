@@ -419,7 +419,7 @@ def memory_for_tests() -> Path | None:
 
 
 def _is_open_to_the_server(directory: Path) -> bool:
-    """Tell whether the server's user may go there."""
+    """Return whether the server's user may go there."""
     return not account() or all(part.stat().st_mode & 0o001 for part in (directory, *directory.parents))
 
 

@@ -48,7 +48,7 @@ def eventually(happened, what="it"):
 
 
 def is_running(number):
-    """Tell whether the process is there and no zombie, whose parent may be slow to notice."""
+    """Return whether the process is there and no zombie, whose parent may be slow to notice."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

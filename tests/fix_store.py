@@ -377,7 +377,7 @@ class Child:
     """A real process that a test talks with, line by line."""
 
     def __init__(self, server: ForkServer | None, source: str, *arguments: object) -> None:
-        """Have the process forked by the server; without one it is begun anew, and loads what it needs itself."""
+        """Have the process forked by the server; without one it is started fresh, and loads what it needs itself."""
         self.name = f"child-{secrets.token_hex(8)}"
         environment = {**os.environ, "PYTHONPATH": SOURCES, "PGAPPNAME": self.name}
         program = [PRELUDE + source, *map(str, arguments)]
@@ -513,7 +513,7 @@ def start(fork_server: ForkServer | None) -> Iterator[Callable[..., Child]]:
 
 
 @pytest.fixture
-def start_anew() -> Iterator[Callable[..., Child]]:
+def start_fresh() -> Iterator[Callable[..., Child]]:
     """The same for a process whose memory or modules are looked at: nothing is loaded before it loads it."""
     with contextlib.ExitStack() as children:
         yield lambda *program: children.enter_context(contextlib.closing(Child(None, *program)))

@@ -98,7 +98,7 @@ class Proxy:
             os.close(self._orders)
 
     def _springs_at(self, end: socket.socket) -> bool:
-        """Tell whether what has come from this end springs the trap."""
+        """Return whether what has come from this end springs the trap."""
         if self._trap is None or end not in self._peers:
             return False
         if end is self._awaited:

@@ -52,7 +52,7 @@ FIXTURES = {
     "small_disk": WHOLE,
     "spark": PROOF,
     "start": WHOLE,
-    "start_anew": WHOLE,
+    "start_fresh": WHOLE,
     "terminal": WHOLE,
 }
 """What fixtures cost: a server, a disk, a terminal, processes."""

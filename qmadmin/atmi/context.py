@@ -153,7 +153,7 @@ class Context:
             return device.comes_free(self._aliases.get(name, name), seconds)
 
     def forget(self, name: str) -> None:
-        """Open a queue space anew when it is named next: the one that was open is gone."""
+        """Open a queue space again when it is named next: the one that was open is gone."""
         with self._lock:
             self._spaces.pop(name, None)
 

@@ -37,7 +37,7 @@ class Notify:
         self._say("READY=1", *_told(status))
 
     def reloading(self) -> None:
-        """Say that the settings are read anew; `ready` follows, also where that has failed."""
+        """Say that the settings are read again; `ready` follows, also where that has failed."""
         self._say("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:

@@ -62,7 +62,7 @@ class ExportOptions:
     """How a device is exported.
 
     `outstanding` says what becomes of messages that open transactions have. `key` are the bytes of a key that signs
-    the archive. `rate` limits the messages per second. `again` begins anew where an export was cut short. `enabled`
+    the archive. `rate` limits the messages per second. `again` begins again where an export was cut short. `enabled`
     tells of queues that were stopped for the export, by queue space and queue, whether messages could be enqueued and
     dequeued before. `destination` is where it is all moved to, if it is.
     """

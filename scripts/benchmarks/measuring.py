@@ -35,7 +35,7 @@ class Measure:
         return [self.produce] * self.produces + [self.consume] * self.consumes
 
     def can_be_done_by(self, host: Host) -> bool:
-        """Tell whether the clients of a subject have the methods."""
+        """Return whether the clients of a subject have the methods."""
         return all(work in host.facts["commits"] for work in self.works)
 
 

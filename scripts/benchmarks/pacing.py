@@ -31,13 +31,13 @@ class Clock:
         self._begun = time.monotonic()
 
     def tick(self) -> bool:
-        """Count the operation; tell whether there is time for more."""
+        """Count the operation; return whether there is time for more."""
         self.ended = time.monotonic()
         self.took.append(round((self.ended - self._begun) * 1e6))
         return self.ended < self._deadline
 
     def is_over(self) -> bool:
-        """Tell whether there is no time for more."""
+        """Return whether there is no time for more."""
         return time.monotonic() > self._deadline
 
 

@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def _is_same(box: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether values of the one can be compared with values of the other."""
+    """Return whether values of the one can be compared with values of the other."""
     if any(box[name] != other[name] for name in _SAME):
         return False
     # What was recorded before it was measured does not have it.

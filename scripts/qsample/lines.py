@@ -136,7 +136,7 @@ class Run:
             pass
 
     def lost_so_far(self) -> bool:
-        """Tell whether a reply is still missing."""
+        """Return whether a reply is still missing."""
         return self.received - self.doubled < len(self._lines)
 
     def _send(self, space: QueueSpace) -> None:
@@ -153,7 +153,7 @@ class Run:
             self._failure = error
 
     def _take(self, space: QueueSpace, seconds: float) -> bool:
-        """Take the replies that are there, or wait for one; tell whether there was any."""
+        """Take the replies that are there, or wait for one; return whether there was any."""
         replies: list[Message] = []
         with space.transaction():
             while reply := space.dequeue("RPLYQ", wait=0 if replies else seconds):

@@ -116,7 +116,7 @@ class Overseer:
             time.sleep(0.02)
 
     def _has_begun(self, name: str) -> bool:
-        """Tell whether a client has begun an operation since it was started."""
+        """Return whether a client has begun an operation since it was started."""
         journal = self._journal(name)
         return journal.exists() and journal.stat().st_size > 0
 

@@ -96,7 +96,7 @@ def test_joining_twice_is_no_error_and_another_device_is_tpeproto(joined: Path, 
     assert taken() == b"data"
 
 
-def test_a_process_that_has_left_joins_anew_and_is_nobody(joined: Path) -> None:
+def test_a_process_that_has_left_joins_again_and_is_nobody(joined: Path) -> None:
     tpinit(cltid="teller", appkey=5)
     tpterm()
     tpterm()
@@ -331,7 +331,7 @@ def test_a_process_that_is_forked_while_another_thread_is_in_a_call_can_go_on(
     parent.finish()
 
 
-def test_a_queue_space_that_was_destroyed_and_made_anew_is_opened_anew(joined: Path) -> None:
+def test_a_queue_space_that_was_destroyed_and_made_again_is_opened_again(joined: Path) -> None:
     tpenqueue("QSPACE", "STRING", None, b"of the old one")
     with qmadmin.open_device(joined) as device:
         definition = device.space("QSPACE").definition

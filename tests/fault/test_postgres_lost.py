@@ -282,8 +282,8 @@ def test_where_another_session_has_written_that_row_the_outcome_is_unknown(net):
 def test_the_number_of_a_queue_space_that_was_destroyed_is_not_taken_for_that_of_the_next(
     postgres_server, worker_database
 ):
-    """It has the same number, and begins to count anew: the last of the one may be the next of the other."""
-    with contextlib.closing(Net(f"{postgres_server.url(worker_database)}?schema=anew")) as net:
+    """It has the same number, and begins to count again: the last of the one may be the next of the other."""
+    with contextlib.closing(Net(f"{postgres_server.url(worker_database)}?schema=again")) as net:
         enqueue(net.space)
         net.space.close()
         net.seen.close()
@@ -300,7 +300,7 @@ def test_the_number_of_a_queue_space_that_was_destroyed_is_not_taken_for_that_of
 
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 def test_a_session_that_has_the_process_number_of_a_lost_one_by_now_is_left_alone(net, order):
-    """The server gives numbers anew, to sessions of the same program too."""
+    """The server gives numbers again, to sessions of the same program too."""
     volume = attachment_of(net.space).volume
     enqueue(net.space)
     lost = session_of(volume).connection

@@ -248,7 +248,7 @@ def test_a_process_that_was_given_up_is_attached_again_by_itself(cluster, device
 
 
 def test_the_crash_of_one_session_of_the_server_is_a_restart(cluster, device, space, start, url, hasty):
-    """The server ends all its sessions, and starts anew without being started."""
+    """The server ends all its sessions, and restarts without being started."""
     space.enqueue("Q", "x")
     child = start(HOLD, url)
     child.expect("x", "holds")

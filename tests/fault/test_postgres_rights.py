@@ -99,7 +99,7 @@ def test_a_role_that_is_taken_on_in_each_session_has_to_see_the_sessions(
         postgres_server.sql(f"DROP ROLE {group}")
 
 
-def test_what_a_restore_has_left_out_of_a_device_is_made_anew_by_its_owner(
+def test_what_a_restore_has_left_out_of_a_device_is_made_again_by_its_owner(
     postgres_server, worker_database, database_url, role
 ):
     """Non-persistent messages are lost with their schema, and nothing else."""
@@ -117,7 +117,7 @@ def test_what_a_restore_has_left_out_of_a_device_is_made_anew_by_its_owner(
         assert drain(space) == ["x", "y", "z"]
 
 
-def test_what_an_administrator_makes_anew_is_the_owners_and_widens_no_rights(
+def test_what_an_administrator_makes_again_is_the_owners_and_widens_no_rights(
     postgres_server, worker_database, database_url, role
 ):
     schema = database_url.rpartition("schema=")[2]

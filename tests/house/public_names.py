@@ -1,6 +1,6 @@
 """Every name that users rely on: what the packages export, what pages show, what scripts and dashboards name.
 
-`test_public_names.py` compares them with `public_names.txt`; `python tests/house/public_names.py` writes that anew.
+`test_public_names.py` compares them with `public_names.txt`; `python tests/house/public_names.py` writes that again.
 """
 
 from __future__ import annotations

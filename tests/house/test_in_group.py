@@ -21,7 +21,7 @@ def start(script):
 
 
 def is_running(number):
-    """Tell whether the process is there and no zombie, whose parent may be slow to notice."""
+    """Return whether the process is there and no zombie, whose parent may be slow to notice."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

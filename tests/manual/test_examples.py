@@ -95,7 +95,7 @@ def commands(text: str) -> list[tuple[str, str]]:
 
 
 def matches(shown: str, said: str) -> bool:
-    """Tell whether a text is what a page shows; `...` in it stands for anything."""
+    """Return whether a text is what a page shows; `...` in it stands for anything."""
     # A line that is too long for the page is broken where a blank was.
     pattern = ".*?".join(re.sub(r"(\\ |\\\n)+", r"\\s+", re.escape(part)) for part in shown.split("..."))
     return re.fullmatch(pattern, said, re.DOTALL) is not None

@@ -77,7 +77,7 @@ def test_forwarder_that_ends_when_empty_does_not_wait_for_a_queue_that_was_destr
     assert "queue 'OTHER' is paused: QMEBADQUEUE" in forwarder.log()
 
 
-def test_queue_space_that_is_made_anew_under_a_forwarder_is_served_again(shell, site, space):
+def test_queue_space_that_is_made_again_under_a_forwarder_is_served_again(shell, site, space):
     (site.directory / "go").touch()
     forwarder = site.start("-q", "WORK", "-i", "1")
     ran = shell.run(
@@ -87,9 +87,9 @@ def test_queue_space_that_is_made_anew_under_a_forwarder_is_served_again(shell, 
     )
     assert ran.status == 0, ran.err
     forwarder.wait_until_logged("the device is opened again in 1 seconds")
-    with site.reopened() as anew:
-        msgid = anew.enqueue("WORK", "a", reply_queue="RPLYQ")
-        assert anew.dequeue("RPLYQ", corrid=msgid, wait=60).text == "a"
+    with site.reopened() as again:
+        msgid = again.enqueue("WORK", "a", reply_queue="RPLYQ")
+        assert again.dequeue("RPLYQ", corrid=msgid, wait=60).text == "a"
     forwarder.stop()
     assert forwarder.log().count("started") == 1
 

@@ -1,4 +1,4 @@
-"""What becomes of a forwarder, and of what it has in hand, when the store is away for a while or is made anew."""
+"""What becomes of a forwarder, and of what it has in hand, when the store is away for a while or is made again."""
 
 import resource
 
@@ -98,7 +98,7 @@ def test_a_strict_order_holds_although_the_disk_is_full_now_and_then(site, batch
     assert [reply.text for reply in site.all_of("RPLYQ")] == [str(number) for number in range(30)]
 
 
-def test_a_queue_space_that_is_made_anew_is_served_again(site):
+def test_a_queue_space_that_is_made_again_is_served_again(site):
     site.services(SERVICES, server=SERVER)
     space = site.lay_out("WORK", "RPLYQ", "ERRQUE")
     forwarder = site.start("-q", "WORK", "-w", "3")

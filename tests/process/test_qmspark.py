@@ -289,7 +289,7 @@ class TestImport:
         qmspark(*again, "--again")
         assert len(qmspark.messages(qmspark.device)) == 12
 
-    def test_times_are_kept_shifted_or_begin_anew(self, qmspark):
+    def test_times_are_kept_shifted_or_begin_again(self, qmspark):
         archive, there = qmspark.archive(), qmspark.empty_device()
         shift = ["--times", "shift", "--shift-by", "-3600"]
         qmspark("import", *shift, archive, there)

@@ -217,7 +217,7 @@ class TestProgress:
         # The line is erased, and the cursor is back.
         assert shown.endswith("\x1b[2K") or "\x1b[?25h" in shown.rpartition("\n")[2]
 
-    def test_bar_begins_anew_with_each_step(self):
+    def test_bar_begins_again_with_each_step(self):
         shown = self.show(("Verifying", 0, 100), ("Verifying", 90, 100), ("Importing", 0, 100), ("Importing", 50, 100))
         assert "Importing" in shown
         assert "50%" in shown.partition("Importing")[2]

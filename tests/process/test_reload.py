@@ -1,4 +1,4 @@
-"""SIGHUP: the services are made anew, or stay as they are; and what a service that cannot work does to its queue."""
+"""SIGHUP: the services are made again, or stay as they are; and what a service that cannot work does to its queue."""
 
 import signal
 

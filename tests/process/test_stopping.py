@@ -163,7 +163,7 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_for_one_at_once(stop):
     assert (stop.asked, stop.at_once, stop.status) == ("SIGINT", True, 130)
 
 
-def test_the_hangup_of_a_daemon_asks_once_for_the_services_to_be_loaded_anew(stop, monkeypatch):
+def test_the_hangup_of_a_daemon_asks_once_for_the_services_to_be_loaded_again(stop, monkeypatch):
     monkeypatch.setattr(stop, "_had_terminal", False)
     signal.raise_signal(signal.SIGHUP)
     assert stop.asked == ""

@@ -56,7 +56,7 @@ def test_a_work_is_done_once_wherever_the_process_that_does_it_is_killed(meeting
 def test_works_of_several_are_done_once_where_who_did_them_ends_before_his_commit(
     meeting, file_device, step, interrupted
 ):
-    """Whoever comes next does them anew, and counts a commit: the answers that are left must not seem to be in it."""
+    """Whoever comes next does them again, and counts a commit: the answers that are left must not seem to be in it."""
     server, *owners = meeting(step, owners=3)
     server.say()
     server.expect(step)

@@ -126,7 +126,7 @@ def test_processes_that_start_at_the_same_time_have_the_same_file(start, file_de
 
 
 @pytest.mark.parametrize("left", [0, 10, 600_000])
-def test_a_file_that_is_damaged_is_replaced_and_not_written_anew_under_those_who_have_it(file_device, file, left):
+def test_a_file_that_is_damaged_is_replaced_and_not_written_again_under_those_who_have_it(file_device, file, left):
     os.truncate(file, left)
     file.with_name("handoff.1.new").write_text("as a process has left it that was killed while it made one")
     with file.open("rb") as damaged, open_device(file_device.path) as device:

@@ -335,7 +335,7 @@ class TestLost:
             assert drain(space) == ["a", "B"]
 
 
-def test_a_queue_space_made_anew_under_the_same_number_by_another_process_gets_no_leftovers(any_device, start):
+def test_a_queue_space_made_again_under_the_same_number_by_another_process_gets_no_leftovers(any_device, start):
     with any_device.open_space("SPACE") as space:
         put(space, "A")
         child = start(

@@ -69,9 +69,9 @@ def test_a_process_that_has_read_what_is_beside_its_device_is_not_taken_for_dead
 
 
 @pytest.mark.parametrize("how", ["is killed", "becomes another program"])
-def test_it_is_dead_all_the_same_when_it(space, file_device, start_anew, how):
+def test_it_is_dead_all_the_same_when_it(space, file_device, start_fresh, how):
     becoming = "os.execv(sys.executable, [sys.executable, '-c', 'print(\"another\", flush=True); input()'])"
-    child = start_anew(HOLDING.replace("HELD", "heard()" if how == "is killed" else becoming), file_device.path)
+    child = start_fresh(HOLDING.replace("HELD", "heard()" if how == "is killed" else becoming), file_device.path)
     child.expect("holds")
     if how == "is killed":
         # Nobody asks about it yet, so that it is a zombie.

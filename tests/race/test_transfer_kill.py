@@ -202,7 +202,9 @@ class TestImport:
         self.is_all_there(archive, there, stock)
 
     @pytest.mark.parametrize("doom", [LOADING[1], PUBLISHED[-1]], ids=str)
-    def test_one_of_selected_messages_goes_on_although_they_are_counted_anew(self, doomed, archive, there, stock, doom):
+    def test_one_of_selected_messages_goes_on_although_they_are_counted_again(
+        self, doomed, archive, there, stock, doom
+    ):
         some = ImportOptions(selection=Selection(count=3))
         doomed.run(doom, load_archive, archive, there, some, workers=Alone())
         found = load_archive(archive, there, some, workers=Alone())

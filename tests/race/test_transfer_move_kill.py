@@ -92,7 +92,7 @@ def test_a_move_whose_archive_is_complete_goes_on_and_queues_are_started_as_they
     ],
     ids=str,
 )
-def test_one_that_was_killed_before_its_archive_was_complete_begins_anew(doomed, source, there, tmp_path, doom):
+def test_one_that_was_killed_before_its_archive_was_complete_begins_again(doomed, source, there, tmp_path, doom):
     before = messages(source)
     doomed.run(doom, moved, source, there, tmp_path / "archive")
     assert (messages(source), messages(there)) == (before, {})

@@ -71,7 +71,7 @@ def test_trend_is_that_of_the_last_ten_looks():
     assert queue.trend is Trend.GROWING
 
 
-def test_queue_that_was_made_anew_begins_anew():
+def test_queue_that_was_made_again_begins_again():
     queue = seen((0, usage(50, enqueued=50)), (1, usage(2, enqueued=2), 8))
     assert (queue.in_rate, queue.trend, queue.depths) == (None, None, (2,))
 

@@ -51,7 +51,7 @@ def test_output_goes_into_a_file_for_its_user_only_as_a_script_has_it(shop):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_file_is_written_anew_or_behind_what_it_has_and_keeps_its_mode(shop):
+def test_file_is_written_again_or_behind_what_it_has_and_keeps_its_mode(shop):
     file = shop.directory / "two words"
     file.write_text("something that is longer than what comes\n" * 9)
     file.chmod(0o644)

@@ -29,7 +29,7 @@ from tests.doom import Doom
 from tests.fix_archive import refuses
 from tests.fix_spark import address_of
 from tests.fix_store import make_queue, space_definition
-from tests.spark.test_crews import Stumbling
+from tests.spark.test_spark_workers import Stumbling
 
 PART = "part-00000.parquet"
 MANY = 5_000

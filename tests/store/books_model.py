@@ -259,7 +259,7 @@ class Model:
         return None
 
     def overflows(self, items: list[Asked], transaction: Transacting | None) -> bool:
-        """Tell whether there is no room for these, in a transaction if it committed now."""
+        """Return whether there is no room for these, in a transaction if it committed now."""
         messages, disk, memory = self.level()
         brings = items or (transaction.asked if transaction else [])
         new = list(items)

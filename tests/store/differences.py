@@ -68,7 +68,7 @@ DIFFERENCES: Final = {
         ("connection", "minute", "given up"),
     ),
     "memory": Difference(
-        "Non-persistent messages are lost when the machine starts anew.",
+        "Non-persistent messages are lost when the machine restarts.",
         "Non-persistent messages outlive a clean restart of the server, but neither its crash nor a failover.",
         "They stand in tables that are not logged.",
         ("non-persistent", "restart", "crash", "failover"),
@@ -113,6 +113,6 @@ DIFFERENCES: Final = {
 
 
 def differs(store: Store, name: str) -> bool:
-    """Tell whether the store is the one on which what is named here is not as on SQLite."""
+    """Return whether the store is the one on which what is named here is not as on SQLite."""
     assert name in DIFFERENCES, name
     return store.kind == "postgres"

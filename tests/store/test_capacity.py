@@ -329,7 +329,7 @@ class TestSwitchedOff:
         assert started == []
         assert "queue 'Q' of queue space 'SPACE' has reached 3m (3), and its command is switched off" in caplog.text
 
-    def test_switched_on_again_it_runs_when_the_limit_is_reached_anew(self, space, store, started):
+    def test_switched_on_again_it_runs_when_the_limit_is_reached_again(self, space, store, started):
         store.device.set_commands(enabled=False)
         limited(space, "3m")
         fill(space, 3)

@@ -144,7 +144,7 @@ def statements():
                         yield name, texts[statement][0]
 
 
-def test_no_statement_is_given_a_value_for_which_sqlite_compiles_it_anew():
+def test_no_statement_is_given_a_value_for_which_sqlite_compiles_it_again():
     """A value for the column of a partial index is one: it might say that the index can be used."""
     found = list(statements())
     assert len(found) > 100

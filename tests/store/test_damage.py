@@ -187,7 +187,7 @@ def test_the_others_are_moved_when_the_damaged_one_is_removed(damaged):
 
 def test_a_move_of_all_takes_what_has_a_record(damaged):
     assert damaged.move("Q", "OTHER") in (2, 3)
-    # Where the origin was the damage, that is what a move writes anew.
+    # Where the origin was the damage, that is what a move writes again.
     assert [info.size for info in damaged.messages("OTHER")][-2:] == [1, 1]
 
 

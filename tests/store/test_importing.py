@@ -355,10 +355,10 @@ class TestRefusals:
         importer = Importer(empty)
         rows = rows_of("a")
         importer.all_of(rows)
-        anew = plan_of(planned(rows, queue_definition("COPY")))
+        second = plan_of(planned(rows, queue_definition("COPY")))
         with pytest.raises(InvalidArgumentError, match="was imported into this queue space before"):
-            importer.begin(anew)
-        importer.begin(changed(anew, again=True))
+            importer.begin(second)
+        importer.begin(changed(second, again=True))
         importer.load(rows)
         importer.publish()
         (first,), (second,) = (list(empty.messages(name)) for name in ("Q", "COPY"))

@@ -30,7 +30,7 @@ def frames_in_log(path):
         return connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
 
 
-def test_a_log_that_is_long_is_begun_anew_after_a_batch(file_store, importer):
+def test_a_log_that_is_long_is_begun_again_after_a_batch(file_store, importer):
     importer.load(LARGE[:1])
     importer.load(LARGE[1:], batch=("part-0", 1))
     assert 0 < frames_in_log(file_store.path) < LARGE_PAGES

@@ -372,7 +372,7 @@ class TestTimes:
         assert stored[0][0] == key
         assert drain(space) == ["b", "a"]
 
-    def test_delays_and_lifetimes_begin_anew(self, store):
+    def test_delays_and_lifetimes_begin_again(self, store):
         now = store.clock.now()
         rows = [
             carried_row(101, b"a", available_at=BEGAN + 60 * MICROS, expires_at=BEGAN + 90 * MICROS),

@@ -69,12 +69,12 @@ device.close()
 """
 
 
-def test_every_way_in_and_out_takes_the_body_once_and_eight_mebibytes(file_store, start_anew):
+def test_every_way_in_and_out_takes_the_body_once_and_eight_mebibytes(file_store, start_fresh):
     space = file_store.space(pages=19_900)
     make_queue(space)
     make_queue(space, "KEPT", retention=FOREVER)
     space.close()
-    child = start_anew(PROGRAM, file_store.path, BODY, LARGEST)
+    child = start_fresh(PROGRAM, file_store.path, BODY, LARGEST)
     peaks = dict(line.rsplit(" ", 1) for line in child.lines_left())
     child.finish()
     assert len(peaks) == 19

@@ -385,7 +385,7 @@ class TestQueuesAndSpaces:
         store.device.destroy_space("SPACE", force=True)
         assert list(memory_dir.iterdir()) == []
 
-    def test_one_that_is_made_anew_under_its_name_and_number_is_empty(self, space, store):
+    def test_one_that_is_made_again_under_its_name_and_number_is_empty(self, space, store):
         fill(space, "A")
         store.device.destroy_space("SPACE", force=True)
         opened = store.space("SPACE", memory=100 * PAGE)

@@ -186,7 +186,7 @@ class Judge:
         self._clock.learn(Reading(now, now + ahead * MICROS, now))
 
     def sees_over(self, started, timeout):
-        """Tell whether a transaction's time is over that began then by the server's clock, and may last so long."""
+        """Return whether a transaction's time is over that began then by the server's clock, and may last so long."""
         return self._clock.is_over(started * MICROS, (started + timeout) * MICROS)
 
     def is_over_at(self, moment, started, timeout):

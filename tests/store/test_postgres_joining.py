@@ -188,7 +188,7 @@ class TestAThresholdThatATransactionOfTheApplicationHasReached:
         space.enqueue("Q", "d")
         assert arena.sql("SELECT count(*) FROM qm.threshold") == [(1,)]
 
-    def test_keeps_nobody_waiting_when_it_arms_it_anew(self, arena, engine, space):
+    def test_keeps_nobody_waiting_when_it_arms_it_again(self, arena, engine, space):
         space.enqueue_many("Q", ["a", "b"])
         with engine.connect() as connection:
             space.dequeue_many("Q", 2, connection=connection)

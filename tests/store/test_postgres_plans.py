@@ -88,7 +88,7 @@ class Explaining:
         other.plans = self.plans
         return other
 
-    def start_anew(self):
+    def start_again(self):
         """Explain again what was explained before: it is about another queue now."""
         self._seen.clear()
 
@@ -289,7 +289,7 @@ def arrive(space, queue, count=9):
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_selecting_a_message_touches_few_rows(filled, selection):
     for queue in QUEUES:
-        filled.cursor.start_anew()
+        filled.cursor.start_again()
         select(filled.space, queue, SELECTIONS[selection])
     assert len(filled.cursor.plans) > 100
     filled.refuse_waste()
@@ -320,7 +320,7 @@ def test_what_goes_on_around_selecting_touches_few_rows(filled, clock, monkeypat
     monkeypatch.setattr(transactions, "SPILL_BYTES", 2_000)
     space = filled.space
     for queue in QUEUES:
-        filled.cursor.start_anew()
+        filled.cursor.start_again()
         arrive(space, queue)
         with space.transaction():
             assert space.dequeue(queue, msgid=space.peek(queue).msgid)
@@ -400,7 +400,7 @@ def test_the_short_way_touches_few_rows(filled, clock, monkeypatch):
 def test_listing_touches_no_more_than_it_lists(filled):
     space = filled.space
     for queue in QUEUES:
-        filled.cursor.start_anew()
+        filled.cursor.start_again()
         assert len(list(islice(space.messages(queue), 600))) == 600
         assert len(list(islice(space.messages(queue, condition="priority > 10"), 600))) == 600
     assert len(list(islice(space.history("KEPT"), 600))) == 600
@@ -424,7 +424,7 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot, monk
         for queue, state, chosen in product(queues, State, (None, condition)):
             memory = queue.name == "MEMORY"
             store = unit.memory(known.id) if memory else unit
-            filled.cursor.start_anew()
+            filled.cursor.start_again()
             tallied = store.tally(queue.id, state).messages
             places = store.boundaries(known, queue, state, 300, chosen)
             assert sum(count for _, count in places) == tallied
@@ -467,7 +467,7 @@ def test_removing_many_messages_touches_no_more_than_them(filled):
 
     for queue, state in product(queues, (State.READY, State.DELAYED)):
         places = volume.read(lambda unit, queue=queue, state=state: read(unit, queue, state))
-        filled.cursor.start_anew()
+        filled.cursor.start_again()
         filled.cursor.plans.clear()
         gone = volume.write(
             lambda unit, queue=queue, places=places: store_of(unit, queue).remove_unchanged(queue.id, places),

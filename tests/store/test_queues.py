@@ -163,7 +163,7 @@ class TestChangesByOthers:
         assert names == sorted({*(f"Q{number}" for number in range(40)), "NEW"} - {"Q7"})
         assert not other.queue("Q3").enqueue_enabled
 
-    def test_a_queue_that_is_made_anew_is_a_new_one(self, file_store):
+    def test_a_queue_that_is_made_again_is_a_new_one(self, file_store):
         space = file_store.space()
         make_queue(space)
         other = file_store.another().open_space("SPACE")
@@ -182,7 +182,7 @@ class TestChangesByOthers:
         assert make_queue(space, "Q").id != old.id
 
     @pytest.mark.parametrize("names", [(), ("Q",), ("Q", "R"), ("Q", "R", "S")])
-    def test_a_queue_space_that_is_made_anew_is_not_taken_for_the_old_one(self, file_store, names):
+    def test_a_queue_space_that_is_made_again_is_not_taken_for_the_old_one(self, file_store, names):
         space = file_store.space()
         for name in ("Q", "R"):
             make_queue(space, name)

@@ -274,12 +274,12 @@ class TestExtendingInAnotherFile:
         device.destroy_space("OTHER")
         device.create_space(space_definition("OTHER", pages=40), initialize=True)
 
-        def made_anew(_percent):
+        def made_again(_percent):
             device.destroy_space("OTHER")
             device.create_space(space_definition("OTHER", pages=40))
 
         with pytest.raises(BadResourceError, match="no queue space 'OTHER'"):
-            second.extend_space("OTHER", 8, progress=made_anew)
+            second.extend_space("OTHER", 8, progress=made_again)
         assert [row.name for row in extents(device, "OTHER")] == ["OTHER.0"]
         assert device.extend_space("OTHER", 8).definition.pages == 48
 
@@ -301,7 +301,7 @@ class TestCapacityInPercent:
     THRESHOLD = Threshold(parse_high("50%"), parse_low("20%", parse_high("50%")), "true")
 
     def started(self, space):
-        """Tell whether the limit was reached and its command is not armed anew, by the records of the volume."""
+        """Return whether the limit was reached and its command is not armed again, by the records of the volume."""
         queue = space.queue("Q")
         return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue.id, memory=False))
 
@@ -317,7 +317,7 @@ class TestCapacityInPercent:
         fill(opened, 5)
         assert self.started(opened)
 
-    def test_a_limit_that_was_reached_is_armed_anew_where_the_use_is_low_now(self, store):
+    def test_a_limit_that_was_reached_is_armed_again_where_the_use_is_low_now(self, store):
         store.device.set_commands(enabled=False)
         opened = store.space("SMALL", pages=16, queues=3)
         make_queue(opened, "Q", threshold=self.THRESHOLD)

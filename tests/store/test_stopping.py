@@ -296,7 +296,7 @@ class TestChanged:
             (Delivery.NONPERSIST, "b"),
         ]
 
-    def test_a_limit_that_was_reached_can_be_reached_anew_when_it_is_changed(self, store, space):
+    def test_a_limit_that_was_reached_can_be_reached_again_when_it_is_changed(self, store, space):
         store.device.set_commands(enabled=False)
 
         def threshold(high, command="true"):

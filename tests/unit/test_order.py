@@ -194,18 +194,18 @@ def test_keys_hold_at_the_ends_of_their_ranges():
 def test_keys_that_are_moved_are_those_that_the_moved_numbers_would_have_made(words, moves, by):
     """So they keep their order, and the number of each is found in it."""
     order, first = QueueOrder.parse(",".join(words)), 1000
-    keys, anew = {}, {}
+    keys, shifted = {}, {}
     for number, (move, detail) in enumerate(moves, first):
         if move == "add":
-            keys[number], anew[number] = key(order, detail, number), key(order, detail, number + by)
+            keys[number], shifted[number] = key(order, detail, number), key(order, detail, number + by)
         elif move == "top" or not keys:
-            keys[number], anew[number] = key_on_top(number), key_on_top(number + by)
+            keys[number], shifted[number] = key_on_top(number), key_on_top(number + by)
         else:
             successor = sorted(keys)[detail % len(keys)]
             keys[number] = key_before(keys[successor], number)
-            anew[number] = key_before(anew[successor], number + by)
+            shifted[number] = key_before(shifted[successor], number + by)
     moved = {number: order.moved(each, by) for number, each in keys.items()}
-    assert moved == anew
+    assert moved == shifted
     assert all(order.is_key(each) and order.sequence_in(each) == number + by for number, each in moved.items())
 
 

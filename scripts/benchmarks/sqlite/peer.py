@@ -16,7 +16,7 @@ class PeerClient(abc.ABC):
 
     @abc.abstractmethod
     def take(self, queue: str) -> bool:
-        """Dequeue a message, so that it is gone for good; tell whether there was one."""
+        """Dequeue a message, so that it is gone for good; return whether there was one."""
 
     def produce(self, queue: str, goes_on: GoesOn) -> None:
         """Enqueue messages."""

@@ -185,7 +185,7 @@ class Run:
             return ""
 
     def _round(self, turns: Sequence[Turn], number: int) -> bool:
-        """Take all turns of a round; tell whether that was done before the time was over."""
+        """Take all turns of a round; return whether that was done before the time was over."""
         if sys.stderr.isatty():
             print(f"round {number + 1} of {self._numbers.rounds}", file=sys.stderr)
         for turn in turns:

@@ -58,11 +58,11 @@ class Forwarder:
             )
 
     def has_begun(self) -> bool:
-        """Tell whether this life of it has said that it has started."""
+        """Return whether this life of it has said that it has started."""
         return b"tmqforward " in self._log() and b" started: " in self._log()
 
     def has_ended(self) -> bool:
-        """Tell whether it has ended, and note it where that was not by a service that dies."""
+        """Return whether it has ended, and note it where that was not by a service that dies."""
         if self._process is None or self._process.poll() is None:
             return False
         self._check(self._process.returncode, _KILLED)
