@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
 from qmcore.acts import housekeeping, processes, rolling_back
-from qmcore.acts.waiting import may_pass
-from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError
+from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError, may_pass
 from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:

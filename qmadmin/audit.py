@@ -29,6 +29,7 @@ from qmcore.errors import (
     OutcomeUnknownError,
     QueueError,
     SystemFailureError,
+    in_other_words,
 )
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _begin(device: Care, target: str, call: str, arguments: Mapping[str, object]
         # That of the record is; of the act it is known that it was not begun.
         raise SystemFailureError(_unrecorded(device, target, error), **error.facts) from error
     except (OperatingSystemError, SystemFailureError, BadResourceError) as error:
-        raise type(error)(_unrecorded(device, target, error), hint=error.hint, **error.facts) from error
+        raise in_other_words(error, message=_unrecorded(device, target, error)) from error
 
 
 def _unrecorded(device: Care, target: str, error: QueueError) -> str:

@@ -15,7 +15,7 @@ from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import dequeue_in_transaction, housekeeping, plain, waiting
 from qmcore.checks import number_of, whole
 from qmcore.condition import Condition
-from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, may_pass
 from qmcore.message import Message, MessageInfo
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
@@ -248,7 +248,7 @@ class Consuming(SpaceHandle):
                 attachment.volume, branch, queue, selection, limit, now, body=body, role=role
             )
         except BaseException as error:
-            if not (waits and isinstance(error, QueueError) and waiting.may_pass(error)):
+            if not (waits and isinstance(error, QueueError) and may_pass(error)):
                 # A wait goes on when the server is back, or free: nothing was done.
                 transaction.note(error)
             attachment.renew(error)

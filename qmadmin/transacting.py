@@ -17,7 +17,6 @@ from qmcore.acts import rolling_back, succession, transactions
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
 from qmcore.acts.transaction_part import Branch, Mark
-from qmcore.acts.waiting import is_unreachable
 from qmcore.errors import (
     AbortedError,
     InvalidArgumentError,
@@ -352,5 +351,5 @@ def _cause(error: BaseException) -> Cause:
 def _is_of_the_store(error: BaseException | None) -> bool:
     """Tell whether it is the store, its disk, or the way to it, that failed."""
     return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
-        isinstance(error, QueueError) and is_unreachable(error)
+        isinstance(error, QueueError) and error.unreachable
     )

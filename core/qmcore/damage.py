@@ -22,7 +22,7 @@ def damaged(number: object, what: str, *, msgid: str = "", queue: str = "") -> S
     whose = repr(msgid) if msgid else f"with the sequence number {sequence!r}"
     where = f" of queue {queue!r}" if queue else ""
     sentence = f"the message {whose}{where} is damaged: {what}"
-    return SystemFailureError(sentence, hint=DAMAGE_HINT, damaged=number, recorded=what != NO_RECORD)
+    return SystemFailureError(sentence, hint=DAMAGE_HINT, is_damage=True, is_recorded=what != NO_RECORD, damaged=number)
 
 
 def left_out(count: int, queue: str) -> str:
@@ -33,9 +33,9 @@ def left_out(count: int, queue: str) -> str:
 
 def is_damage(error: QueueError) -> bool:
     """Return whether an error is about one damaged message, so that everything else can go on."""
-    return "damaged" in error.facts
+    return isinstance(error, SystemFailureError) and error.is_damage
 
 
 def has_no_record(error: QueueError) -> bool:
     """Return whether an error is about a message of which there is no record, which may just have been consumed."""
-    return error.facts.get("recorded") is False
+    return isinstance(error, SystemFailureError) and not error.is_recorded

@@ -1,6 +1,7 @@
 """The diagnostics: one class for each QME code of tpenqueue(3c) and tpdequeue(3c), and those that Tuxedo lacks.
 
-A constructor takes facts and builds the sentence from them; callers test classes and attributes, never text.
+A constructor takes facts and builds the sentence from them; callers test classes and attributes, never text. What code
+decides by is an attribute; `facts` are what else is known, for whoever shows or logs it.
 `message` is one line and says what is wrong with which object; `hint` says what to do about it.
 
 The docstring of a class is what its diagnostic means; `causes` and `remedy` are what causes it and what to do in
@@ -9,10 +10,21 @@ general. The manual pages are generated from them.
 
 from __future__ import annotations
 
+import copy
 import enum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from qmcore.redacted import redacted
+
+
+class Alternative(enum.Enum):
+    """What may be asked for in place of what is refused; each face has its own word for it."""
+
+    EXISTING = "what becomes of queues that exist already, or another name"
+    AGAIN = "to import again what was imported before"
+    ABANDON = "to give up an import that has begun"
+    RESUME = "to begin again in an archive that is not finished"
+    KEY = "the key that an archive was signed with"
 
 
 class QueueError(Exception):
@@ -24,28 +36,68 @@ class QueueError(Exception):
     remedy: ClassVar[str] = ""
     by_name: ClassVar[dict[str, type[QueueError]]] = {}
 
-    def __init_subclass__(cls, *, name: str, number: int) -> None:
+    def __init_subclass__(cls, *, name: str = "", number: int = 0) -> None:
+        """Declare a diagnostic, or without a name a special case of one."""
         super().__init_subclass__()
+        if not name:
+            return
         if name in QueueError.by_name:
             raise TypeError(f"diagnostic {name} is declared twice")
         cls.name, cls.number = name, number
         QueueError.by_name[name] = cls
 
-    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        blocked: bool = False,
+        unreachable: bool = False,
+        alternative: Alternative | None = None,
+        **facts: Any,
+    ) -> None:
+        """Take what is wrong and what to do about it.
+
+        `blocked`: others are in the way, and for long. `unreachable`: the store, its server or the way to it is away,
+        and may come back. `alternative`: what may be asked for instead.
+        """
         message = redacted(message)
         super().__init__(message)
         self.message = message
         self.hint = redacted(hint)
+        self.blocked = blocked
+        self.unreachable = unreachable
+        self.alternative = alternative
         self.facts = facts
 
     @classmethod
-    def _restore(cls, message: str, hint: str, facts: dict[str, Any]) -> Self:
-        error = cls.__new__(cls)
-        QueueError.__init__(error, message, hint=hint, **facts)
+    def _restore(cls, message: str, known: dict[str, Any]) -> Self:
+        error = cls.__new__(cls, message)
+        error.__dict__.update(known)
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._restore, (self.message, self.hint, self.facts)  # noqa: SLF001 - its own class
+        known = {name: value for name, value in vars(self).items() if name != "__notes__"}
+        return type(self)._restore, (self.message, known)  # noqa: SLF001 - its own class
+
+
+E = TypeVar("E", bound=QueueError)
+
+
+def may_pass(error: QueueError) -> bool:
+    """Return whether what was refused may be done soon: the store is away, or others are in the way for long."""
+    return error.blocked or error.unreachable
+
+
+def in_other_words(error: E, *, message: str | None = None, hint: str | None = None) -> E:
+    """Return the same error with another message or another hint."""
+    told = copy.copy(error)
+    if message is not None:
+        told.message = redacted(message)
+        told.args = (told.message,)
+    if hint is not None:
+        told.hint = redacted(hint)
+    return told
 
 
 class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
@@ -57,6 +109,11 @@ class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
         "asked for, such as a message on top."
     )
     remedy = "Change the call as the message says. The same call fails each time."
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.catalogue: int | None = self.facts.get("catalogue")
+        """The number of the sentence in Tuxedo's catalogue, where it is one of its own."""
 
 
 class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
@@ -70,6 +127,11 @@ class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
         "Check QMCONFIG and the argument. lidl lists the devices, qspacelist the queue spaces; crdl and qspacecreate"
         " create them."
     )
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.space: str = self.facts.get("space", "")
+        """The name of the queue space, where it is one that is not there."""
 
 
 class NotOpenError(QueueError, name="QMENOTOPEN", number=-3):
@@ -114,6 +176,12 @@ class SystemFailureError(QueueError, name="QMESYSTEM", number=-6):
         " file, remove damaged messages with qpurge -d, or restore a damaged file from a backup."
     )
 
+    def __init__(self, message: str, *, is_damage: bool = False, is_recorded: bool = True, **known: Any) -> None:
+        """Take also whether it is one message that is damaged, and whether there is a record of that."""
+        super().__init__(message, **known)
+        self.is_damage = is_damage
+        self.is_recorded = is_recorded
+
 
 class OperatingSystemError(QueueError, name="QMEOS", number=-7):
     """The operating system refused: no room on the disk, no permission, an unreadable file."""
@@ -140,6 +208,11 @@ class AbortedError(QueueError, name="QMEABORTED", number=-8):
         " give the transaction more time or less work."
     )
 
+    def __init__(self, message: str, *, of_the_store: bool = False, **known: Any) -> None:
+        """Take also whether it is the store that failed, or the way to it, and not what was done in the transaction."""
+        super().__init__(message, **known)
+        self.of_the_store = of_the_store
+
 
 class ProtocolError(QueueError, name="QMEPROTO", number=-9):
     """The call is not allowed in this state, such as a second transaction inside an open one."""
@@ -158,6 +231,13 @@ class BadQueueError(QueueError, name="QMEBADQUEUE", number=-10):
         "The name is misspelt, the queue was not created or was destroyed, or it is stopped for enqueuing or dequeuing."
     )
     remedy = "qinfo lists the queues. Create the queue with qcreate, or start it with qstart."
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.queue: str = self.facts.get("queue", "")
+        """The name of the queue."""
+        self.stopped: str = self.facts.get("stopped", "")
+        """What the queue is stopped for, `enqueuing` or `dequeuing`; "" where it is not there."""
 
 
 class NoMessageError(QueueError, name="QMENOMSG", number=-11):
@@ -178,6 +258,11 @@ class InUseError(QueueError, name="QMEINUSE", number=-12):
         "Make the processes close the queue space, dequeue or purge the messages, end the transactions; or force the"
         " command, if it allows that."
     )
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.messages: int = self.facts.get("messages", 0)
+        """How many messages are stored in the object, where that is why; else 0."""
 
 
 class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):

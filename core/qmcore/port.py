@@ -369,7 +369,7 @@ class Volume(Protocol):
     def quiesced(self, seconds: float) -> AbstractContextManager[None]:
         """Keep writers out for as long as the block lasts; readers go on.
 
-        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        Raises SystemFailureError, which is `blocked`, where others do not come to an end within the seconds.
         """
 
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> AbstractContextManager[Snapshot]:

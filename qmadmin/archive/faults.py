@@ -6,6 +6,7 @@ import enum
 from typing import Any, Final
 
 from qmcore.errors import (
+    Alternative,
     BadResourceError,
     InUseError,
     InvalidArgumentError,
@@ -89,7 +90,13 @@ _TOLD: Final[dict[Fault, tuple[type[QueueError], str]]] = {
 }
 
 
-def refused(fault: Fault, sentence: str, *, hint: str = "", **facts: Any) -> QueueError:
+_ALTERNATIVES: Final = {Fault.UNFINISHED: Alternative.RESUME, Fault.KEY_NEEDED: Alternative.KEY}
+
+
+def refused(
+    fault: Fault, sentence: str, *, hint: str = "", alternative: Alternative | None = None, **facts: Any
+) -> QueueError:
     """Return the diagnostic for a fault; `facts` say of which archive, part and so on."""
     diagnostic, remedy = _TOLD[fault]
-    return diagnostic(sentence, hint=hint or remedy, fault=fault, **facts)
+    instead = alternative or _ALTERNATIVES.get(fault)
+    return diagnostic(sentence, hint=hint or remedy, alternative=instead, fault=fault, **facts)

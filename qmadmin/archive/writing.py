@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from qmadmin.archive import manifest_file, sealing
 from qmadmin.archive.faults import Fault, refused
@@ -17,6 +17,7 @@ from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_reading import wrong_size
 from qmadmin.archive.part_writing import PartWriter
+from qmcore.errors import Alternative
 
 MARK: Final = ".unfinished"
 """A file of a directory that an archive is being written into."""
@@ -210,12 +211,12 @@ def _names_in(place: Place) -> list[str]:
 
 def _not_empty(place: Place, names: list[str]) -> Exception:
     where = f"the directory {str(place)!r}"
-    what, facts = "is not empty", dict[str, Any](archive=str(place))
+    what, alternative = "is not empty", None
     if manifest_file.NAME in names:
         what = "holds an archive already"
     elif MARK in names:
-        what, facts["unfinished"] = (
+        what, alternative = (
             "holds an archive that is being written, or whose export was not finished",
-            True,
+            Alternative.RESUME,
         )
-    return refused(Fault.NOT_EMPTY, f"{where} {what}", **facts)
+    return refused(Fault.NOT_EMPTY, f"{where} {what}", alternative=alternative, archive=str(place))

@@ -229,11 +229,7 @@ def failure(error: QueueError, ctl: TPQCTL, *, time_is_over: bool) -> TPExceptio
     ctl.diagnostic = 0
     if isinstance(error, BadResourceError):
         return TPException(TPENOENT, str(error))
-    if (
-        (isinstance(error, AbortedError) and time_is_over)
-        or is_blocked(error)
-        or isinstance(error, OutcomeUnknownError)
-    ):
+    if (isinstance(error, AbortedError) and time_is_over) or error.blocked or isinstance(error, OutcomeUnknownError):
         return TPException(TPETIME, str(error))
     ctl.diagnostic = error.number
     return TPException(TPEDIAGNOSTIC, f"{error.name}: {error}", error.number)
@@ -252,11 +248,6 @@ def failure_to_commit(error: QueueError) -> TPException:
     if isinstance(error, OutcomeUnknownError):
         return TPException(TPEHAZARD, f"whether the transaction was committed is unknown: {error}")
     return TPException(TPEABORT, f"the transaction was rolled back: {error}")
-
-
-def is_blocked(error: QueueError) -> bool:
-    """Tell whether a call gave up because somebody else has been writing for too long."""
-    return bool(error.facts.get("blocked"))
 
 
 _WITHOUT_CONTROL: Final[dict[type[QueueError], int]] = {

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmcore.errors import QueueError
+from qmcore.errors import Alternative, QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
@@ -232,14 +232,14 @@ def each(outcome: Outcome) -> Sequence[Shown]:
     return outcome if isinstance(outcome, Sequence) else (outcome,)
 
 
-def remedy(error: QueueError, options: Mapping[str, str]) -> str:
-    """Return the hint of a diagnostic and what options do about it, by its facts and the fault of an archive."""
-    known = {*error.facts, str(error.facts.get("fault", ""))}
-    return " ".join([error.hint, *(sentence for fact, sentence in options.items() if fact in known)]).strip()
+def remedy(error: QueueError, options: Mapping[Alternative, str]) -> str:
+    """Return the hint of a diagnostic, and which option asks for what may be asked for instead."""
+    option = "" if error.alternative is None else options.get(error.alternative, "")
+    return f"{error.hint} {option}".strip()
 
 
 @contextlib.contextmanager
-def remedied(options: Mapping[str, str]) -> Iterator[None]:
+def remedied(options: Mapping[Alternative, str]) -> Iterator[None]:
     """Name in what the engine refuses the options that do something about it."""
     try:
         yield

@@ -143,7 +143,7 @@ def is_temporary(error: QueueError) -> bool:
     """Return whether a message that was refused so may be enqueued later: its queue is stopped, or there is no room."""
     if isinstance(error, NoSpaceError):
         return error.wanted <= error.limit
-    return isinstance(error, BadQueueError) and "stopped" in error.facts
+    return isinstance(error, BadQueueError) and bool(error.stopped)
 
 
 def _check_options(queue: str, body: Body, options: dict[str, Any]) -> None:

@@ -12,8 +12,7 @@ from qmadmin.console.figures import counted
 from qmadmin.consumers.running_calls import RunningCalls
 from qmadmin.consumers.statistics import Reporter
 from qmadmin.consumers.worker_pool import WorkerPool
-from qmcore.acts.waiting import may_pass
-from qmcore.errors import QueueError
+from qmcore.errors import QueueError, may_pass
 
 if TYPE_CHECKING:
     from qmadmin.consumers.concurrency_limit import ConcurrencyLimit

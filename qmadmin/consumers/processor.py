@@ -18,7 +18,6 @@ from qmadmin.consumers.policy import Order, Policy
 from qmadmin.consumers.replies import Answer, answer_to, put_answer, says_something, tell_failure
 from qmadmin.consumers.running_calls import RunningCall, RunningCalls
 from qmadmin.settings import SECONDS_MAX
-from qmcore.acts.waiting import may_pass
 from qmcore.damage import is_damage
 from qmcore.errors import (
     AbortedError,
@@ -29,6 +28,7 @@ from qmcore.errors import (
     QueueError,
     Resource,
     SystemFailureError,
+    may_pass,
 )
 from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
@@ -114,7 +114,7 @@ class Processor:
                 raise
             if isinstance(error, NoSpaceError) and error.resource is Resource.TRANSACTIONS:
                 raise
-            is_absent = isinstance(error, BadQueueError) and error.facts.get("queue") == self.queue
+            is_absent = isinstance(error, BadQueueError) and error.queue == self.queue
             self.backoff.is_gone = is_absent or is_damage(error)
             self.backoff.begin(f"{error.name}: {error.message}")
         return Found.NOTHING
@@ -152,7 +152,7 @@ class Processor:
         except Failure:
             self.backoff.end()
         except AbortedError as error:
-            if not requests or error.facts.get("of_the_store"):
+            if not requests or error.of_the_store:
                 raise
             self.backoff.end()
         return Found.MESSAGE if requests else Found.NOTHING
@@ -170,7 +170,7 @@ class Processor:
             self._record_failure(call, self._end_failed(transaction, call.request, failure))
             raise
         except AbortedError as error:
-            if error.facts.get("of_the_store"):
+            if error.of_the_store:
                 self.statistics.abandoned()
             else:
                 self._record_failure(call, Failure(error.message))

@@ -28,7 +28,7 @@ from qmadmin.mib.declare import (
 )
 from qmcore import limits
 from qmcore.attributes import made, plain
-from qmcore.errors import InUseError, QueueError
+from qmcore.errors import InUseError, QueueError, in_other_words
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
 from qmcore.times import MICROS
@@ -97,9 +97,9 @@ def _destroy(request: Request) -> None:
         try:
             space.destroy_queue(name, purge=Flags.QMIB_FORCEPURGE in request.flags)
         except InUseError as error:
-            forced = "messages" in error.facts
+            forced = error.messages > 0
             hint = f"Dequeue them, or force it with the flag {Flags.QMIB_FORCEPURGE.name}." if forced else ""
-            raise InUseError(error.message, hint=hint, **error.facts) from error
+            raise in_other_words(error, hint=hint) from error
 
 
 _SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}

@@ -26,7 +26,7 @@ from qmadmin.mib.declare import (
     word,
 )
 from qmcore.device import IF_MISSING
-from qmcore.errors import BadResourceError, InUseError, QueueError
+from qmcore.errors import BadResourceError, InUseError, QueueError, in_other_words
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
@@ -139,11 +139,11 @@ def _destroy(request: Request) -> None:
         if request.device.lost_volume_of(request.keys["space"]) is None:
             raise
         hint = f"{IF_MISSING} If it will never come back, give it up with the flag {Flags.QMIB_FORCEDELETE.name}."
-        raise BadResourceError(error.message, hint=hint, **error.facts) from error
+        raise in_other_words(error, hint=hint) from error
 
 
 def _with_flag(error: InUseError, flag: Flags) -> InUseError:
-    return InUseError(error.message, hint=f"Force it with the flag {flag.name}.", **error.facts)
+    return in_other_words(error, hint=f"Force it with the flag {flag.name}.")
 
 
 def _fields(request: Request) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Entry, Notice, Severity
-from qmcore.errors import BadQueueError, BadResourceError, QueueError
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, QueueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -153,7 +153,7 @@ def with_sign(name: str) -> str:
 def for_refusal(error: QueueError, session: Session) -> str:
     """Return the beginning of a hint on what may have been meant, where there is no queue or space of that name."""
     if isinstance(error, BadQueueError | BadResourceError):
-        name = str(error.facts.get("queue") or error.facts.get("space") or "")
+        name = error.queue if isinstance(error, BadQueueError) else error.space
         return with_sign(name) or meant(_known(error, name, session))
     return ""
 
@@ -163,7 +163,7 @@ def _known(error: QueueError, name: str, session: Session) -> str:
     try:
         if isinstance(error, BadQueueError) and session.space is not None:
             return nearest(name, (queue.name for queue in session.space.queues()))
-        if isinstance(error, BadResourceError) and error.facts.get("space") and session.has_device:
+        if isinstance(error, BadResourceError) and error.space and session.has_device:
             return nearest(name, (space.name for space in session.device.spaces()))
     except QueueError:
         # Whatever is wrong with the device is told already.
@@ -192,6 +192,6 @@ def declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
 
 def refusal(error: QueueError, suggestion: str) -> Notice:
     """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
-    number = error.facts.get("catalogue")
+    number = error.catalogue if isinstance(error, InvalidArgumentError) else None
     text = error.message if number else f"{error.name}: {error.message}"
     return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

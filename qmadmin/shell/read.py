@@ -300,4 +300,4 @@ def _reason(error: UsageError | InvalidArgumentError) -> Notice:
         return dataclasses.replace(error.notice, severity=Severity.WARN)
     if isinstance(error, UsageError):
         return error.notice
-    return Notice(Severity.ERROR, error.message, error.hint, error.facts.get("catalogue"))
+    return Notice(Severity.ERROR, error.message, error.hint, error.catalogue)

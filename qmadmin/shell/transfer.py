@@ -11,6 +11,7 @@ from qmadmin.console.results import Line, Outcome, remedied
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
 from qmadmin.shell.message_kinds import ConditionText
+from qmcore.errors import Alternative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 ARCHIVES = Group("Archives", "archives")
 
 _OPTIONS = {
-    "exists": "The options are -e, and -r for another name of the queue space.",
-    "imported_before": "The option is -a.",
-    "import_id": "qmspark import --abandon gives it up.",
-    "unfinished": "qmspark export --resume begins again in this one.",
-    "key-needed": "The option is -k.",
+    Alternative.EXISTING: "The options are -e, and -r for another name of the queue space.",
+    Alternative.AGAIN: "The option is -a.",
+    Alternative.ABANDON: "qmspark import --abandon gives it up.",
+    Alternative.RESUME: "qmspark export --resume begins again in this one.",
+    Alternative.KEY: "The option is -k.",
 }
 """What options do about what the engine refuses."""
 

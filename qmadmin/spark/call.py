@@ -16,8 +16,9 @@ from qmadmin.console.process import Exit
 from qmadmin.console.results import remedy
 from qmadmin.spark.executor_choice import Workforce
 from qmadmin.spark.report import Outcome, Report
-from qmadmin.spark.stopping import UnusableError
+from qmadmin.spark.stopping import BrokenOffError, UnusableError
 from qmcore.errors import (
+    Alternative,
     BadQueueError,
     BadResourceError,
     InUseError,
@@ -54,11 +55,11 @@ _CHANGING = ("Exporting", "Importing", "Removing")
 """The steps of jobs that change something; others look at what is there."""
 
 _OPTIONS = {
-    "exists": "The options are --existing, --rename-queue and --rename.",
-    "imported_before": "The option is --again.",
-    "import_id": "--abandon gives it up, and --abandon-all imports of all archives.",
-    "unfinished": "--resume begins again in this one.",
-    "key-needed": "The option is --key.",
+    Alternative.EXISTING: "The options are --existing, --rename-queue and --rename.",
+    Alternative.AGAIN: "The option is --again.",
+    Alternative.ABANDON: "--abandon gives it up, and --abandon-all imports of all archives.",
+    Alternative.RESUME: "--resume begins again in this one.",
+    Alternative.KEY: "The option is --key.",
 }
 """What options do about what the engine refuses."""
 
@@ -227,7 +228,7 @@ class Call:
     def _is_unusable(self, error: QueueError) -> bool:
         """Tell whether nothing was begun because of what was asked for; damage is another thing."""
         if isinstance(error, _IN_THE_WAY):
-            return not (self._changes or "midway" in error.facts)
+            return not (self._changes or isinstance(error, BrokenOffError))
         # A file that may not be read, a server that does not answer.
         return isinstance(error, OperatingSystemError) and not (self._looks or self._changes)
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console.results import Column, Moment, Notice, Severity, Shown, Table, Value
+from qmadmin.spark.stopping import BrokenOffError
 from qmcore.errors import InvalidArgumentError
 from qmcore.times import from_datetime
 
@@ -49,12 +50,12 @@ def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
     """Return the answer to a query, at most `limit` rows of it.
 
     Raises InvalidArgumentError, with Spark's reason, for what is not SQL, is no query but changes something, names what
-    is not there, or, with the fact `midway`, fails on its way.
+    is not there, and BrokenOffError for one that fails on its way.
     """
     with _reasons():
         _refuse_changes(session, sql)
         asked = session.sql(sql)
-    with _reasons(midway=True):
+    with _reasons(BrokenOffError):
         found = asked.limit(limit + 1).toArrow()
     shown = found.slice(0, limit)
     columns = [Column(field.name, field.name, right=_is_number(field.type)) for field in shown.schema]
@@ -107,17 +108,16 @@ def _refuse_changes(session: SparkSession, sql: str) -> None:
 
 
 @contextlib.contextmanager
-def _reasons(**facts: Any) -> Iterator[None]:
+def _reasons(kind: type[InvalidArgumentError] = InvalidArgumentError) -> Iterator[None]:
     """Raise what Spark says as one sentence."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
-        raise InvalidArgumentError(
+        raise kind(
             f"Spark refuses the query: {reason_of(str(error))}",
             hint="There are the views messages, history, queues and spaces; qmspark(1) has their columns.",
-            **facts,
         ) from None
 
 

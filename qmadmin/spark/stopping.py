@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from qmadmin.console.process import Exit
+from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -18,6 +19,10 @@ class UnusableError(Exception):
     def __init__(self, sentence: str, hint: str = "") -> None:
         super().__init__(sentence)
         self.hint = hint
+
+
+class BrokenOffError(InvalidArgumentError):
+    """A query has begun, and failed on its way."""
 
 
 def listen() -> None:

@@ -15,7 +15,7 @@ from qmadmin.transfer.naming import Names, as_space, refuse_one_name, refuse_str
 from qmadmin.transfer.selecting import Selection
 from qmcore.acts.importing import imports
 from qmcore.bulk_rows import Adopted
-from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
+from qmcore.errors import Alternative, BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
 from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
@@ -294,7 +294,7 @@ def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptio
         hint="Say what to do with existing queues (skip, replace, append), or give this one another name.",
         queue=name,
         space=space,
-        exists=True,
+        alternative=Alternative.EXISTING,
     )
 
 

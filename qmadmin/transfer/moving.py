@@ -36,7 +36,14 @@ from qmadmin.transfer.target import at_desk
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
 from qmadmin.transfer.verifying import Verified
 from qmadmin.transfer.workers import Alone
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, QueueError, SystemFailureError
+from qmcore.errors import (
+    Alternative,
+    BadResourceError,
+    InUseError,
+    InvalidArgumentError,
+    QueueError,
+    SystemFailureError,
+)
 from qmcore.imports import Stage
 from qmcore.records import Use
 
@@ -238,7 +245,8 @@ def _refuse_unfit(
     try:
         refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
     except InvalidArgumentError as error:
-        if error.facts.pop("exists", False):
+        if error.alternative is Alternative.EXISTING:
+            error.alternative = None
             error.hint = (
                 "A move makes its queues. Move others, or export these, import them beside it or under other names,"
                 " and remove what was exported."

@@ -121,7 +121,7 @@ def test_a_connection_with_tls_that_ends_while_it_is_made_says_nothing_of_certif
     refusal = translate.from_psycopg(error, SHOWN)
     assert refusal.message == f"the server of device {SHOWN!r} cannot be reached: {refusal.message.split(': ', 1)[1]}"
     assert why in refusal.message
-    assert refusal.facts["unreachable"]
+    assert refusal.unreachable
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_connection_with_tls_that_is_lost_is_lost(words):
     refusal = translate.from_psycopg(psycopg.OperationalError(words), SHOWN)
     assert isinstance(refusal, SystemFailureError)
     assert "was lost" in refusal.message
-    assert refusal.facts["unreachable"]
+    assert refusal.unreachable
 
 
 def test_a_service_that_is_not_described_is_told():
@@ -170,7 +170,7 @@ def test_a_server_that_takes_no_connections_yet_may_come_back(state):
     )
     refusal = translate.from_psycopg(error, SHOWN)
     assert refusal.message == f"the server of device {SHOWN!r} cannot be reached: {words}"
-    assert refusal.facts["unreachable"]
+    assert refusal.unreachable
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_a_server_says_in_another_language_is_handed_on_and_may_be_over_soo
     )
     refusal = translate.from_psycopg(error, SHOWN)
     assert refusal.message == f"the server of device {SHOWN!r} refuses the connection: {words}"
-    assert refusal.facts["unreachable"]
+    assert refusal.unreachable
 
 
 def test_a_server_that_does_not_know_this_machine_is_not_waited_for():
@@ -190,7 +190,7 @@ def test_a_server_that_does_not_know_this_machine_is_not_waited_for():
     error = psycopg.OperationalError(
         f'connection failed: connection to server at "db1", port 5432 failed: FATAL:  {words}'
     )
-    assert not translate.from_psycopg(error, SHOWN).facts["unreachable"]
+    assert not translate.from_psycopg(error, SHOWN).unreachable
 
 
 # ---- statements that fail -------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_lock_that_others_keep_is_blocked(server):
         other.execute("SELECT pg_advisory_xact_lock(7)")
         refusal = refusal_of(server(options="-c lock_timeout=1ms"), running("SELECT pg_advisory_xact_lock(7)"))
     assert isinstance(refusal, SystemFailureError)
-    assert refusal.facts["blocked"]
+    assert refusal.blocked
 
 
 def test_a_text_with_nul_is_an_argument_that_is_not_allowed(server):
@@ -288,7 +288,7 @@ def test_a_conflict_is_tried_again_and_told_as_one_when_that_did_not_help(server
     with psycopg.connect(Address.parse(server()).conninfo) as connection, pytest.raises(psycopg.Error) as failure:
         connection.execute(raising)
     assert translate.is_retriable(failure.value)
-    assert translate.from_psycopg(failure.value, SHOWN).facts["blocked"]
+    assert translate.from_psycopg(failure.value, SHOWN).blocked
 
 
 # ---- servers that are too old ---------------------------------------------------------------------------------------

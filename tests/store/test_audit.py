@@ -110,3 +110,20 @@ def test_a_device_that_is_closed_records_nothing(store):
     for act in (lambda: store.device.audit("x", "y"), store.device.audited):
         with pytest.raises(NotOpenError):
             act()
+
+
+def test_the_outcome_is_recorded_though_the_connection_is_lost_while_that_is_committed(store):
+    if store.kind != "postgres":
+        pytest.skip("no connection can be lost")
+    import psycopg
+
+    entry = store.device.audit("qdestroy -f q1", "queue QS/q1")
+    lost = [psycopg.OperationalError("the connection is closed")]
+
+    def lose(_works):
+        if lost:
+            raise lost.pop()
+
+    store.device.probe.at(Point.BEFORE_COMMIT, lose)
+    store.device.audit_outcome(entry, "done")
+    assert (commands(store.device), lost) == ([("qdestroy -f q1", "done")], [])

@@ -120,7 +120,7 @@ def test_whom_the_server_breaks_off_for_others_has_to_run_the_whole_of_its_trans
         volume.write_on(connection, broken_off)
     assert "application's transaction" in caught.value.message
     assert caught.value.hint == "Roll back the application's transaction, and run all of it again."
-    assert caught.value.facts["blocked"]
+    assert caught.value.blocked
 
 
 def test_whose_connection_is_lost_has_to_run_the_whole_of_its_transaction_again(arena, engine):
@@ -141,7 +141,7 @@ class TestATransactionThatSeesWhatWasThereWhenItBegan:
             space.destroy_queue("Q")
             with pytest.raises(SystemFailureError, match="could not serialize") as caught:
                 space.enqueue("Q", "event", connection=connection)
-            assert caught.value.facts["blocked"]
+            assert caught.value.blocked
             assert "run all of it again" in caught.value.hint
             connection.commit()
         assert arena.sql("SELECT count(*) FROM qm.message") == [(0,)]

@@ -31,7 +31,7 @@ class TestStopped:
         assert state(space) == (False, True)
         with pytest.raises(BadQueueError) as caught:
             space.enqueue("Q", "b")
-        assert caught.value.facts["stopped"] == "enqueuing"
+        assert caught.value.stopped == "enqueuing"
         assert drain(space) == ["a"]
         space.start_queue("Q")
         space.enqueue("Q", "c")
@@ -44,7 +44,7 @@ class TestStopped:
         for take in (space.dequeue, space.peek, space.remove, lambda name: space.dequeue_many(name, 2)):
             with pytest.raises(BadQueueError) as caught:
                 take("Q")
-            assert caught.value.facts["stopped"] == "dequeuing"
+            assert caught.value.stopped == "dequeuing"
         space.enqueue("Q", "b")
         assert [info.size for info in space.messages("Q")] == [1, 1]
         space.start_queue("Q", enqueue=False)

@@ -215,7 +215,7 @@ def test_a_queue_that_is_there_is_refused_with_what_a_move_can_do_about_it(moved
     with pytest.raises(InvalidArgumentError, match="queue 'Q' exists already") as caught:
         moved("another")
     assert caught.value.hint.startswith("A move makes its queues.")
-    assert (caught.value.facts.get("exists"), directions(source)) == (None, STARTED)
+    assert (caught.value.alternative, directions(source)) == (None, STARTED)
 
 
 def test_a_move_to_the_device_itself_is_refused(source, tmp_path):

@@ -5,7 +5,16 @@ import pickle
 import pytest
 
 from qmcore import errors
-from qmcore.errors import InvalidArgumentError, NoSpaceError, QueueError, Resource
+from qmcore.errors import (
+    AbortedError,
+    Alternative,
+    InvalidArgumentError,
+    NoSpaceError,
+    QueueError,
+    Resource,
+    in_other_words,
+    may_pass,
+)
 
 MANUAL = {
     "QMEINVAL": -1,
@@ -70,15 +79,26 @@ class TestEach:
     @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
     def test_it_comes_through_pickle_with_everything(self, kind, protocol):
         error = sample(kind)
+        error.unreachable, error.alternative = True, Alternative.AGAIN
         back = pickle.loads(pickle.dumps(error, protocol))
         assert type(back) is kind
-        assert (str(back), back.message, back.hint, back.facts) == (
-            error.message,
-            error.message,
-            error.hint,
-            error.facts,
-        )
+        assert str(back) == error.message
+        assert vars(back) == vars(error)
         assert (back.name, back.number) == (kind.name, kind.number)
+
+
+def test_what_is_said_in_other_words_is_the_same_error():
+    error = AbortedError("it ended", hint="Begin again.", of_the_store=True, unreachable=True, space="S")
+    told = in_other_words(error, message="the act ended on postgresql://me:geheim@db/x")
+    assert str(told) == told.message == "the act ended on postgresql://***@db/x"
+    assert (told.hint, told.of_the_store, told.unreachable, may_pass(told)) == ("Begin again.", True, True, True)
+    assert (str(error), in_other_words(error, hint="Wait.").hint, told.facts) == ("it ended", "Wait.", {"space": "S"})
+
+
+def test_a_special_case_is_the_diagnostic_that_it_is_derived_from():
+    special = type("Special", (AbortedError,), {})
+    assert (special.name, special.number) == ("QMEABORTED", -8)
+    assert QueueError.by_name["QMEABORTED"] is AbortedError
 
 
 @pytest.mark.parametrize("resource", Resource)

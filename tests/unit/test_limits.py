@@ -40,13 +40,13 @@ class TestTheCatalogue:
     @pytest.mark.parametrize("text", ["", "80", "80x", "80k", "80 ", "5²"])
     def test_1205_a_high_limit_needs_one_of_the_four_units(self, text):
         found = refusal(parse_high, text)
-        assert found.facts["catalogue"] == 1205
+        assert found.catalogue == 1205
         assert found.message == f"Invalid high threshold type: {text!r}"
         assert "b, B, %, m" in found.hint
 
     def test_1205_memory_cannot_be_counted_in_messages(self):
         found = refusal(parse_high, "80m", MEMORY_UNITS)
-        assert found.facts["catalogue"] == 1205
+        assert found.catalogue == 1205
         assert found.hint == "End it in one of b, B, %."
 
     @pytest.mark.parametrize(
@@ -54,42 +54,42 @@ class TestTheCatalogue:
     )
     def test_1206_a_high_limit_is_a_whole_number(self, text):
         found = refusal(parse_high, text)
-        assert found.facts["catalogue"] == 1206
+        assert found.catalogue == 1206
         assert found.message == f"High threshold must be numeric: {text!r}"
 
     @pytest.mark.parametrize("text", ["0m", "0%", "000b", "101%", f"{2**53 + 1}B"])
     def test_1207_a_high_limit_has_a_range(self, text):
         found = refusal(parse_high, text)
-        assert found.facts["catalogue"] == 1207
+        assert found.catalogue == 1207
         assert found.message == f"Invalid high threshold number: {text!r}"
 
     def test_a_number_of_any_length_is_refused_as_a_diagnostic_and_shown_shortened(self):
         for found in (refusal(parse_high, LONG + "m"), refusal(parse_low, LONG, CapacityLimit(10, Unit.MESSAGES))):
-            assert found.facts["catalogue"] in {1206, 1207, 1209, 1212}
+            assert found.catalogue in {1206, 1207, 1209, 1212}
             assert len(found.message) < 150
 
     @pytest.mark.parametrize("text", ["5x", "0k"])
     def test_1208_a_low_limit_has_a_unit_that_exists(self, text):
         found = refusal(parse_low, text, CapacityLimit(10, Unit.MESSAGES))
-        assert found.facts["catalogue"] == 1208
+        assert found.catalogue == 1208
         assert found.message == f"Invalid low threshold type: {text!r}"
 
     @pytest.mark.parametrize("text", ["", "m", "-1", "-1m", "x", "²", "²m", "1.0"])
     def test_1209_a_low_limit_is_a_whole_number(self, text):
         found = refusal(parse_low, text, CapacityLimit(10, Unit.MESSAGES))
-        assert found.facts["catalogue"] == 1209
+        assert found.catalogue == 1209
         assert found.message == f"Low threshold must be numeric: {text!r}"
 
     @pytest.mark.parametrize(("high", "low"), [("10m", "5b"), ("10b", "5B"), ("10B", "5b"), ("80%", "5m")])
     def test_1210_both_limits_have_the_same_unit(self, high, low):
         found = refusal(parse_low, low, parse_high(high))
-        assert found.facts["catalogue"] == 1210
+        assert found.catalogue == 1210
         assert f"{high} and {low}" in found.message
 
     @pytest.mark.parametrize("text", ["10m", "10", "11m", "999999"])
     def test_1212_the_low_limit_is_below_the_high_one(self, text):
         found = refusal(parse_low, text, CapacityLimit(10, Unit.MESSAGES))
-        assert found.facts["catalogue"] == 1212
+        assert found.catalogue == 1212
         assert found.hint == "Give 0 to 9m."
 
 
@@ -100,7 +100,7 @@ def test_no_text_whatever_leaves_as_anything_but_a_limit_or_a_diagnostic(text):
         try:
             parse(text)
         except InvalidArgumentError as error:
-            numbers.add(error.facts["catalogue"])
+            numbers.add(error.catalogue)
     assert numbers <= {1205, 1206, 1207, 1208, 1209, 1210, 1212}
 
 

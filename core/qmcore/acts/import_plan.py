@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from qmcore.acts.import_merge import refuse_unlike
 from qmcore.acts.manage_queues import refuse_held
 from qmcore.definitions import Definitions
-from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
+from qmcore.errors import Alternative, InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.imports import ImportJob, ImportPlan, Mode, Stage
 from qmcore.port import Unit
 
@@ -30,7 +30,7 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
                     ),
                     queue=same[0],
                     archive=plan.archive,
-                    imported_before=True,
+                    alternative=Alternative.AGAIN,
                 )
             continue
         taken = same or [each.name for each in job.plan.queues if each.name in targets]
@@ -43,6 +43,7 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
                 queue=taken[0],
                 archive=job.archive,
                 import_id=job.id,
+                alternative=Alternative.ABANDON,
             )
 
 
@@ -68,7 +69,7 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
                 f"queue {planned.name!r} exists already in queue space {known.space.name!r}",
                 hint="Rename it in the import, or skip, replace or append to the existing one.",
                 queue=planned.name,
-                exists=True,
+                alternative=Alternative.EXISTING,
             )
         else:
             refuse_held(unit, existing)

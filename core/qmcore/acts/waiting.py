@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from qmcore.definitions import OpenSpace
-from qmcore.errors import QueueError, Resource, SystemFailureError
+from qmcore.errors import QueueError, Resource, SystemFailureError, may_pass
 from qmcore.port import Unit, Volume, Wakeup
 from qmcore.probe import Point
 from qmcore.purpose import Purpose
@@ -65,7 +65,7 @@ def wait_for(
         except QueueError as error:
             if not may_pass(error):
                 raise
-            if failure is None and not is_unreachable(error):
+            if failure is None and not error.unreachable:
                 # Of a server that is away the store tells. Who is in the way should not be so unseen.
                 logger.warning("a wait goes on: %s", error)
             failure = error
@@ -161,16 +161,6 @@ def sleep(volume: Volume, wakeup: Wakeup, seconds: float) -> bool:
 def seconds_until(moment_us: int | None, clock: Clock) -> float:
     """Return the seconds until a time, which may have passed; None is far away."""
     return float("inf") if moment_us is None else max((moment_us - clock.now()) / MICROS, 0.0)
-
-
-def is_unreachable(error: QueueError) -> bool:
-    """Tell whether it is the way to the store, or its server, that is away, and may come back."""
-    return bool(error.facts.get("unreachable"))
-
-
-def may_pass(error: QueueError) -> bool:
-    """Tell whether what was refused may be done soon: the store is away, or others are in the way for long."""
-    return is_unreachable(error) or bool(error.facts.get("blocked"))
 
 
 @contextlib.contextmanager

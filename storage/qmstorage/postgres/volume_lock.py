@@ -35,7 +35,7 @@ class VolumeLock:
     def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:
         """Begin a transaction that has the volume alone. Others go on between attempts, so that none waits long.
 
-        `first` are statements to run in it first. Raises SystemFailureError, with the fact `blocked`, where others do
+        `first` are statements to run in it first. Raises SystemFailureError, which is `blocked`, where others do
         not come to an end within the seconds.
         """
         end, pause = time.monotonic() + seconds, _PAUSE_SECONDS

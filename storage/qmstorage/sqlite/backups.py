@@ -144,7 +144,7 @@ def _taken_at_once(
                 return now(), [stack.enter_context(volume.snapshot()) for volume in volumes]
         except QueueError as error:
             # Some program has a transaction open on one file: the others are released before waiting for it.
-            if not error.facts.get("blocked") or time.monotonic() > end:
+            if not error.blocked or time.monotonic() > end:
                 raise
 
 

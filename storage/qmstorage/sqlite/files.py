@@ -243,7 +243,7 @@ def patience(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
 def reading(path: str, *, older: bool = False) -> Iterator[sqlite3.Connection]:
     """Connect to an existing device, also an `older` one, for reading only, without creating files beside it.
 
-    Where the device was not open at first and was written meanwhile, the error has the fact `changed`.
+    Raises ChangedError where the device was not open at first and was written meanwhile.
     """
     mode = _mode_to_read(path)
     before = _contents(path)
@@ -276,7 +276,7 @@ def _contents(path: str) -> tuple[int, int]:
 def _refuse_changed(path: str, mode: str, before: tuple[int, int]) -> None:
     """Refuse what was read from a file that was written although nobody seemed to have it open."""
     if mode == "immutable" and _contents(path) != before:
-        raise translate.changed(path)
+        raise translate.ChangedError(path)
 
 
 def run_directory(path: str) -> Path:

@@ -48,9 +48,9 @@ class ReadOnlyVolume:
             try:
                 with files.reading(self.path) as connection:
                     return read_once(connection, self._texts, self.path, work)
-            except QueueError as error:
-                if not error.facts.get("changed"):
-                    raise
+            except translate.ChangedError:
+                # It is open now, and read as such.
+                continue
 
     @property
     def shortcut(self) -> None:

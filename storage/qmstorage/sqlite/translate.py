@@ -74,7 +74,7 @@ def from_sqlite(error: sqlite3.Error | UnicodeDecodeError, path: str, full_memor
         # The text itself is not shown.
         column = str(error).partition("column '")[2].partition("'")[0]
         what = f"the {column or 'text'} of a message on device {path!r} is not UTF-8, so that it cannot be read"
-        return SystemFailureError(what, hint=DAMAGE_HINT, path=path, damaged=0)
+        return SystemFailureError(what, hint=DAMAGE_HINT, path=path, is_damage=True, damaged=0)
     code = _code(error)
     if full_memory is not None and code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and not _is_full(path):
         return OperatingSystemError(
@@ -154,14 +154,12 @@ def other_owner(path: str) -> str:
         return f"user {uid}"
 
 
-def changed(path: str) -> QueueError:
-    """Return the diagnostic for a device that was opened and written by another while it was read."""
-    return SystemFailureError(
-        f"device {path!r} was written while it was read as one that nobody has open",
-        hint="Do it again.",
-        path=path,
-        changed=True,
-    )
+class ChangedError(SystemFailureError):
+    """A device was opened and written by another while it was read as one that nobody has open."""
+
+    def __init__(self, path: str) -> None:
+        message = f"device {path!r} was written while it was read as one that nobody has open"
+        super().__init__(message, hint="Do it again.", path=path)
 
 
 def gate_closed(path: str, holder: int | None) -> QueueError:

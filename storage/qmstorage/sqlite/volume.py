@@ -214,7 +214,7 @@ class SqliteVolume:
     def quiesced(self, seconds: float) -> Iterator[None]:
         """Keep out all writers, other processes and programs with connections of their own; readers go on.
 
-        Raises SystemFailureError, with the fact `blocked`, where others do not come to an end within the seconds.
+        Raises SystemFailureError, which is `blocked`, where others do not come to an end within the seconds.
         """
         if self.is_joined():
             raise joining.would_wait_for_itself(self.path)
