@@ -13,7 +13,7 @@ from qmadmin.open_transactions import current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import dequeue_in_transaction, housekeeping, plain, waiting
-from qmcore.checks import number_of, whole
+from qmcore.checks import check_int, number_of
 from qmcore.condition import Condition
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, may_pass
 from qmcore.message import Message, MessageInfo
@@ -97,7 +97,7 @@ class Consuming(SpaceHandle):
         They are taken together or not at all. In a queue that groups messages they belong to one group. `wait` applies
         to the first of them. The other arguments, and the errors, are those of `dequeue`.
         """
-        limit = whole(limit, "number of messages to dequeue", 1, MANY_MAX)
+        limit = check_int(limit, "number of messages to dequeue", 1, MANY_MAX)
         selection = selected(None, corrid, corrid_like, condition)
         return self._take(queue, selection, limit, wait, transactional=transactional, connection=connection)
 

@@ -15,7 +15,7 @@ from qmadmin.volume_makers import MEMORY
 from qmcore import names
 from qmcore.acts import forwarding, outstanding
 from qmcore.audit import KEPT, AuditEntry, kept_text
-from qmcore.checks import whole
+from qmcore.checks import check_int
 from qmcore.errors import InvalidArgumentError, OperatingSystemError, OutcomeUnknownError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
@@ -156,5 +156,5 @@ class Care(Administering):
     def audited(self, limit: int | None = None) -> list[AuditEntry]:
         """Return the destructive acts that were recorded, the newest first; at most `limit`, 1 or more."""
         if limit is not None:
-            limit = whole(limit, "number of commands", 1, NUMBER_MAX)
+            limit = check_int(limit, "number of commands", 1, NUMBER_MAX)
         return self._main.read(lambda unit: unit.audited(limit or KEPT))

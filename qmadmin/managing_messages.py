@@ -13,7 +13,7 @@ from qmadmin.dequeuing import parsed
 from qmcore import times
 from qmcore.acts import manage_messages
 from qmcore.acts.manage_messages import Chosen, Progress
-from qmcore.checks import whole
+from qmcore.checks import check_int
 from qmcore.condition import Condition, Operator, compared
 from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE, State, checked_id
@@ -59,7 +59,7 @@ class Changing(SpaceHandle):
         progress: Progress = _untold,
     ) -> int:
         """Give messages another priority, 1 to 100."""
-        number = whole(priority, "priority", *PRIORITY_RANGE)
+        number = check_int(priority, "priority", *PRIORITY_RANGE)
         return self._change(queue, condition, delivery, progress, priority=number)
 
     @destructive("queue {handle.name}/{queue}", "available {when}", outcome="time of availability of {} changed")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from qmcore import limits, names
-from qmcore.checks import flag_of, seconds_of, whole
+from qmcore.checks import check_int, flag_of, seconds_of
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 
@@ -94,7 +94,7 @@ class Whole(Kind):
 
     def kept(self, value: Any, of: str = "") -> int | None:
         """Return the number."""
-        return whole(value, self.called(of), self.least, self.most)
+        return check_int(value, self.called(of), self.least, self.most)
 
 
 class Seconds(Whole):

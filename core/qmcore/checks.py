@@ -10,7 +10,7 @@ from qmcore.errors import InvalidArgumentError
 _SECOND = timedelta(seconds=1)
 
 
-def whole(value: object, what: str, low: int, high: int) -> int:
+def check_int(value: object, what: str, low: int, high: int) -> int:
     """Return a whole number from `low` to `high`, of any type that Python accepts as an index; refuse anything else."""
     number = value if isinstance(value, int) else index_of(value)
     if number is None or isinstance(number, bool) or not low <= number <= high:
@@ -69,10 +69,10 @@ def buffer_of(value: object) -> memoryview | bytes | None:
         return view.tobytes()
 
 
-def keep_whole(record: object, field: str, what: str, low: int, high: int) -> None:
-    """Check a field of a frozen record as `whole` does, and make it an int where it is a number of another type."""
+def keep_int(record: object, field: str, what: str, low: int, high: int) -> None:
+    """Check a field of a frozen record as `check_int` does, and make it an int where it is a number of another type."""
     value = getattr(record, field)
-    number = whole(value, what, low, high)
+    number = check_int(value, what, low, high)
     if number is not value:
         object.__setattr__(record, field, number)
 
@@ -82,4 +82,4 @@ def seconds_of(value: object, what: str, high: int) -> int:
     seconds, rest = divmod(value, _SECOND) if isinstance(value, timedelta) else (value, None)
     if rest:
         raise InvalidArgumentError(f"the {what} must be whole seconds, got {value!r}")
-    return whole(seconds, what, 0, high)
+    return check_int(seconds, what, 0, high)

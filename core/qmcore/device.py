@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from qmcore import names
-from qmcore.checks import keep_whole
+from qmcore.checks import keep_int
 from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
 
 PAGE_SIZE = 4096
@@ -54,7 +54,7 @@ class DeviceInfo:
         if self.durability not in DURABILITIES:
             raise InvalidArgumentError(f"the durability must be full or relaxed, got {self.durability!r}")
         if self.partitions:
-            keep_whole(self, "partitions", "number of partitions", 2, PARTITIONS_MAX)
+            keep_int(self, "partitions", "number of partitions", 2, PARTITIONS_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class TableEntry:
 def checked_entry(entry: DeviceEntry, present: Sequence[DeviceEntry]) -> DeviceEntry:
     """Return `entry` if it may join the entries `present` of the device list."""
     names.path(entry.path)
-    keep_whole(entry, "offset", f"offset of {entry.path!r} in pages", 0, PAGES_MAX)
-    keep_whole(entry, "pages", f"size of {entry.path!r} in pages", 1, PAGES_MAX)
+    keep_int(entry, "offset", f"offset of {entry.path!r} in pages", 0, PAGES_MAX)
+    keep_int(entry, "pages", f"size of {entry.path!r} in pages", 1, PAGES_MAX)
     if len(present) >= ENTRIES_MAX:
         raise NoSpaceError("the device", Resource.DEVICE_ENTRIES, used=len(present), limit=ENTRIES_MAX)
     if not present:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from qmcore import names, times
-from qmcore.checks import index_of, whole
+from qmcore.checks import check_int, index_of
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
 
@@ -96,9 +96,9 @@ class EnqueueControl:
     before: str | None = None
 
     def __post_init__(self) -> None:
-        whole(self.priority, "priority", *PRIORITY_RANGE)
-        whole(self.urcode, "user return code", *_INT64)
-        whole(self.appkey, "application key", *_INT64)
+        check_int(self.priority, "priority", *PRIORITY_RANGE)
+        check_int(self.urcode, "user return code", *_INT64)
+        check_int(self.appkey, "application key", *_INT64)
         if not type(self.priority) is type(self.urcode) is type(self.appkey) is int:
             self._keep_ints()
         self._check_times()

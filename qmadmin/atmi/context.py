@@ -20,7 +20,7 @@ from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
 from qmadmin.volume_makers import path_of
 from qmcore import names
-from qmcore.checks import flag_of, number_of, whole
+from qmcore.checks import check_int, flag_of, number_of
 from qmcore.errors import InvalidArgumentError, QueueError
 
 ALIASES: Final = "QMALIASES"
@@ -97,7 +97,7 @@ class Context:
             if client is not None:
                 self.client = names.queue_name(client, "client identifier") if client != "" else ""
             if appkey is not None:
-                self.appkey = whole(appkey, "application key", *LONG_RANGE)
+                self.appkey = check_int(appkey, "application key", *LONG_RANGE)
         except InvalidArgumentError as error:
             raise failure_to_join(error) from error
 

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from qmadmin.atmi.errno import Value
 from qmcore import names
-from qmcore.checks import buffer_of, index_of, whole
+from qmcore.checks import buffer_of, check_int, index_of
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
@@ -423,11 +423,11 @@ def _text_of(msgid: object) -> str:
 
 
 def _micros(seconds: object, what: str) -> int:
-    return whole(seconds, what, *LONG_RANGE) * MICROS
+    return check_int(seconds, what, *LONG_RANGE) * MICROS
 
 
 def _delivery(quality: object, what: str) -> Delivery:
-    number = whole(quality, what, *LONG_RANGE)
+    number = check_int(quality, what, *LONG_RANGE)
     if number not in _QUALITIES:
         known = "TPQQOSDEFAULTPERSIST, TPQQOSPERSISTENT or TPQQOSNONPERSISTENT"
         raise InvalidArgumentError(f"the {what} must be one of {known}, got {quality}")

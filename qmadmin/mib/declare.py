@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from qmadmin.console.escapes import escaped, unescaped
 from qmcore import names, times
-from qmcore.checks import whole
+from qmcore.checks import check_int
 from qmcore.errors import InvalidArgumentError
 from qmcore.order import Criterion
 from qmcore.queue import EXPIRATION_MAX
@@ -288,7 +288,7 @@ def number(what: str, least: int, most: int = NUMBER_MAX) -> Callable[[int], int
     """Return a reader of whole numbers."""
 
     def read(value: int) -> int:
-        whole(value, what, least, most)
+        check_int(value, what, least, most)
         return value
 
     return read
@@ -319,7 +319,7 @@ def span(text: str) -> int | None:
     if not text.startswith("+"):
         raise InvalidArgumentError(f"{names.shown(text)} is neither +seconds nor {NEVER}")
     value = _digits(times.in_seconds(text[1:]), "seconds")
-    whole(value, "number of seconds", 0, EXPIRATION_MAX)
+    check_int(value, "number of seconds", 0, EXPIRATION_MAX)
     return value
 
 

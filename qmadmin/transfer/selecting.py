@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.archive.manifest import Content
-from qmcore.checks import keep_whole
+from qmcore.checks import keep_int
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.message import State
 from qmcore.space import NUMBER_MAX
@@ -53,7 +53,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.count is not None:
-            keep_whole(self, "count", "number of messages of each queue", 1, NUMBER_MAX)
+            keep_int(self, "count", "number of messages of each queue", 1, NUMBER_MAX)
         for seconds, what in ((self.older, "least"), (self.newer, "largest")):
             if seconds is not None and seconds < 0:
                 raise InvalidArgumentError(f"the {what} age of messages must be 0 seconds or more, got {seconds:g}")

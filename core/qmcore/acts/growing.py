@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from qmcore import device
 from qmcore.acts import manage_spaces, thresholds
-from qmcore.checks import whole
+from qmcore.checks import check_int
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import Extent
 from qmcore.errors import BadResourceError
@@ -28,7 +28,7 @@ def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress
     `progress` told the percent done.
     """
     name = opened.space.name
-    pages = whole(pages, f"number of pages for queue space {name!r}", PAGE_QUANTUM, NUMBER_MAX)
+    pages = check_int(pages, f"number of pages for queue space {name!r}", PAGE_QUANTUM, NUMBER_MAX)
     more = rounded_pages(pages)
     main.read(lambda unit: _plan(unit, name, more))
     if opened.space.initialized:
@@ -61,7 +61,7 @@ def _plan(unit: Unit, name: str, pages: int) -> _Listed:
     path = manage_spaces.path_of(unit, name)
     chosen = device.allocate(name, pages, unit.entries(), extents, path=path)
     total = sum(extent.pages for extent in (*extents, *chosen) if extent.space == name)
-    whole(total, f"number of pages of queue space {name!r} with {pages} more", 0, NUMBER_MAX)
+    check_int(total, f"number of pages of queue space {name!r} with {pages} more", 0, NUMBER_MAX)
     return _Listed(chosen, total)
 
 
