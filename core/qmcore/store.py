@@ -262,7 +262,7 @@ class HoldRecords(Protocol):
         """Return how many messages each transaction has, and for what."""
 
 
-class Carrying(Protocol):
+class BulkRead(Protocol):
     """Messages in bulk, as an export reads them. What is read is to be a snapshot, or comes in one unit."""
 
     def tally(self, queue_id: int, state: State) -> Tally:
@@ -368,7 +368,7 @@ class DamageRecords(Protocol):
         """Return by how much a queue has more than is counted of it; less than nothing where it has less."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, Carrying, LoadRecords, Soundness, DamageRecords, Protocol):
+class Store(Counters, MessageRecords, HoldRecords, BulkRead, LoadRecords, Soundness, DamageRecords, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
 

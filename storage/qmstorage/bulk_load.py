@@ -106,7 +106,7 @@ _REHOME = update(message).where(given(message.c.id, "of_message")).values(queue_
 _REMOVE_BODY = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
 
-class Loading(Counters, Bodies):
+class BulkLoad(Counters, Bodies):
     """Messages that are loaded and removed many at a time, in queues that are hidden."""
 
     in_memory: bool

@@ -116,7 +116,7 @@ def _tally(form: Form) -> Any:
 _TALLIES: Final = {state: _tally(form) for state, form in FORMS.items()}
 
 
-class Carrying(Bodies):
+class BulkRead(Bodies):
     """Messages in bulk."""
 
     in_memory = False

@@ -13,7 +13,7 @@ from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmcore.space import Space
-from qmstorage.bulk_read import Carrying
+from qmstorage.bulk_read import BulkRead
 from qmstorage.counters import Counters
 from qmstorage.soundness import Soundness, expected
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
 
 
-class Damages(Counters, Carrying, Soundness):
+class Damages(Counters, BulkRead, Soundness):
     """Damaged messages. All of this is done while nothing changes."""
 
     def undecoded(self) -> AbstractContextManager[None]:

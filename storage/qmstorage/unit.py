@@ -12,7 +12,7 @@ from qmcore.seen import CHANGES
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
 from qmstorage.auditing import Audits
-from qmstorage.bulk_load import Loading
+from qmstorage.bulk_load import BulkLoad
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.damage import Damages
@@ -37,7 +37,7 @@ _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 
-class MemoryStore(Loading, Damages, Counters, Listings):
+class MemoryStore(BulkLoad, Damages, Counters, Listings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -61,7 +61,7 @@ class MemoryStore(Loading, Damages, Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Loading, Damages, Imports, Highest, Listings, History, Transactions, Claims, Audits):
+class SqlUnit(BulkLoad, Damages, Imports, Highest, Listings, History, Transactions, Claims, Audits):
     """One short database transaction on a volume."""
 
     commits_memory = False

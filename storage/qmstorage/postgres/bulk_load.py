@@ -9,7 +9,7 @@ from sqlalchemy import ARRAY, BigInteger, Table, bindparam, func
 from sqlalchemy.dialects.postgresql import insert
 
 from qmcore.records import Use
-from qmstorage.bulk_load import STANDING, Loading, StateTable
+from qmstorage.bulk_load import STANDING, BulkLoad, StateTable
 from qmstorage.imports import Imports
 from qmstorage.postgres.copying import copy_rows
 from qmstorage.postgres.counters import ADJUST, SharedCounters
@@ -32,7 +32,7 @@ _STANDING: Final = {
 }
 
 
-class SharedLoading(SharedCounters, Loading):
+class SharedBulkLoad(SharedCounters, BulkLoad):
     """Messages that are loaded and removed many at a time, in queues that are hidden."""
 
     def adjust(self, space_id: int, queue_id: int, use: Use, *, passed: int = 0) -> None:

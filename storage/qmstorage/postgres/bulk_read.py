@@ -19,7 +19,7 @@ from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Cursor
 from qmcore.space import Space
-from qmstorage.bulk_read import BODIES, Carrying
+from qmstorage.bulk_read import BODIES, BulkRead
 from qmstorage.postgres.sessions import BY_KEYS
 from qmstorage.schema import message
 from qmstorage.statements import Row
@@ -27,7 +27,7 @@ from qmstorage.statements import Row
 _BODIES = BODIES.where(message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger))))
 
 
-class SharedCarrying(Carrying):
+class SharedBulkRead(BulkRead):
     """Messages in bulk."""
 
     # What the server sends at once is in memory twice, and its sizes are known only then.

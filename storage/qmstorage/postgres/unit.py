@@ -14,8 +14,8 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies, incomplete
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
-from qmstorage.postgres.bulk_load import SharedImports, SharedLoading
-from qmstorage.postgres.bulk_read import SharedCarrying
+from qmstorage.postgres.bulk_load import SharedBulkLoad, SharedImports
+from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
@@ -55,7 +55,7 @@ class SharedBodies(Bodies):
 
 
 class PostgresMemoryStore(
-    SharedLoading, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedCarrying, MemoryStore
+    SharedBulkLoad, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedBulkRead, MemoryStore
 ):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
@@ -75,14 +75,14 @@ class PostgresMemoryStore(
 
 
 class PostgresUnit(
-    SharedLoading,
+    SharedBulkLoad,
     SharedImports,
     SharedHighest,
     SharedCounters,
     SharedBodies,
     SharedListings,
     SharedHistory,
-    SharedCarrying,
+    SharedBulkRead,
     SharedClaims,
     Transitions,
 ):
