@@ -7,7 +7,7 @@ import pytest
 import qmadmin.attachment
 import qmadmin.device
 import qmadmin.transacting
-from qmcore.acts import returning, rolling_back
+from qmcore.acts import dequeue_in_transaction, outstanding, returning, rolling_back, transaction_part, transactions
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
 from tests.fix_store import attachment_of, drain, make_queue
@@ -89,6 +89,58 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_each_queue_space_of_it_to
             attachment_of(space).do_housekeeping(now=True)
             assert _stand(space) == [(State.READY, 0)]
         kept.append(take())
+
+
+def _left_behind(space):
+    """Return whether anything stands in the store of a transaction, or of what one has enqueued."""
+    attachment = attachment_of(space)
+    counted = attachment.volume.read(lambda unit: outstanding.held(unit, attachment.opened.space.id))
+    return bool(counted or space.transactions())
+
+
+@pytest.mark.parametrize("module", [dequeue_in_transaction, transaction_part])
+def test_an_interrupt_at_any_line_of_a_dequeue_leaves_nothing_that_a_rollback_would_not_find(space, module):
+    space.enqueue("Q", "x")
+    begun = []
+
+    def take():
+        begun.append(space.transaction())
+        begun[-1].join_context()
+        space.dequeue("Q")
+
+    for _ in at_every_line(module, take):
+        begun[-1].leave_context()
+        begun[-1].rollback(counts=False)
+        assert (_stand(space), _left_behind(space)) == ([(State.READY, 0)], False)
+
+
+@pytest.mark.parametrize("module", [transactions, transaction_part])
+@pytest.mark.parametrize("call", ["enqueue", "commit"])
+def test_an_interrupt_at_any_line_where_messages_are_spilled_leaves_nothing_that_a_rollback_would_not_find(
+    store, monkeypatch, memory_dir, module, call
+):
+    """Above a number of bytes they are spilled at once, and those for memory before the commit."""
+    space = store.space(memory=1_000_000)
+    make_queue(space)
+    if call == "enqueue":
+        monkeypatch.setattr(transactions, "SPILL_BYTES", 1)
+    begun = []
+
+    def spill():
+        begun.append(space.transaction())
+        begun[-1].join_context()
+        space.enqueue("Q", "x", persistent=call == "enqueue")
+        if call == "commit":
+            begun[-1].commit()
+
+    for _ in at_every_line(module, spill):
+        begun[-1].leave_context()
+        if begun[-1].active:
+            begun[-1].rollback(counts=False)
+        attachment_of(space).do_housekeeping(now=True)
+        drained = drain(space)
+        assert drained == [] if call == "enqueue" else len(drained) < 2
+        assert not _left_behind(space)
 
 
 def test_what_was_noted_first_says_how_a_transaction_is_rolled_back(space):

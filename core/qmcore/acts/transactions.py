@@ -66,11 +66,12 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         return items, reserved[len(items) :]
 
     def noted() -> tuple[list[Accepted], Sequence[int]]:
-        # Where nothing is spilled and no number is needed, nothing changes.
-        return volume.write(accept, Purpose.HOLDING) if spills or renumbers else volume.read(accept)
+        if spills:
+            with branch.at_risk():
+                return volume.write(accept, Purpose.HOLDING)
+        # Where no number is needed either, nothing changes.
+        return volume.write(accept, Purpose.HOLDING) if renumbers else volume.read(accept)
 
-    # Noted before: whatever interrupts us behind the commit, the rollback looks for what is spilled.
-    branch.may_hold = branch.may_hold or spills
     items = [] if spills or renumbers else plain.accept(volume, branch, outgoing, branch.reserved, now)
     if items:
         branch.reserved = branch.reserved[len(items) :]
@@ -162,17 +163,17 @@ def _bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
     if not bound:
         return
 
-    def brought(unit: Unit) -> None:
-        _spill(unit, branch, bound)
+    def brought() -> None:
+        with branch.at_risk():
+            volume.write(lambda unit: _spill(unit, branch, bound), Purpose.HOLDING)
 
-    branch.may_hold = True
-    with_room(volume, [branch.opened], now, lambda: volume.write(brought, Purpose.HOLDING))
+    with_room(volume, [branch.opened], now, brought)
     branch.recorded = True
     _keep_no_longer(branch, bound)
 
 
 def _spill(unit: Unit, branch: Branch, items: Sequence[Accepted]) -> None:
-    """Leave messages to the store. Where they are looked for is noted here: an interrupt may come before the end."""
+    """Leave messages to the store, in a work at risk."""
     branch.may_spill = True
     record_once(unit, branch)
     branch.queue_ids.update(item.route.queue_id for item in items)
