@@ -334,13 +334,14 @@ class Volume(Protocol):
     def write(self, work: Callable[[Unit], T], purpose: Purpose) -> T:
         """Run `work` in one database transaction and commit it; an exception leaves everything as it was.
 
-        `purpose` says what it is for, and so what the store promises. `work` may be run more than once and must have no
-        effect outside of its unit. Whatever it is for, it is done again where its result is a `Nothing` and nobody can
-        tell whether it was committed.
+        `purpose` says what it is for, and so what the store promises; a work that does what its purpose does not allow
+        is refused with WrongPurposeError. `work` may be run more than once and must have no effect outside of its unit.
+        Whatever it is for, it is done again where its result is a `Nothing` and nobody can tell whether it was
+        committed.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:
-        """Run `work` in one database transaction that changes nothing."""
+        """Run `work` in one database transaction that changes nothing; WrongPurposeError where it does."""
 
     def comes_free(self, seconds: float) -> bool:
         """Tell whether a write could begin within the seconds, which other writers may take until then."""

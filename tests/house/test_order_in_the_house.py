@@ -51,6 +51,12 @@ def test_no_module_is_too_long_to_read(package):
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_code_decides_by_attributes_of_errors_and_not_by_strings_among_their_facts(package):
+    looked_up = re.compile(r"\w*(error|refusal|failure|told)\w*\.facts(\[|\.get\(|\.pop\()|\bin \w+\.facts\b")
+    assert not [path for path in package.rglob("*.py") if looked_up.search(path.read_text())]
+
+
 def test_changelog_has_a_place_for_the_unreleased():
     assert re.search(r"^## \[Unreleased\]$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
