@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
-from qmcore.acts import housekeeping, processes, rolling_back
+from qmcore.acts import housekeeping, processes, rolling_back, waiting
 from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError, may_pass
 from qmcore.purpose import Purpose
 
@@ -155,6 +155,7 @@ class Attachment:
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self._next_upkeep = moment + _UPKEEP_SECONDS
             self.owed.roll_back_all()
+            waiting.forget_left(self.volume, self.opened)
             if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
 

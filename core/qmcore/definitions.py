@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -102,6 +103,8 @@ class OpenSpace:
         self.me: Owner | None = None
         self.left_waits: set[tuple[int, str]] = set()
         """Queue and wake-up address of each wait that has ended while the store could not be told."""
+        self.counted_waits = -math.inf, 0
+        """When, by the monotonic clock, it was counted how many waits the queue space has, and how many they were."""
         self.start = start or (lambda _opened, _claim: None)
         self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         self.known: Definitions | None = None

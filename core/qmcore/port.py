@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceInfo
@@ -34,6 +34,7 @@ from qmcore.shortcut import Shortcut
 from qmcore.space import Space, SpaceDefinition
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import Command, Enqueue, Enqueued, Refused, Result
+from qmcore.wakeups import Wakeup, WakeupSet
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -244,18 +245,6 @@ class Unit(
         """Have something done by whoever asked for the unit, once it is committed."""
 
 
-class Wakeup(Protocol):
-    """What a waiter sleeps on; any process that shares the volume can wake it by its address."""
-
-    address: str
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep until woken or until the seconds are over; return whether it was woken."""
-
-    def close(self) -> None:
-        """Remove the address: nobody can wake it any more."""
-
-
 class Snapshot(Protocol):
     """A volume as it stood at one moment, whatever is written meanwhile."""
 
@@ -407,6 +396,9 @@ class Volume(Protocol):
         Of those that wait `in_turn` a message may wake one alone. They are for waiters that take any message of one
         queue, and pass on what they leave (`Unit.pass_on`).
         """
+
+    def wakeup_set(self) -> WakeupSet[Any]:
+        """Return a new set of wake-ups, for an event loop of this process."""
 
     def wake(self, addresses: Sequence[str]) -> None:
         """Wake the waiters at these addresses, of whichever process; one that is gone is passed over."""

@@ -165,7 +165,7 @@ class Transactions(Forwardings):
         return {row[0]: row[1] for row in self.all(_WAITS, of_space=space_id)}
 
     def pass_on(self, space_id: int, queue_id: int) -> None:
-        """Do nothing: where all are told of each message, nobody waits in turn."""
+        """Do nothing: where all processes are told of each message, nobody waits in turn with those of others."""
 
     def notify(self, queue_id: int) -> None:
         """Have all told, once the unit is committed, who wait for the queue."""

@@ -32,6 +32,7 @@ SHARED = {
     "transactions": "transactions of queue spaces",
     "transitions": "what is done to messages",
     "upgrade": "taking a device to the newest schema",
+    "wakeups": "what those who wait for messages sleep on",
     "watching": "looking at queues again and again",
     "worker_main": "what runs in a worker process",
     "writing": "writing messages",

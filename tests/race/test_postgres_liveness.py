@@ -253,6 +253,37 @@ def test_a_notification_wakes_each_waiter_of_the_queue_and_no_other(place):
     assert not any(wakeup.wait(0) for wakeup in (*wakeups[:2], *others))
 
 
+def test_of_those_that_wait_in_turn_one_is_woken_and_the_next_when_it_leaves(place):
+    liveness = place.liveness()
+    first, second, third = wakeups = [liveness.wakeup(in_turn=True) for _ in range(3)]
+    other, witness = liveness.wakeup(in_turn=True), liveness.wakeup()
+    for wakeup in (*wakeups, witness):
+        liveness.listen(wakeup.address, 1)
+    liveness.listen(other.address, 2)
+
+    def notify():
+        place.notify(1)
+        assert witness.wait(DEADLINE)
+
+    notify()
+    assert first.wait(DEADLINE)
+    notify()
+    # It has looked meanwhile, and is the first again.
+    assert first.wait(DEADLINE)
+    notify()
+    notify()
+    # Nobody knows yet whether it looks.
+    assert second.wait(DEADLINE)
+    assert first.wait(0)
+    assert not third.wait(0)
+    second.close()
+    # What it was woken for may be left.
+    assert first.wait(0)
+    other.close()
+    third.close()
+    assert not first.wait(0)
+
+
 def test_listening_is_in_effect_when_it_returns(place):
     liveness = place.liveness()
     for queue_id in range(50):

@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import Error as DriverError
 
@@ -30,7 +30,7 @@ from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.nonblocking_connection import NonblockingConnection, drain
 from qmstorage.postgres.own_records import OwnRecords
-from qmstorage.postgres.wakeups import ServerWakeup, Wakeups
+from qmstorage.postgres.wakeups import ServerWakeup, Wakeups, WakeupSet
 from qmstorage.process_identity import this_process
 
 if TYPE_CHECKING:
@@ -102,12 +102,17 @@ class Liveness:
         for each in (self._nudged, self._nudger):
             each.setblocking(False)
 
-    def wakeup(self) -> ServerWakeup:
+    def wakeup(self, *, in_turn: bool = False) -> ServerWakeup:
         """Return a new wake-up of this process. Its address identifies it in `listen` and in the table of waiters."""
-        wakeup = self._wakeups.register()
+        wakeup = ServerWakeup(self._wakeups, in_turn=in_turn)
+        self._wakeups.register(wakeup)
         if self._closed:
             wakeup.wake()
         return wakeup
+
+    def wakeup_set(self) -> WakeupSet[Any]:
+        """Return a new set of wake-ups, for an event loop of this process."""
+        return self._wakeups.register_set()
 
     def listen(self, address: str, *queue_ids: int) -> None:
         """Return once notifications of the queues wake a wake-up of ours; harmless where they do so already.

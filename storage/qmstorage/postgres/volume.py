@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.connection_timeouts import WatchedConnection
-    from qmstorage.postgres.wakeups import ServerWakeup
+    from qmstorage.postgres.wakeups import ServerWakeup, WakeupSet
 
 T = TypeVar("T")
 
@@ -240,10 +240,14 @@ class PostgresVolume:
         self._server_clock.learn(self._asked(liveness_queries.reading))
 
     def wakeup(self, *, in_turn: bool = False) -> ServerWakeup:
-        """Return a new wake-up of this process. None waits in turn: the server tells all who listen."""
-        del in_turn
+        """Return a new wake-up of this process. The server tells all processes; in each, one is woken in turn."""
         self._check_usable()
-        return self._liveness.wakeup()
+        return self._liveness.wakeup(in_turn=in_turn)
+
+    def wakeup_set(self) -> WakeupSet[Any]:
+        """Return a new set of wake-ups, for an event loop of this process."""
+        self._check_usable()
+        return self._liveness.wakeup_set()
 
     def wake(self, addresses: Sequence[str]) -> None:
         """Wake waiters of this process; others hear what the server tells."""

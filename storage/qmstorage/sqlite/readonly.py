@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import QueueError
 from qmcore.port import Unit
@@ -19,7 +19,7 @@ from qmstorage.sqlite.memory_files import memory_files
 from qmstorage.sqlite.owner_files import is_same_boot
 from qmstorage.sqlite.snapshot import SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once
-from qmstorage.sqlite.wakeups import SocketWakeup
+from qmstorage.sqlite.wakeups import PipeWakeups, SocketWakeup
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ class ReadOnlyVolume:
     def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
         """Refuse."""
         del in_turn
+        raise self._refusal()
+
+    def wakeup_set(self) -> PipeWakeups[Any]:
+        """Refuse."""
         raise self._refusal()
 
     def wake(self, addresses: Sequence[str]) -> None:

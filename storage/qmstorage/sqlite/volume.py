@@ -30,7 +30,7 @@ from qmstorage.sqlite.owner_files import is_same_boot
 from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once, roll_back
-from qmstorage.sqlite.wakeups import SocketWakeup
+from qmstorage.sqlite.wakeups import PipeWakeups, SocketWakeup
 from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Row, Statement, Texts
 
@@ -298,6 +298,11 @@ class SqliteVolume:
         """Return a new wake-up of this process."""
         with translate.os_errors("waiting on device", self.path):
             return self._resources.wakeups.register(in_turn=in_turn)
+
+    def wakeup_set(self) -> PipeWakeups[Any]:
+        """Return a new set of wake-ups, for an event loop of this process."""
+        with translate.os_errors("waiting on device", self.path):
+            return self._resources.wakeups.register_set()
 
     def wake(self, addresses: Sequence[str], at_most: int = ALL) -> None:
         """Wake so many of the waiters, of whichever process; one that is gone is passed over."""
