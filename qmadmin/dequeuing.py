@@ -12,7 +12,8 @@ from qmadmin.enqueuing import refuse_both
 from qmadmin.open_transactions import current
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
-from qmcore.acts import dequeue_in_transaction, housekeeping, plain, waiting
+from qmcore.acts import dequeue_in_transaction, housekeeping, waiting
+from qmcore.acts.dequeue import Wanted
 from qmcore.checks import check_int, number_of
 from qmcore.condition import Condition
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, may_pass
@@ -209,44 +210,34 @@ class Consuming(SpaceHandle):
         stop: Callable[[], bool] | None = None,
     ) -> list[Message]:
         transaction = current(self._device, self.name) if transactional else None
-        seconds = seconds_of(wait)
+        seconds = 0.0 if wait is None else seconds_of(wait)
+        wanted = Wanted(queue, selection, limit, body, role=role)
         if connection is not None:
             refuse_both(transaction)
-            return self._take_on(connection, queue, selection, limit, seconds, body=body)
+            return self._take_on(connection, wanted, seconds)
         if transaction is not None:
             seconds = min(seconds, transaction.remaining())
 
         def attempt(attachment: Attachment) -> list[Message] | Nothing:
             if attachment.owed.left:
                 attachment.owed.finish(queue)
-            now = self._device.clock.now()
             if transaction is None:
-                return plain.dequeue(attachment.volume, attachment.opened, queue, selection, limit, now, body=body)
-            return self._take_in(
-                transaction, attachment, queue, selection, limit, now, body=body, role=role, waits=seconds > 0
-            )
+                return dequeuing.dequeue(attachment.volume, attachment.opened, wanted)
+            now = self._device.clock.now()
+            return self._take_in(transaction, attachment, wanted, now, waits=seconds > 0)
 
-        found = self._wait_for(attempt, seconds, stop, in_turn=selection is FIRST)
+        if seconds <= 0:
+            found = self._look(attempt)
+        else:
+            found = self._wait_for(attempt, seconds, stop, in_turn=selection is FIRST)
         return [] if isinstance(found, Nothing) else found
 
     def _take_in(
-        self,
-        transaction: Transaction,
-        attachment: Attachment,
-        queue: str,
-        selection: Selection,
-        limit: int,
-        now: int,
-        *,
-        body: bool,
-        role: Role,
-        waits: bool,
+        self, transaction: Transaction, attachment: Attachment, wanted: Wanted, now: int, *, waits: bool
     ) -> list[Message] | Nothing:
         branch = transaction.branch(attachment)
         try:
-            return dequeue_in_transaction.dequeue(
-                attachment.volume, branch, queue, selection, limit, now, body=body, role=role
-            )
+            return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted, now)
         except BaseException as error:
             if not (waits and isinstance(error, QueueError) and may_pass(error)):
                 # A wait goes on when the server is back, or free: nothing was done.
@@ -254,33 +245,33 @@ class Consuming(SpaceHandle):
             attachment.renew(error)
             raise
 
-    def _take_on(
-        self, connection: Connection, queue: str, selection: Selection, limit: int, seconds: float, *, body: bool
-    ) -> list[Message]:
+    def _take_on(self, connection: Connection, wanted: Wanted, seconds: float) -> list[Message]:
         """Take messages in the application's own transaction."""
         if seconds > 0:
             raise InvalidArgumentError(
                 "a dequeue in a transaction of the application cannot wait: it would keep all others from writing",
                 hint="Use listen() first.",
             )
-        attachment, now = self._attachment, self._device.clock.now()
+        attachment = self._attachment
         attachment.do_housekeeping(connection=connection)
 
-        def taken(unit: Unit) -> list[Message] | Nothing:
-            found = attachment.opened.definitions(unit).queue(queue)
+        def prepared(unit: Unit) -> None:
+            found = attachment.opened.definitions(unit).queue(wanted.queue)
             if found.definition.delivery is Delivery.NONPERSIST and not unit.commits_memory:
                 raise InvalidArgumentError(
-                    f"queue {queue!r} is for non-persistent messages, which cannot take part in a transaction of the"
-                    f" application",
+                    f"queue {wanted.queue!r} is for non-persistent messages, which cannot take part in a transaction of"
+                    f" the application",
                     hint="Dequeue outside that transaction.",
-                    queue=queue,
+                    queue=wanted.queue,
                 )
-            attachment.owed.finish_on(unit, queue)
-            return dequeuing.dequeue(unit, attachment.opened, queue, selection, limit, now, body=body)
+            attachment.owed.finish_on(unit, wanted.queue)
 
-        while isinstance(result := attachment.volume.write_on(connection, taken), Nothing):
+        attachment.volume.write_on(connection, prepared)
+        result = dequeuing.dequeue(attachment.volume, attachment.opened, wanted, connection)
+        while isinstance(result, Nothing):
             if not result.unfinished:
                 return []
+            result = dequeuing.dequeue(attachment.volume, attachment.opened, wanted, connection)
         return result
 
     def _wait_for(

@@ -102,10 +102,10 @@ class Administering(ABC):
     def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
         """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
         volume, found = self._found(name)
-        opened, now = self._looked_at(found), self.clock.now()
+        now = self.clock.now()
         with self._memory(volume, found):
             return volume.read(
-                lambda unit: [(queue, looking.usage(unit, opened, queue, now)) for queue in unit.queues(found.id)]
+                lambda unit: [(queue, looking.usage(unit, queue, now)) for queue in unit.queues(found.id)]
             )
 
     def tidy_space(self, name: str) -> None:

@@ -209,7 +209,7 @@ class QueueSpace(Producing, Consuming, Changing):
         """Return what a queue holds, and its counters."""
         self._freshen(queue)
         now = self._now
-        return self._read(lambda unit, opened: looking.usage(unit, opened, opened.definitions(unit).queue(queue), now))
+        return self._read(lambda unit, opened: looking.usage(unit, opened.definitions(unit).queue(queue), now))
 
     def usages(self) -> list[tuple[Queue, QueueUsage]]:
         """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""
@@ -217,7 +217,7 @@ class QueueSpace(Producing, Consuming, Changing):
         now = self._now
         self._run(housekeeping.freshen_all, now)
         return self._read(
-            lambda unit, opened: [(queue, looking.usage(unit, opened, queue, now)) for queue in _by_name(unit, opened)]
+            lambda unit, opened: [(queue, looking.usage(unit, queue, now)) for queue in _by_name(unit, opened)]
         )
 
     def messages(

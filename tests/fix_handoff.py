@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.acts.plain import departure_from
+from qmcore import selection
+from qmcore.acts.dequeue import Wanted, claims_for
 from qmstorage.sqlite import files, handoff, handoff_memory
 from tests.fix_store import attachment_of
 
@@ -30,10 +31,10 @@ def around(owner, name, before="", after=""):
         return found
     setattr(owner, name, paused)
 
-looks = handoff.Handoff.has_posts
+looks = handoff_memory.Places.any_posted
 
 def pauses_and_looks(its):
-    handoff.Handoff.has_posts = looks
+    handoff_memory.Places.any_posted = looks
     say("inside")
     heard()
     return looks(its)
@@ -56,7 +57,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     around(handoff.Handoff, "tell", before="synced")
     say("ready")
     heard()
-    handoff.Handoff.has_posts = pauses_and_looks
+    handoff_memory.Places.any_posted = pauses_and_looks
     if step == "undone":
         handoff_requests.run = undoes
     if step == "sync fails":
@@ -187,7 +188,8 @@ def meeting(start, file_device):
 
 
 KNOWING = """
-from qmcore.acts.plain import departure_from
+from qmcore.acts.dequeue import Wanted, claims_for
+from qmcore.selection import FIRST
 from qmstorage.sqlite import files, handoff_memory, wal
 
 claim, open_handoff = handoff_memory.Places.claim, wal.open_handoff
@@ -207,7 +209,8 @@ space = device.open_space("SPACE")
 # So that the definitions are known.
 space.enqueue("ERRORS", "message")
 (handoff,) = handoffs
-assert handoff.post(departure_from(space.probe.attachments["SPACE"].opened, "Q", 0))
+opened = space.probe.attachments["SPACE"].opened
+assert handoff.post(claims_for(opened, opened.known, Wanted("Q", FIRST, 1))[0])
 handoff.withdraw()
 ((place, number),) = claimed
 """
@@ -266,9 +269,9 @@ def departure_of(space):
     """Return how the first message of the queue is to go."""
     space.enqueue("Q", "makes the definitions known")
     assert space.dequeue("Q")
-    departure = departure_from(attachment_of(space).opened, "Q", 0)
-    assert departure is not None
-    return departure
+    opened = attachment_of(space).opened
+    (claim,) = claims_for(opened, opened.known, Wanted("Q", selection.FIRST, 1))
+    return claim
 
 
 class Closed:

@@ -11,11 +11,12 @@ from typing import TypeAlias
 
 from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
+from qmcore.limits import Threshold
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Claim, Owner
+from qmcore.records import CommandClaim, Owner
 from qmcore.space import Limited, Space
-from qmcore.transitions import Guard, Route, Terms
+from qmcore.transitions import Guard, Route, Source, Terms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,8 +36,16 @@ class Definitions:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """The terms of messages whose senders ask for nothing, by queue and type, as far as they are known."""
-    plain_sources: dict[str, int] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
-    """The numbers of queues from which taking a message needs nothing special, as far as they are known."""
+    sources: dict[str, Source] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """How messages are taken out of queues that give any, as far as it is known."""
+
+    def thresholds_of(self, queue: Queue) -> Sequence[tuple[bool, Threshold, int]]:
+        """Return the capacity limits of a queue, of messages on disk and in memory, and what 100 % are in pages."""
+        limits = self.space.definition
+        return (
+            (False, queue.definition.threshold, limits.capacity),
+            (True, queue.definition.memory_threshold, limits.memory // self.page_size),
+        )
 
     def queue(self, name: str) -> Queue:
         """Return the queue of that name, or raise BadQueueError."""
@@ -85,7 +94,7 @@ _LEFT_MOST = 64
 _READ_ALONE = 20
 """How many changed queues are read one by one; if more have changed, all are read."""
 
-Starter: TypeAlias = "Callable[[OpenSpace, Claim], None]"
+Starter: TypeAlias = "Callable[[OpenSpace, CommandClaim], None]"
 """Starts a claimed capacity command of a queue space."""
 
 
@@ -131,7 +140,9 @@ class OpenSpace:
             limits = known.space.definition
             most = limits.messages, limits.capacity, limits.memory // known.page_size
             space = known.space
-            guard = Guard(space.id, space.incarnation, known.generation, self.asker, owner_id, *most)
+            guard = Guard(
+                space.id, space.incarnation, known.generation, self.asker, owner_id, str(self.me or ""), *most
+            )
             self._guard = guard
         return guard
 

@@ -21,7 +21,7 @@ from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
-    Claim,
+    CommandClaim,
     Cursor,
     Forwarding,
     Owner,
@@ -33,7 +33,7 @@ from qmcore.records import (
 from qmcore.shortcut import Shortcut
 from qmcore.space import Space, SpaceDefinition
 from qmcore.store import MemoryStore, Store
-from qmcore.transitions import Command, Enqueue, Enqueued, Refused, Result
+from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued, Refused, Result
 from qmcore.wakeups import Wakeup, WakeupSet
 
 if TYPE_CHECKING:
@@ -180,19 +180,19 @@ class TransactionRecords(Protocol):
     def notify(self, queue_id: int) -> None:
         """Have all told, once the unit is committed, who wait for the queue."""
 
-    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
-        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
+    def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
+        """CommandClaim that a capacity command is started by this owner; False where the limit was reached before."""
 
-    def claims(self, space_id: int) -> list[tuple[Claim, int]]:
+    def claims(self, space_id: int) -> list[tuple[CommandClaim, int]]:
         """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
 
-    def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
-        """Claim what another owner had claimed; False where somebody else did."""
+    def take_over(self, claim: CommandClaim, of_owner: int, owner_id: int) -> bool:
+        """CommandClaim what another owner had claimed; False where somebody else did."""
 
-    def is_claimed(self, claim: Claim) -> bool:
+    def is_claimed(self, claim: CommandClaim) -> bool:
         """Tell whether the command is still to be started: its queue may be gone, or its claim undone."""
 
-    def settle_claim(self, claim: Claim) -> None:
+    def settle_claim(self, claim: CommandClaim) -> None:
         """Note that the command was started."""
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
@@ -240,6 +240,9 @@ class Unit(
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
+
+    def claim(self, command: Claim) -> Claimed | Empty | Refused:
+        """Take messages out of a queue: they go for good, or a transaction holds them."""
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""
@@ -308,8 +311,10 @@ class Volume(Protocol):
         looks again each second, too. 0: nothing is ever missed.
         """
 
-    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
-        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk.
+    def run(
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+    ) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each.
 
         With `on`, a connection of the application to the store, it stands or falls with the transaction of that.
         """

@@ -202,7 +202,7 @@ class TransactionRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class CommandClaim:
     """A capacity command that is to be started: of which queue, for which messages, and the use that triggered it."""
 
     queue_id: int

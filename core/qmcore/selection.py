@@ -9,6 +9,7 @@ from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
+    from qmcore.space import Space
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,12 +36,16 @@ FIRST = Selection()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """A selection for a store: with the message's number instead of its identifier."""
+    """A selection for a store: with the message's number instead of its identifier.
+
+    A pattern or a condition comes with the queue space by which it reads identifiers.
+    """
 
     message_id: int | None = None
     corrid: bytes | None = None
     corrid_like: str | None = None
     condition: Condition | None = None
+    space: Space | None = None
 
 
 FIRST_CHOICE = Choice()

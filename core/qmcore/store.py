@@ -111,20 +111,11 @@ class MessageRecords(Protocol):
     def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
         """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
 
-    def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
+    def find(self, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
 
-    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
-        """Take the first ready message that is chosen out of `ready`."""
-
-    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-
-    def take_alone(self, queue_id: int) -> None:
-        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
-
-    def take_group(self, queue_id: int, group_id: int) -> list[Place]:
-        """Take the ready messages of a group out of `ready`; return them in order."""
 
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
         """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
@@ -147,9 +138,6 @@ class MessageRecords(Protocol):
         self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
     ) -> list[tuple[Message, int]]:
         """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
-
-    def group_of(self, message_id: int) -> int | None:
-        """Return the group that a message belongs to."""
 
     def routing(self, message_id: int) -> Routing:
         """Return what decides where a message goes."""
@@ -204,15 +192,6 @@ class MessageRecords(Protocol):
 
 class HoldRecords(Protocol):
     """What transactions hold."""
-
-    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
-        """Let the transaction hold messages that were taken out of `ready`."""
-
-    def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
-        """Return the first message of the queue that is chosen of those that the transaction has locked."""
-
-    def dequeue_locked(self, transaction_id: int, place: Place) -> None:
-        """Let the transaction consume, when it commits, a message that it has locked."""
 
     def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""

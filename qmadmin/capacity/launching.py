@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.queue import Queue, QueueDefinition
-    from qmcore.records import Claim
+    from qmcore.records import CommandClaim
     from qmcore.space import Space
 
 logger = logging.getLogger("qmadmin.capacity")
@@ -57,7 +57,7 @@ class Commands:
         self._volume = volume
         self._space = space
 
-    def start(self, opened: OpenSpace, claim: Claim) -> None:
+    def start(self, opened: OpenSpace, claim: CommandClaim) -> None:
         """Start a command that this process has claimed. Its failure is logged, and nobody else's."""
 
         def claimed(unit: Unit) -> Queue | None:
@@ -71,7 +71,7 @@ class Commands:
         except QueueError as error:
             logger.error("a capacity command of queue space %r is left to others: %s", self._space.name, error)  # noqa: TRY400
 
-    def _start(self, queue: Queue, claim: Claim) -> None:
+    def _start(self, queue: Queue, claim: CommandClaim) -> None:
         from qmadmin import capacity
 
         threshold = queue.definition.memory_threshold if claim.memory else queue.definition.threshold

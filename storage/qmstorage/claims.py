@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, null, select, update
 
-from qmcore.records import Claim
+from qmcore.records import CommandClaim
 from qmstorage.schema import queue, threshold
 from qmstorage.statements import Runner, given, insert_into
 
@@ -30,7 +30,7 @@ _IS_TRIPPED = select(threshold.c.queue_id).where(*_ITS)
 class Claims(Runner):
     """High limits that were reached, and which owner is to start their commands."""
 
-    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
+    def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
         """Claim that a capacity command is started by this owner; False where the limit was reached before."""
         if self.is_tripped(claim.queue_id, memory=claim.memory):
             return False
@@ -44,23 +44,23 @@ class Claims(Runner):
         )
         return True
 
-    def claims(self, space_id: int) -> list[tuple[Claim, int]]:
+    def claims(self, space_id: int) -> list[tuple[CommandClaim, int]]:
         """Return the capacity commands that were claimed and not started yet, each with its owner."""
         return [
-            (Claim(queue_id=row[0], memory=bool(row[1]), value=row[2]), row[3])
+            (CommandClaim(queue_id=row[0], memory=bool(row[1]), value=row[2]), row[3])
             for row in self.all(_CLAIMS, of_space=space_id)
         ]
 
-    def take_over(self, claim: Claim, of_owner: int, owner_id: int) -> bool:
+    def take_over(self, claim: CommandClaim, of_owner: int, owner_id: int) -> bool:
         """Claim what another owner had claimed; False where a third one did."""
         values = {"of_queue": claim.queue_id, "of_memory": claim.memory, "of_owner": of_owner}
         return self.one(_TAKE_OVER, new_owner=owner_id, **values) is not None
 
-    def is_claimed(self, claim: Claim) -> bool:
+    def is_claimed(self, claim: CommandClaim) -> bool:
         """Return whether the command is still to be started: its queue may be gone, or its claim undone."""
         return self.one(_IS_CLAIMED, of_queue=claim.queue_id, of_memory=claim.memory) is not None
 
-    def settle_claim(self, claim: Claim) -> None:
+    def settle_claim(self, claim: CommandClaim) -> None:
         """Note that the command was started."""
         self.run(_SETTLE, of_queue=claim.queue_id, of_memory=claim.memory)
 

@@ -117,8 +117,9 @@ class Counters(Runner):
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         if count and how == "dequeued" and not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "consumes messages")
-        self.run_in_order(_LEAVE_SPACE[how], count, pages, size, count, space_id)
-        self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, queue_id)
+        execute, texts = self._cursor.execute, self._texts.in_order
+        execute(texts[_LEAVE_SPACE[how]], (count, pages, size, count, space_id))
+        execute(texts[_LEAVE[how]], (count, pages, size, count, space_id, queue_id))
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""

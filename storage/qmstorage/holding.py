@@ -43,9 +43,16 @@ _GIVE_BACK = for_each_role(lambda its: delete(held).where(*its).returning(*_HOLD
 _GIVE_BACK_ONE = for_each_role(
     lambda its: delete(held).where(*its, given(held.c.message_id, "of_message")).returning(*_HOLDING)
 )[Role.DEQUEUED]
-_FIRST_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE).order_by(held.c.order_key).limit(1)
-_LOCKED = select(*_HOLDING).where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
-_LOCKED_BY_CORRID = _FIRST_LOCKED.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
+_LOCKED_IN_ORDER = (
+    select(held.c.message_id, held.c.order_key, held.c.retries)
+    .where(*_LOCKED_OF_QUEUE)
+    .order_by(held.c.order_key)
+    .limit(bindparam("most"))
+)
+_LOCKED = select(held.c.message_id, held.c.order_key, held.c.retries).where(
+    *_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message")
+)
+_LOCKED_BY_CORRID = _LOCKED_IN_ORDER.where(says(held.c.message_id, given(message.c.corrid, "corrid")))
 _DEQUEUE_LOCKED = (
     update(held)
     .where(*_LOCKED_OF_QUEUE, given(held.c.message_id, "of_message"))
@@ -115,22 +122,26 @@ class Holdings(Messages):
             ],
         )
 
-    def first_locked(self, transaction_id: int, space: Space, queue_id: int, choice: Choice) -> Holding | None:
-        """Return the first message of the queue that is chosen of those that the transaction has locked."""
+    def locked(self, transaction_id: int, queue_id: int, choice: Choice, limit: int) -> list[Row]:
+        """Return the first `limit` messages that are chosen of those that the transaction has locked.
+
+        Of each its number, its key and its retries.
+        """
         values: dict[str, Any] = {"of_trans": transaction_id, "of_queue": queue_id}
         if choice.message_id is not None:
             rows = self.all(_LOCKED, of_message=choice.message_id, **values)
         elif choice.corrid is not None:
-            rows = self.all(_LOCKED_BY_CORRID, corrid=choice.corrid, **values)
+            rows = self.all(_LOCKED_BY_CORRID, corrid=choice.corrid, most=limit, **values)
         elif (condition := selection.condition_of(choice)) is not None:
-            rows = self.built(_locked_by(condition, space), **values)
+            assert choice.space is not None  # noqa: S101 - it comes with its queue space
+            rows = self.built(_locked_by(condition, choice.space), most=limit, **values)
         else:
-            rows = self.all(_FIRST_LOCKED, **values)
-        return _holding(rows[0]) if rows else None
+            rows = self.all(_LOCKED_IN_ORDER, most=limit, **values)
+        return rows
 
-    def dequeue_locked(self, transaction_id: int, place: Place) -> None:
+    def dequeue_locked(self, transaction_id: int, queue_id: int, message_id: int) -> None:
         """Let the transaction consume, when it commits, a message that it has locked."""
-        self.run(_DEQUEUE_LOCKED, of_trans=transaction_id, of_queue=place.queue_id, of_message=place.message_id)
+        self.run(_DEQUEUE_LOCKED, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
 
     def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
@@ -237,7 +248,7 @@ class Holdings(Messages):
 
 @functools.lru_cache(maxsize=64)
 def _locked_by(condition: Condition, space: Space) -> Select[Any]:
-    return _FIRST_LOCKED.where(
+    return _LOCKED_IN_ORDER.where(
         says(held.c.message_id, conditions.where(condition, retries=held.c.retries, space=space))
     )
 

@@ -1,4 +1,4 @@
-"""Capacity commands that an arrival sets off: the transaction that reaches a high limit claims the command."""
+"""Capacity commands: whoever reaches a high limit claims the command, and at the low limit it is armed again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from sqlalchemy import bindparam, func, select
 
 from qmcore.limits import CapacityLimit, Unit
-from qmcore.records import Claim, Use
-from qmcore.transitions import Guard, Level, Reached, Route
+from qmcore.records import CommandClaim, Use
+from qmcore.transitions import Guard, Level, Reached, Route, Source
 from qmstorage.schema import expiring, message
 from qmstorage.statements import given
 from qmstorage.unit import MemoryStore, SqlUnit
@@ -34,10 +34,23 @@ def claim_reached(
         value = _value(unit, guard, route, level, now) if is_concerned and guard.owner_id is not None else None
         if value is None or guard.owner_id is None:
             continue
-        claim = Claim(queue_id=route.queue_id, memory=level.memory, value=value)
-        if unit.claim(claim, guard.owner_id, now):
-            found.append(Reached(level.memory, value))
+        claim = CommandClaim(queue_id=route.queue_id, memory=level.memory, value=value)
+        if unit.claim_command(claim, guard.owner_id, now):
+            found.append(Reached(route.queue_id, level.memory, value))
     return found
+
+
+def rearm(unit: SqlUnit, guard: Guard, source: Source, *, on_disk: bool, in_memory: bool) -> None:
+    """Arm the commands again whose low limit a departure has reached, from one of the stores or from both."""
+    for level in source.levels:
+        is_concerned = in_memory if level.memory else on_disk or Unit(level.unit) is Unit.MESSAGES
+        if is_concerned and unit.is_tripped(source.queue_id, memory=level.memory):
+            messages, pages, size = _sum(
+                store.use_of(guard.space_id, source.queue_id) for store in _stores(unit, guard, level)
+            )
+            low = CapacityLimit(level.at, Unit(level.unit))
+            if low.is_undercut(messages=messages, pages=pages, size=size, capacity=level.capacity):
+                unit.rearm(source.queue_id, memory=level.memory)
 
 
 def _value(unit: SqlUnit, guard: Guard, route: Route, level: Level, now: int) -> int | None:

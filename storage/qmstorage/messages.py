@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
 
-from qmcore import numbers
+from qmcore import message_rows, numbers, records
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, Origin, State
 from qmcore.queue import Delivery
-from qmcore.records import Place, Routing, Standing
+from qmcore.records import Place, Routing
 from qmcore.space import Space
 from qmcore.transitions import Arrival
 from qmstorage import bodies, rows
@@ -23,12 +23,14 @@ from qmstorage.statements import Row, Statement, given, insert_into
 
 logger = logging.getLogger("qmadmin.storage")
 
+Sound: TypeAlias = tuple[bytes, int, Row]
+"""A message that can be read: its order key, its retries and its row."""
+
 _PUT = insert_into(message)
 _ITS_ID = given(message.c.id, "of_message")
 _READ = select(*rows.READ).where(_ITS_ID)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_ITS_ID)
-_REMOVE = delete(message).where(_ITS_ID).returning(*rows.READ)
-_REMOVE_FACTS = delete(message).where(_ITS_ID).returning(*rows.WITHOUT_BODY)
+_DELETE = delete(message).where(_ITS_ID)
 _DISCARD = delete(message).where(_ITS_ID).returning(message.c.pages, message.c.size, message.c.body_id)
 _PEEK = select(ready.c.message_id, ready.c.retries).where(
     given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key")
@@ -96,7 +98,7 @@ class Messages(Bodies):
             self.put_body(number, arrival.body)
         self._cursor.execute(self._texts[_PUT][0], row)
 
-    def settle(self, message_id: int, standing: Standing) -> None:
+    def settle(self, message_id: int, standing: records.Standing) -> None:
         """Give a spilled message the order key and the times that the commit gives it, without a state yet."""
         self.run(
             _SETTLE,
@@ -144,31 +146,60 @@ class Messages(Bodies):
         found = []
         for place in places:
             row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[rows.PAGES]))
+            found.append((self._message(row, body, space, queue_name, place.retries), row[message_rows.PAGES]))
         return found
 
     def remove(
         self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
     ) -> list[tuple[Message, int]]:
         """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
-        rows_of = self.removed_rows([place.message_id for place in places], body=body)
+        rows_of = self.stored_rows([place.message_id for place in places], body=body)
         found = []
         for place in places:
             row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[rows.PAGES]))
-            if row[rows.BODY_ID] is not None:
-                self.discard_body(row[rows.BODY_ID])
+            found.append((self._message(row, body, space, queue_name, place.retries), row[message_rows.PAGES]))
+        self.remove_rows([(b"", 0, row) for row in rows_of.values()])
         return found
 
     def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Return the rows of messages by their numbers."""
-        statement = _READ if body else _READ_FACTS
-        return {message_id: self._row(statement, message_id) for message_id in message_ids}
+        """Return the rows of messages by their numbers; SystemFailureError where one has none."""
+        found = self.found_rows(message_ids, body=body)
+        if len(found) < len(message_ids):
+            raise damaged(next(each for each in message_ids if each not in found), NO_RECORD)
+        return found
 
-    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Delete the rows of messages and return them by their numbers."""
-        statement = _REMOVE if body else _REMOVE_FACTS
-        return {message_id: self._row(statement, message_id) for message_id in message_ids}
+    def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of those of these messages that have one, by their numbers."""
+        statement = _READ if body else _READ_FACTS
+        return {row[message_rows.ID]: row for each in message_ids for row in self.all(statement, of_message=each)}
+
+    def sound(self, found: Sequence[Row], *, body: bool) -> list[Sound] | tuple[int, str]:
+        """Return what messages are, of which their numbers, keys and retries are given.
+
+        Where one is damaged, return its number and what is wrong with it.
+        """
+        rows_of = self.found_rows([row[0] for row in found], body=body)
+        its = []
+        for number, key, retries in found:
+            row = rows_of.get(number)
+            if row is not None and body and row[message_rows.BODY_ID] is not None:
+                row = self.with_body(row)
+            fault = NO_RECORD if row is None else message_rows.fault_in(row, retries)
+            if row is None or fault is not None:
+                return number, fault or NO_RECORD
+            its.append((key, retries, row))
+        return its
+
+    def remove_rows(self, its: Sequence[Sound]) -> None:
+        """Delete the rows of messages, and the bodies that are kept apart."""
+        self.many(_DELETE, [{"of_message": row[message_rows.ID]} for _, _, row in its])
+        self.remove_bodies(its)
+
+    def remove_bodies(self, its: Sequence[Sound]) -> None:
+        """Delete the bodies of messages that are kept apart."""
+        for _, _, row in its:
+            if row[message_rows.BODY_ID] is not None:
+                self.discard_body(row[message_rows.BODY_ID])
 
     def info(
         self,
@@ -186,17 +217,17 @@ class Messages(Bodies):
         The row has nothing in it where there is no record.
         """
         try:
-            if row[rows.ID] is None:
+            if row[message_rows.ID] is None:
                 raise damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=queue_name)
             facts = self.facts_of(row, space, queue_name)
-            return rows.to_info(facts, retries=retries, state=state, until=until)
+            return message_rows.to_info(facts, retries=retries, state=state, until=until)
         except SystemFailureError as error:
             logger.warning("%s; it is left out of a listing", error)
             return None
 
     def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
         """Return what a row without its body says of a message that is listed."""
-        return rows.facts(row, space, queue_name, self.delivery)
+        return message_rows.checked_facts(row, space, queue_name, self.delivery)
 
     def group_of(self, message_id: int) -> int | None:
         """Return the group that a message belongs to."""
@@ -259,10 +290,15 @@ class Messages(Bodies):
     def _message(
         self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
     ) -> Message:
-        facts: dict[str, Any] = rows.facts(row[: rows.BODY_ID], space, queue_name, self.delivery)
-        content = None
-        if body:
-            content = row[rows.BODY] if row[rows.BODY_ID] is None else self.body(row[rows.BODY_ID], row[rows.SIZE])
-            if content.__class__ in rows.NUMBERS or (0 if content is None else len(content)) != row[rows.SIZE]:
-                raise rows.wrong_body(row, space, queue_name)
-        return rows.to_message(facts, content, retries, state)
+        if body and row[message_rows.BODY_ID] is not None:
+            row = self.with_body(row)
+        elif not body:
+            row = row[: message_rows.BODY]
+        fault = message_rows.fault_in(row, retries)
+        if fault is not None:
+            raise message_rows.unreadable(row, fault, space, queue_name)
+        return message_rows.message_of(row, space, queue_name, self.delivery, retries, state)
+
+    def with_body(self, row: Row) -> Row:
+        """Return the row of a message whose body is kept apart with that in its place."""
+        return *row[: message_rows.BODY], self.body(row[message_rows.BODY_ID], row[message_rows.SIZE])

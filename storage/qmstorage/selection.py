@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Select, and_, bindparam, delete, select
 
@@ -32,22 +32,25 @@ THIS = Row(ready.c.order_key, ready)
 """Which row of `ready` it is, within a queue."""
 
 
-def finding(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
+def finding(choice: Choice) -> tuple[Statement, dict[str, Any], bool]:
     """Return the statement that gives the first key, its values, and whether it is a constant of this module."""
-    statements, values, constant = _statements(choice, space)
+    statements, values, constant = _statements(choice)
     return statements[0], values, constant
 
 
-def taking(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
-    """Return the statement that takes the first message out of `ready`."""
-    statements, values, constant = _statements(choice, space)
-    return statements[1], values, constant
+def choosing(choice: Choice) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that gives the number, the key and the retries of the first `most` messages.
 
-
-def taking_many(choice: Choice, space: Space) -> tuple[Statement, dict[str, Any], bool]:
-    """Return the statement that takes the first `most` messages out of `ready`."""
-    statements, values, constant = _statements(choice, space)
+    Where several write at the same time, nobody else takes them before the end.
+    """
+    statements, values, constant = _statements(choice)
     return statements[2], values, constant
+
+
+def taking_many(choice: Choice) -> tuple[Statement, dict[str, Any], bool]:
+    """Return the statement that takes the first `most` messages out of `ready`."""
+    statements, values, constant = _statements(choice)
+    return statements[1], values, constant
 
 
 def condition_of(choice: Choice) -> Condition | None:
@@ -57,16 +60,19 @@ def condition_of(choice: Choice) -> Condition | None:
     return choice.condition
 
 
-def _three(keys: Select[tuple[bytes]]) -> tuple[Statement, Statement, Statement]:
+_Three: TypeAlias = tuple[Statement, Statement, Statement]
+
+
+def _three(keys: Select[tuple[bytes]]) -> _Three:
     first = keys.limit(1)
     # Where several write at the same time, what somebody else is about to take is passed over.
     those = keys.with_only_columns(THIS).with_for_update(skip_locked=True, of=ready)
-    own, several = those.limit(1), those.limit(bindparam("most"))
+    several = those.limit(bindparam("most"))
     # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
     return (
         first,
-        delete(ready).where(Where(_IN_QUEUE), own.scalar_subquery() == THIS).returning(*_TAKEN),
         delete(ready).where(Where(_IN_QUEUE), Among(THIS, several)).returning(*_TAKEN),
+        keys.with_only_columns(*_TAKEN).limit(bindparam("most")).with_for_update(skip_locked=True, of=ready),
     )
 
 
@@ -75,20 +81,25 @@ _BY_ID_THREE = _three(_BY_ID)
 _BY_CORRID_THREE = _three(_BY_CORRID)
 
 
-def _statements(choice: Choice, space: Space) -> tuple[tuple[Statement, Statement, Statement], dict[str, Any], bool]:
+def _statements(choice: Choice) -> tuple[_Three, dict[str, Any], bool]:
     if choice.message_id is not None:
         return _BY_ID_THREE, {"of_message": choice.message_id}, True
     if choice.corrid is not None:
         return _BY_CORRID_THREE, {"corrid": choice.corrid}, True
     if choice.corrid_like is not None:
-        return _by_pattern(choice.corrid_like, space), {}, False
+        return _by_pattern(choice.corrid_like, _named(choice.space)), {}, False
     if choice.condition is not None:
-        return _by_condition(choice.condition, space), {}, False
+        return _by_condition(choice.condition, _named(choice.space)), {}, False
     return _FIRST_THREE, {}, True
 
 
+def _named(space: Space | None) -> Space:
+    assert space is not None  # noqa: S101 - a pattern or a condition comes with its queue space
+    return space
+
+
 @functools.lru_cache(maxsize=64)
-def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, Statement]:
+def _by_pattern(pattern: str, space: Space) -> _Three:
     low, high = conditions.prefix_range(pattern)
     range_ = message.c.corrid >= low if high is None else (message.c.corrid >= low) & (message.c.corrid < high)
     matches = conditions.where(Like(BY_NAME["corrid"], pattern), retries=ready.c.retries, space=space)
@@ -96,6 +107,6 @@ def _by_pattern(pattern: str, space: Space) -> tuple[Statement, Statement, State
 
 
 @functools.lru_cache(maxsize=64)
-def _by_condition(condition: Condition, space: Space) -> tuple[Statement, Statement, Statement]:
+def _by_condition(condition: Condition, space: Space) -> _Three:
     fulfilled = conditions.where(condition, retries=ready.c.retries, space=space)
     return _three(_FIRST.where(says(ready.c.message_id, fulfilled)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
 
 from qmcore import times
+from qmcore.message_rows import EXPIRES, ID
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
-from qmcore.space import Space
 from qmstorage import selection
-from qmstorage.dialect import Among, Where, first_of_each
+from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.statements import Row, Runner, given, insert_into
 
@@ -98,21 +99,16 @@ _AMEND = (
         expires_at=bindparam("expires"),
     )
 )
-_TAKE_GROUP = (
-    delete(ready)
-    .where(
-        Where(given(ready.c.queue_id, "of_queue")),
-        # What somebody else takes out at the same time, because it has expired, is passed over.
-        Among(
-            selection.THIS,
-            select(selection.THIS)
-            .join_from(message, ready, selection.STANDS)
-            .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
-            .with_for_update(skip_locked=True, of=ready),
-        ),
-    )
-    .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
+
+
+_OF_GROUP = (
+    select(ready.c.message_id, ready.c.order_key, ready.c.retries)
+    .join_from(message, ready, selection.STANDS)
+    .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
+    # What somebody else takes out at the same time, because it has expired, is passed over.
+    .with_for_update(skip_locked=True, of=ready)
 )
+_TAKE_OUT = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
 
 
 class States(Runner):
@@ -244,32 +240,40 @@ class States(Runner):
         """Tell whether the queue has a message that can be dequeued."""
         return self.one(_ANY_READY, of_queue=queue_id) is not None
 
-    def find(self, space: Space, queue_id: int, choice: Choice) -> bytes | None:
+    def find(self, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
-        statement, values, constant = selection.finding(choice, space)
+        statement, values, constant = selection.finding(choice)
         rows = (self.all if constant else self.built)(statement, of_queue=queue_id, **values)
         return rows[0][0] if rows else None
 
-    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
-        """Take the first ready message that is chosen out of `ready`."""
-        statement, values, constant = selection.taking(choice, space)
-        for number, key, retries in (self.all if constant else self.built)(statement, of_queue=queue_id, **values):
-            return Place(number, queue_id, key, retries)
-        return None
+    def choose(self, queue_id: int, choice: Choice, limit: int) -> list[Row]:
+        """Return the first `limit` ready messages that are chosen, of each its number, its key and its retries.
 
-    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+        Nobody else takes them before the end.
+        """
+        statement, values, constant = selection.choosing(choice)
+        return (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
+
+    def ready_of_group(self, queue_id: int, group_id: int) -> list[Row]:
+        """Return the ready messages of a group in their order, as `choose` does."""
+        return sorted(self.all(_OF_GROUP, of_queue=queue_id, of_group=group_id), key=itemgetter(1))
+
+    def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, Row]]) -> None:
+        """Take messages out of `ready`, by their keys, and forget when they expire."""
+        self.many(_TAKE_OUT, [{"of_queue": queue_id, "of_key": key} for key, _, _ in its])
+        for _, _, row in its:
+            if row[EXPIRES] is not None:
+                self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
+
+    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-        statement, values, constant = selection.taking_many(choice, space)
+        statement, values, constant = selection.taking_many(choice)
         return _in_order(
             queue_id, (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
         )
 
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
-
-    def take_group(self, queue_id: int, group_id: int) -> list[Place]:
-        """Take the ready messages of a group out of `ready`; return them in order."""
-        return _in_order(queue_id, self.all(_TAKE_GROUP, of_queue=queue_id, of_group=group_id))
 
     def charged(self, place: Place) -> Holding | None:
         """Return a message that was taken out of its state, with what it is charged for; None without a record."""

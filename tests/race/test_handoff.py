@@ -406,14 +406,14 @@ def test_what_a_dead_process_has_posted_is_cleared_away_though_it_was_done(meeti
 ROUNDS = """
 import contextlib
 from importlib import import_module
-from qmstorage.sqlite import handoff, writer_gate
+from qmstorage.sqlite import handoff, handoff_memory, writer_gate
 from tests.interrupts import InterruptedAt
 
-looks, post, enters = handoff.Handoff.has_posts, handoff.Handoff.post, writer_gate.WriterGate.try_enter
+looks, post, enters = handoff_memory.Places.any_posted, handoff.Handoff.post, writer_gate.WriterGate.try_enter
 posted = []
 
 def pauses_and_looks(its):
-    handoff.Handoff.has_posts = looks
+    handoff_memory.Places.any_posted = looks
     say("inside")
     heard()
     return looks(its)
@@ -438,7 +438,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     say("ready")
     while heard() != "end":
         line += 1
-        handoff.Handoff.has_posts = pauses_and_looks if who == "server" else looks
+        handoff_memory.Places.any_posted = pauses_and_looks if who == "server" else looks
         posted.clear()
         if who == "owner":
             handoff.Handoff.post, writer_gate.WriterGate.try_enter = notes_and_posts, enters_or_tells

@@ -247,7 +247,7 @@ def test_the_outcome_is_unknown_where_the_answer_is_none_that_we_know(posts, dep
     places.answer(posting.place, handoff.asked, places.last_commit, b"\xc1")
     answer = handoff.wait(Closed())
     with pytest.raises(OutcomeUnknownError, match="is damaged"):
-        handoff.outcome(departure, answer)
+        handoff.outcome(answer)
     assert handoff.withdraw(), "and stays so"
 
 
@@ -259,7 +259,8 @@ def test_that_a_queue_is_empty_is_an_answer(posts, departure, serving):
     assert serving.dequeue("ERRORS") is None
     assert places.last_commit == 0, "nothing is to be committed"
     answer = handoff.wait(Closed())
-    assert handoff.outcome(departure, answer).queue_ids == (departure.queue_id,)
+    (outcome,) = handoff.outcome(answer)
+    assert (outcome.queue_id, outcome.is_untidy) == (departure.source.queue_id, False)
 
 
 def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(small_disk):

@@ -46,7 +46,7 @@ class Recording:
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("many", [False, True])
-def test_a_dequeue_touches_the_ready_messages_in_one_statement(arena, selection, many):
+def test_a_dequeue_locks_the_ready_messages_that_it_takes_in_one_statement(arena, selection, many):
     space = arena.space()
     # The short way has a statement of its own for the first message.
     make_queue(space, retention=10)
@@ -55,9 +55,11 @@ def test_a_dequeue_touches_the_ready_messages_in_one_statement(arena, selection,
     recording = session.cursor = Recording(session.cursor)
     how = SELECTIONS[selection]
     assert space.dequeue_many("Q", 5, **how) if many else space.dequeue("Q", **how)
-    (touching,) = [text for text in recording.texts if re.search(r"\bready\b", text)]
-    assert touching.startswith("DELETE")
-    assert "SKIP LOCKED" in touching
+    locking, removing = dict.fromkeys(text for text in recording.texts if re.search(r"\bready\b", text))
+    assert locking.startswith("SELECT")
+    assert locking.endswith("FOR UPDATE OF ready SKIP LOCKED")
+    assert removing.startswith("DELETE")
+    assert "SKIP LOCKED" not in removing
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -72,7 +74,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
     def hold(unit):
         queue = space.queue("Q")
         for store in (unit, unit.memory(queue.space_id)):
-            assert store.take(attachment_of(space).opened.space, queue.id, FIRST_CHOICE)
+            assert store.take_many(queue.id, FIRST_CHOICE, 1)
         inside.set()
         assert go_on.wait(30)
         raise ZeroDivisionError

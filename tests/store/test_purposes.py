@@ -11,8 +11,8 @@ from qmcore.acts.transaction_part import Branch, record_once
 from qmcore.device import Extent
 from qmcore.message import PLAIN_CONTROL
 from qmcore.purpose import Purpose, WrongPurposeError
-from qmcore.records import Nothing
 from qmcore.selection import FIRST
+from qmcore.transitions import Claimed
 from tests.fix_store import Work, attachment_of, drain
 
 
@@ -21,7 +21,8 @@ def bring(unit, opened):
 
 
 def consume(unit, opened):
-    assert not isinstance(dequeuing.dequeue(unit, opened, "Q", FIRST, 1, 0), Nothing)
+    (claim,) = dequeuing.claims_for(opened, opened.definitions(unit), dequeuing.Wanted("Q", FIRST, 1))
+    assert isinstance(unit.claim(claim), Claimed)
 
 
 def begin(unit, opened):

@@ -4,15 +4,6 @@ from typing import Final
 
 ESCAPES: Final[dict[str, tuple[str, ...]]] = {
     "qimport": ("file", "postgres"),
-    "dequeue_many": ("postgres",),
-    "dequeue_in_a_transaction": ("file", "memory", "postgres"),
-    "dequeue": ("file", "memory", "postgres"),
-    "dequeue_of_a_message_that_is_there": ("file", "memory", "postgres"),
-    "dequeue_in_a_transaction_of_a_message_that_is_there": ("file", "memory", "postgres"),
-    "take_in_the_step_of_a_commit": ("file", "memory", "postgres"),
-    "dequeue_that_another_process_does": ("file",),
-    "tpdequeue": ("file", "postgres"),
-    "request_of_the_forwarder": ("file",),
     "commit_with_a_reply": ("file", "memory", "postgres"),
     "commit": ("file", "memory", "postgres"),
     "commit_with_a_large_reply": ("file", "memory", "postgres"),

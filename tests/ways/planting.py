@@ -67,6 +67,6 @@ def _places(rule: Rule) -> Iterator[Place]:
             rule(SETTLE, known.by_id[queue_id].name)
 
     yield asking(enqueue.route_to, lambda _known, name: rule(ARRIVE, name))
-    yield asking(dequeue.dequeuable, lambda _unit, _opened, name: rule(CLAIM, name))
+    yield asking(dequeue.source_from, lambda _known, name: rule(CLAIM, name))
     yield asking(transactions.commit_branch, ask_of_commit)
     yield asking(manage_messages.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))

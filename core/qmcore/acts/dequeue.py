@@ -1,52 +1,123 @@
-"""The act of dequeuing: taking messages out of `ready` and consuming them at once, or looking at them.
+"""The act of dequeuing: messages of a queue are claimed, to be consumed at once or to be held by a transaction.
 
-What a transaction takes it holds until it ends (`qmcore.acts.transactions`).
+Whatever is taken out of a queue passes `source_from`, where it is refused if its queue gives nothing; the store does
+the rest. What is due or has expired in the queue is seen to before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from qmcore.acts.consuming import consume_now
+from qmcore import numbers
 from qmcore.acts.enqueue import stopped
 from qmcore.acts.housekeeping import freshen
 from qmcore.acts.identifying import choices
+from qmcore.acts.sending import send
 from qmcore.acts.stores import stores
-from qmcore.definitions import OpenSpace
+from qmcore.acts.transaction_part import RESERVED_AT_A_TIME, Branch, holder_of
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.message import Message
-from qmcore.port import Unit
-from qmcore.queue import Queue
-from qmcore.records import Nothing, Place
-from qmcore.selection import FIRST_CHOICE, Choice, Selection
+from qmcore.message_rows import message_of
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
+from qmcore.queue import FOREVER, Delivery, Queue
+from qmcore.records import Nothing, Role
+from qmcore.selection import FIRST, FIRST_CHOICE, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
+from qmcore.times import MICROS
+from qmcore.transitions import Claim, Claimed, Empty, Level, Source
 
 
-class Taken(NamedTuple):
-    """A message that was taken out of `ready`, and the store that it stays in."""
+class Wanted(NamedTuple):
+    """What a consumer asks for; a `branch` of a transaction is to hold it, to consume it later or to lock it.
 
-    store: Store
-    place: Place
+    `is_tidy`: what is due or has expired was seen to just now.
+    """
+
+    queue: str
+    selection: Selection
+    limit: int
+    body: bool = True
+    branch: Branch | None = None
+    role: Role = Role.DEQUEUED
+    is_tidy: bool = False
 
 
-def dequeue(
-    unit: Unit, opened: OpenSpace, name: str, selection: Selection, limit: int, now: int, *, body: bool = True
-) -> list[Message] | Nothing:
-    """Consume at most `limit` messages of a queue, in its order; of a queue that groups them, of one group."""
-    queue = reserved_queue(unit, opened, name)
-    if not freshen(unit, opened, queue, now):
-        return Nothing((queue.id,), None, unfinished=True)
-    taken = take(unit, opened, queue, selection, limit)
-    if not taken:
-        return nothing(unit, queue)
-    if len(taken) == 1 or all(item.store is taken[0].store for item in taken):
-        return consume_now(unit, opened, taken[0].store, queue, [item.place for item in taken], now, body=body)
+def dequeue(volume: Volume, opened: OpenSpace, wanted: Wanted, on: object = None) -> list[Message] | Nothing:
+    """Consume at most so many messages of a queue, in its order; of a queue that groups them, of one group.
+
+    `on` is a connection of the application, in whose transaction it is done.
+    """
+    claimed = claim(volume, opened, wanted, on)
+    return claimed if isinstance(claimed, Nothing) else messages_of(opened, wanted.queue, claimed)
+
+
+def claim(volume: Volume, opened: OpenSpace, wanted: Wanted, on: object = None) -> Claimed | Nothing:
+    """Have a store claim messages; what is due or has expired is seen to before, a step of it."""
+    while True:
+        purpose = Purpose.MESSAGES if wanted.branch is None else Purpose.HOLDING
+        (result,) = send(volume, opened, claims_for, wanted, on, purpose=purpose)
+        if isinstance(result, Claimed):
+            return result
+        assert isinstance(result, Empty)  # noqa: S101 - a claim has no other result
+        if not result.is_untidy:
+            return Nothing((result.queue_id,), result.next_due_us, held=result.held)
+        if not _tidied(volume, opened, wanted.queue, on):
+            return Nothing((result.queue_id,), None, unfinished=True)
+        wanted = wanted._replace(is_tidy=True)
+
+
+def claims_for(opened: OpenSpace, known: Definitions, wanted: Wanted) -> list[Claim]:
+    """Return what the store is asked to do."""
+    name, selection, limit, body, branch, role, is_tidy = wanted
+    source = source_from(known, name)
+    chosen = () if selection is FIRST else choices_of(known.space, selection)
+    holder = None
+    if branch is not None:
+        numbers_wanted = 0 if branch.reserved else RESERVED_AT_A_TIME
+        holder = holder_of(branch, known.space, role, numbers_wanted)
+        # A rollback looks there for what is held.
+        branch.queue_ids.add(source.queue_id)
+    return [Claim(opened.guard(known), source, chosen, limit, body, is_tidy, holder)]
+
+
+def messages_of(opened: OpenSpace, queue: str, claimed: Claimed) -> list[Message]:
+    """Return the messages of a queue that were claimed."""
+    space = opened.space if opened.known is None else opened.known.space
     return [
-        message
-        for item in taken
-        for message in consume_now(unit, opened, item.store, queue, [item.place], now, body=body)
+        message_of(row, space, queue, Delivery.NONPERSIST if memory else Delivery.PERSIST, retries)
+        for row, retries, memory in claimed.taken
     ]
+
+
+def source_from(known: Definitions, name: str) -> Source:
+    """Return how messages are taken out of a queue, or refuse that where it gives none.
+
+    Whoever dequeues asks here, once for each queue.
+    """
+    queue = known.queues.get(name)
+    if queue is None or not queue.dequeue_enabled:
+        raise stopped(known.queue(name), "dequeuing")
+    return known.sources.get(name) or _source_of(known, queue)
+
+
+def choices_of(space: Space, selection: Selection) -> Sequence[Choice]:
+    """Return what a store looks for, one after the other; () for the first ones.
+
+    An identifier that no message here can have is one of the number 0. Raises BadMessageIdError for what is none.
+    """
+    if selection is FIRST:
+        return ()
+    if selection.msgid is not None:
+        found = space.sequences_of(selection.msgid)
+        return [Choice(numbers.number(space.id, sequence)) for sequence in found] or (_NO_MESSAGE,)
+    by_words = selection.corrid_like is not None or selection.condition is not None
+    return [Choice(None, selection.corrid, selection.corrid_like, selection.condition, space if by_words else None)]
+
+
+_NO_MESSAGE = Choice(0)
 
 
 def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Message | Nothing:
@@ -54,7 +125,7 @@ def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Mess
     queue = dequeuable(unit, opened, name)
     space = opened.definitions(unit).space
     for choice in choices(unit, space, queue, selection):
-        first = _first(unit, space, queue, choice)
+        first = _first(unit, queue, choice)
         message = first and first[1].peek(space, name, queue.id, first[0])
         if message:
             return message
@@ -68,7 +139,7 @@ def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str
         queue = dequeuable(unit, opened, name)
         if not freshen(unit, opened, queue, now):
             return Nothing((queue.id,), None, unfinished=True)
-        if first_ready(unit, opened.space, queue, FIRST_CHOICE) is not None:
+        if first_ready(unit, queue, FIRST_CHOICE) is not None:
             return name
         empty.append(nothing(unit, queue))
     return Nothing(
@@ -80,42 +151,13 @@ def listen(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> str
 
 def dequeuable(unit: Unit, opened: OpenSpace, name: str) -> Queue:
     """Return the queue of that name, if messages may be dequeued from it."""
-    queue = opened.definitions(unit).queue(name)
-    if not queue.dequeue_enabled:
-        raise stopped(queue, "dequeuing")
-    return queue
+    known = opened.definitions(unit)
+    return known.by_id[source_from(known, name).queue_id]
 
 
-def reserved_queue(unit: Unit, opened: OpenSpace, name: str) -> Queue:
-    """Return the queue of that name, to take messages out of it; of one that groups them nobody else takes any.
-
-    Two that take of one group would each wait for what the other has; so that nothing is taken before this.
-    """
-    queue = dequeuable(unit, opened, name)
-    if queue.definition.grouping:
-        unit.take_alone(queue.id)
-    return queue
-
-
-def take(unit: Unit, opened: OpenSpace, queue: Queue, selection: Selection, limit: int) -> list[Taken]:
-    """Take at most `limit` messages of a reserved queue out of `ready`, in its order, of one group if it has groups."""
-    space = opened.definitions(unit).space
-    taken: list[Taken] = []
-    for choice in choices(unit, space, queue, selection):
-        if len(taken) < limit:
-            taken += _take_chosen(unit, space, queue, choice, limit - len(taken))
-    return taken
-
-
-def rest_of_group(store: Store, queue: Queue, place: Place) -> list[Place]:
-    """Take the others of the group of a message out of `ready`."""
-    group_id = store.group_of(place.message_id) if queue.definition.grouping else None
-    return [] if group_id is None else store.take_group(queue.id, group_id)
-
-
-def first_ready(unit: Unit, space: Space, queue: Queue, choice: Choice) -> bytes | None:
+def first_ready(unit: Unit, queue: Queue, choice: Choice) -> bytes | None:
     """Return the order key of the first ready message of a queue that is chosen."""
-    found = _first(unit, space, queue, choice)
+    found = _first(unit, queue, choice)
     return found and found[0]
 
 
@@ -126,66 +168,38 @@ def nothing(unit: Unit, queue: Queue) -> Nothing:
     return Nothing((queue.id,), min(due, default=None), held=any(store.held_in(queue.id) for store in both))
 
 
-def _take_chosen(unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
-    if limit > 1 and queue.definition.grouping:
-        return _take_of_group(unit, space, queue, choice, limit)
-    if limit > 1 and unit.memory(queue.space_id) is None:
-        return [Taken(unit, place) for place in unit.take_many(space, queue.id, choice, limit)]
-    taken: list[Taken] = []
-    while len(taken) < limit and (one := _take_one(unit, space, queue, choice)):
-        taken.append(one)
-    return taken
+# ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _take_one(unit: Unit, space: Space, queue: Queue, choice: Choice) -> Taken | None:
-    if unit.memory(queue.space_id) is None:
-        place = unit.take(space, queue.id, choice)
-        return None if place is None else Taken(unit, place)
-    for _, store in _found(unit, space, queue, choice):
-        # Somebody else may have taken it meanwhile.
-        place = store.take(space, queue.id, choice)
-        if place is not None:
-            return Taken(store, place)
-    return None
+def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
+    """Release and remove what is due and what has expired in a queue; return whether that is all of it."""
+
+    def tidy(unit: Unit) -> bool:
+        return freshen(unit, opened, dequeuable(unit, opened, name), volume.clock.now())
+
+    if on is not None:
+        return volume.write_on(on, tidy)
+    return volume.write(tidy, Purpose.TIDY)
 
 
-def _first(unit: Unit, space: Space, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
+def _source_of(known: Definitions, queue: Queue) -> Source:
+    retention = queue.definition.retention
+    kept = None if retention == FOREVER else retention * MICROS
+    found = Source(queue.id, queue.definition.grouping, bool(retention), kept, tuple(_low_levels(known, queue)))
+    known.sources[queue.name] = found
+    return found
+
+
+def _low_levels(known: Definitions, queue: Queue) -> list[Level]:
+    """Return the low limits of a queue that have capacity commands."""
+    return [
+        Level(memory, threshold.low.unit.value, threshold.low.value, capacity)
+        for memory, threshold, capacity in known.thresholds_of(queue)
+        if threshold.command
+    ]
+
+
+def _first(unit: Unit, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
     """Return the lowest order key of what is chosen, and the store that it is in."""
-    return next(iter(_found(unit, space, queue, choice)), None)
-
-
-def _found(unit: Unit, space: Space, queue: Queue, choice: Choice) -> list[tuple[bytes, Store]]:
-    """Return the lowest order key of what is chosen in each store that has any, and the store, the lowest first."""
-    keys = [(store.find(space, queue.id, choice), store) for store in stores(unit, queue.space_id)]
-    return sorted(((key, store) for key, store in keys if key is not None), key=lambda found: found[0])
-
-
-def _take_of_group(unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int) -> list[Taken]:
-    """Take messages of the group of the first one that is chosen.
-
-    Messages that are grouped stand on disk only. What came there from a queue without groups may stand in memory.
-    """
-    first = _take_one(unit, space, queue, choice)
-    if first is None:
-        return []
-    if choice != FIRST_CHOICE:
-        group_id = first.store.group_of(first.place.message_id)
-        return [first, *_others_chosen(unit, space, queue, choice, limit - 1, group_id)]
-    rest = rest_of_group(first.store, queue, first.place)
-    for place in rest[limit - 1 :]:
-        first.store.make_ready(place)
-    return [first, *(Taken(first.store, place) for place in rest[: limit - 1])]
-
-
-def _others_chosen(
-    unit: Unit, space: Space, queue: Queue, choice: Choice, limit: int, group_id: int | None
-) -> Iterator[Taken]:
-    """Take what is chosen next, as long as it is of the group."""
-    for _ in range(limit if group_id is not None else 0):
-        place = unit.take(space, queue.id, choice)
-        if place is None:
-            return
-        if unit.group_of(place.message_id) != group_id:
-            unit.make_ready(place)
-            return
-        yield Taken(unit, place)
+    keys = [(store.find(queue.id, choice), store) for store in stores(unit, queue.space_id)]
+    return min(((key, store) for key, store in keys if key is not None), key=lambda found: found[0], default=None)

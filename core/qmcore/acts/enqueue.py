@@ -276,15 +276,11 @@ def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | 
 
 def _levels(known: Definitions, queue: Queue) -> list[Level]:
     """Return the high limits of a queue that have capacity commands."""
-    definition, limits = queue.definition, known.space.definition
-    levels = []
-    for memory, threshold, capacity in (
-        (False, definition.threshold, limits.capacity),
-        (True, definition.memory_threshold, limits.memory // known.page_size),
-    ):
-        if threshold.command:
-            levels.append(Level(memory, threshold.high.unit.value, threshold.high.value, capacity))
-    return levels
+    return [
+        Level(memory, threshold.high.unit.value, threshold.high.value, capacity)
+        for memory, threshold, capacity in known.thresholds_of(queue)
+        if threshold.command
+    ]
 
 
 def _refuse_memory(known: Definitions, queue: Queue) -> None:

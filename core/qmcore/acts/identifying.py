@@ -40,5 +40,5 @@ def choices(unit: Unit, space: Space, queue: Queue, selection: Selection) -> Seq
     if selection is FIRST:
         return _FIRST_CHOICES
     if selection.msgid is None:
-        return [Choice(None, selection.corrid, selection.corrid_like, selection.condition)]
+        return [Choice(None, selection.corrid, selection.corrid_like, selection.condition, space)]
     return [Choice(number) for number in numbers_of(unit, space, queue, selection.msgid)]

@@ -18,7 +18,6 @@ from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
 from qmcore.records import Cursor, Listing, Part
 from qmcore.selection import FIRST_CHOICE
-from qmcore.space import Space
 from qmcore.store import Store
 from qmcore.times import LATEST
 
@@ -27,7 +26,7 @@ STORES = 2
 """How many stores a queue space may have at most."""
 
 
-def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
+def usage(unit: Unit, queue: Queue, now: int) -> QueueUsage:
     """Return what the queue holds and what went through it."""
     on_disk = usage_in(unit, queue, now)
     memory = unit.memory(queue.space_id)
@@ -40,7 +39,7 @@ def usage(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> QueueUsage:
         **both,
         nonpersistent=in_memory.messages,
         memory_pages=in_memory.pages,
-        first_us=_first(opened.space, queue, (unit, on_disk), (memory, in_memory)),
+        first_us=_first(queue, (unit, on_disk), (memory, in_memory)),
         oldest_us=min((use.oldest_us for use in (on_disk, in_memory) if use.oldest_us is not None), default=None),
     )
 
@@ -135,9 +134,7 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
 _ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 
 
-def _first(space: Space, queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
+def _first(queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
     """Return when the message was enqueued that is first in order over all stores."""
-    keyed = [
-        (key, use.first_us) for store, use in uses if (key := store.find(space, queue.id, FIRST_CHOICE)) is not None
-    ]
+    keyed = [(key, use.first_us) for store, use in uses if (key := store.find(queue.id, FIRST_CHOICE)) is not None]
     return min(keyed)[1] if keyed else None

@@ -108,7 +108,7 @@ def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int,
                 hint="End it, or force it with -f.",
                 queue=name,
             )
-        messages = usage(unit, opened, queue, now).messages
+        messages = usage(unit, queue, now).messages
         if messages and not purge:
             raise InUseError(
                 f"queue {name!r} holds {messages} {'message' if messages == 1 else 'messages'}",

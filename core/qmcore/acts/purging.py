@@ -81,7 +81,7 @@ def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) ->
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
     space = opened.definitions(unit).space
-    places = store.take_many(space, queue.id, Choice(condition=condition), STEP)
+    places = store.take_many(queue.id, Choice(condition=condition, space=space), STEP)
     places += store.take_due(space, queue.id, condition, STEP)
     for place in places:
         holding = store.charged(place)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qmcore.acts.dequeue import dequeuable
-from qmcore.acts.dequeue_in_transaction import Held, hold, note
+from qmcore.acts.dequeue import Wanted, claims_for, messages_of
+from qmcore.acts.dequeue_in_transaction import note
 from qmcore.acts.enqueue import Accepted, Outgoing, accepted
+from qmcore.acts.sending import refusal
 from qmcore.acts.transaction_part import Branch, leave_numbers, reserve
 from qmcore.acts.transactions import commit_branch
 from qmcore.errors import (
@@ -25,6 +26,7 @@ from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.selection import FIRST
+from qmcore.transitions import Claimed, Refused
 
 
 def commit_and_take(
@@ -40,13 +42,13 @@ def commit_and_take(
         # Memory follows the disk in steps of its own, and where each step is a journey there are short ways for each.
         return None
 
-    def done(unit: Unit) -> tuple[_Taken | None, Sequence[int]]:
+    def done(unit: Unit) -> tuple[Claimed | None, Sequence[int]]:
         items, left = _accepted(unit, branch, outgoing)
         commit_branch(unit, branch, [*branch.pending, *items], now)
         if successor is None:
             return None, left
         successor.reserved = left
-        return _take_first(unit, successor, name, now), left
+        return _take_first(unit, successor, name), left
 
     if successor is not None:
         # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
@@ -61,7 +63,8 @@ def commit_and_take(
         branch.reserved = left
         leave_numbers(branch)
         return _nothing(successor, [])
-    return note(successor, *taken)
+    note(successor, _first_of(name, successor), taken)
+    return messages_of(successor.opened, name, taken)
 
 
 def _nothing(successor: Branch | None, found: list[Message] | None) -> list[Message] | None:
@@ -69,9 +72,6 @@ def _nothing(successor: Branch | None, found: list[Message] | None) -> list[Mess
     if successor is not None:
         successor.may_hold = False
     return found
-
-
-_Taken = tuple[list[Held], Sequence[int]]
 
 
 def _accepted(unit: Unit, branch: Branch, outgoing: Sequence[Outgoing]) -> tuple[list[Accepted], Sequence[int]]:
@@ -86,9 +86,16 @@ def _accepted(unit: Unit, branch: Branch, outgoing: Sequence[Outgoing]) -> tuple
     return items, numbers[len(items) :]
 
 
-def _take_first(unit: Unit, successor: Branch, name: str, now: int) -> _Taken | None:
-    """Let the successor hold the first message of a queue, where nothing else is to be done for that."""
-    queue = dequeuable(unit, successor.opened, name)
-    if queue.definition.grouping or queue.definition.retention or any(unit.pending_work(queue.id, now)):
-        return None
-    return hold(unit, successor, queue, FIRST, 1)
+def _take_first(unit: Unit, successor: Branch, name: str) -> Claimed | None:
+    """Let the successor hold the first message of a queue, where nothing else is to be done before."""
+    opened = successor.opened
+    known = opened.definitions(unit)
+    (command,) = claims_for(opened, known, _first_of(name, successor))
+    result = unit.claim(command)
+    if isinstance(result, Refused):
+        raise refusal(known, result)
+    return result if isinstance(result, Claimed) else None
+
+
+def _first_of(name: str, successor: Branch) -> Wanted:
+    return Wanted(name, FIRST, 1, branch=successor)

@@ -14,14 +14,14 @@ from qmcore.limits import Threshold
 from qmcore.limits import Unit as LimitUnit
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Claim, Use
+from qmcore.records import CommandClaim, Use
 from qmcore.store import Store
 
 
 def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:
-    """Claim the capacity commands whose high limit an arrival in the queue has reached."""
+    """CommandClaim the capacity commands whose high limit an arrival in the queue has reached."""
     for claim in _reached(unit, opened, queue, store):
-        if opened.me is not None and unit.claim(claim, opened.me.id, now):
+        if opened.me is not None and unit.claim_command(claim, opened.me.id, now):
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
 
 
@@ -65,7 +65,7 @@ def note_growth(unit: Unit, opened: OpenSpace) -> None:
             note_departure(unit, opened, queue, unit)
 
 
-def settle(unit: Unit, opened: OpenSpace, claim: Claim) -> None:
+def settle(unit: Unit, opened: OpenSpace, claim: CommandClaim) -> None:
     """Note that a command was started; it is armed again at once where the use went down meanwhile."""
     unit.settle_claim(claim)
     queue = opened.definitions(unit).by_id.get(claim.queue_id)
@@ -86,8 +86,8 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
 
 
-def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[Claim]:
-    found: list[Claim] = []
+def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[CommandClaim]:
+    found: list[CommandClaim] = []
     if not is_watched(queue):
         return found
     known = opened.definitions(unit)
@@ -96,7 +96,7 @@ def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[
         high = threshold.high
         if high.is_reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
             value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
-            found.append(Claim(queue_id=queue.id, memory=memory, value=value))
+            found.append(CommandClaim(queue_id=queue.id, memory=memory, value=value))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+from qmcore.acts import sending
 from qmcore.acts.enqueue import Accepted, Outgoing
 from qmcore.definitions import OpenSpace
 from qmcore.errors import (
@@ -21,9 +22,10 @@ from qmcore.errors import (
 )
 from qmcore.port import Unit
 from qmcore.queue import Delivery
-from qmcore.records import Outcome, Owner, TransactionRecord, Use
+from qmcore.records import Outcome, Owner, Role, TransactionRecord, Use
 from qmcore.seen import Seen
 from qmcore.space import Space
+from qmcore.transitions import Holder
 
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
@@ -120,12 +122,7 @@ NO_USE = Use(0, 0, 0)
 
 def given_up(branch: Branch) -> AbortedError:
     """Return the diagnostic for a transaction that others have rolled back."""
-    return AbortedError(
-        f"the transaction on queue space {branch.opened.space.name!r} was rolled back by others,"
-        " because its time was over, its process was taken for dead, or an administrator aborted it",
-        hint="Begin it again; nothing of it remains.",
-        space=branch.opened.space.name,
-    )
+    return sending.given_up(branch.opened.space.name)
 
 
 def lost_in_part(branch: Branch) -> AbortedError:
@@ -163,6 +160,22 @@ def record_of(branch: Branch, space: Space) -> TransactionRecord:
         state=Outcome.ACTIVE,
         started_us=branch.started_us,
         deadline_us=branch.deadline_us,
+    )
+
+
+def holder_of(branch: Branch, space: Space, role: Role, numbers: int) -> Holder:
+    """Return the transaction as the store is to know it that lets it hold messages."""
+    return Holder(
+        branch.id,
+        branch.owner.id,
+        branch.started_us,
+        branch.deadline_us,
+        branch.recorded,
+        space.definition.transactions,
+        branch.opened.highest.get("transactions", 0),
+        int(role),
+        branch.locks,
+        numbers,
     )
 
 

@@ -109,12 +109,12 @@ class Look:
 
 def look(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> Look:
     """Look which queues have messages. One that is absent or stopped counts as if it had: the dequeue tells why."""
-    space, queues = opened.space, opened.definitions(unit).queues
+    queues = opened.definitions(unit).queues
     found: list[str] = []
     empty: dict[int, int | None] = {}
     for name in names:
         queue = queues.get(name)
-        if queue is None or not queue.dequeue_enabled or first_ready(unit, space, queue, FIRST_CHOICE) is not None:
+        if queue is None or not queue.dequeue_enabled or first_ready(unit, queue, FIRST_CHOICE) is not None:
             found.append(name)
             continue
         due = min((at for store in stores(unit, queue.space_id) if (at := store.next_due(queue.id))), default=None)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, BigInteger, Table, bindparam, delete, func, insert, select
 
-from qmcore import numbers
-from qmcore.damage import NO_RECORD, damaged
+from qmcore import message_rows, numbers
 from qmcore.order import ordinary_key
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
 from qmstorage.holding import Holdings
+from qmstorage.messages import Sound
 from qmstorage.positions import Position, position_of
 from qmstorage.postgres.copying import can_copy, copy_rows
 from qmstorage.schema import due, expiring, message, ready
@@ -20,8 +20,7 @@ from qmstorage.statements import Row, Statement
 from qmstorage.states import States
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
-_REMOVE = delete(message).where(_THESE).returning(*rows.READ)
-_REMOVE_FACTS = delete(message).where(_THESE).returning(*rows.WITHOUT_BODY)
+_DELETE = delete(message).where(_THESE)
 _READ = select(*rows.READ).where(_THESE)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_THESE)
 
@@ -92,13 +91,14 @@ class SharedArrivals(States, Holdings):
             else:
                 self._copy(*which, several)
 
-    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Delete the rows of messages and return them by their numbers."""
-        return self._rows(_REMOVE if body else _REMOVE_FACTS, message_ids)
-
-    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Return the rows of messages by their numbers."""
+    def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of those of these messages that have one, by their numbers."""
         return self._rows(_READ if body else _READ_FACTS, message_ids)
+
+    def remove_rows(self, its: Sequence[Sound]) -> None:
+        """Delete the rows of messages, and the bodies that are kept apart."""
+        self.run(_DELETE, ids=[row[message_rows.ID] for _, _, row in its])
+        self.remove_bodies(its)
 
     def _copy(self, state: Table, expires: bool, several: Sequence[dict[str, Any]]) -> None:
         """Store messages that come to stand in the same table."""
@@ -107,11 +107,4 @@ class SharedArrivals(States, Holdings):
             copy_rows(self._cursor, table, self.schema, (tuple(row[name] for name in names) for row in several))
 
     def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:
-        found = self.all(statement, ids=list(message_ids))
-        if len(found) < len(message_ids):
-            raise damaged(_lacking(message_ids, found)[0], NO_RECORD)
-        return {row[rows.ID]: row for row in found}
-
-
-def _lacking(message_ids: Iterable[int], found: Iterable[Row]) -> list[int]:
-    return sorted(set(message_ids) - {row[rows.ID] for row in found})
+        return {row[message_rows.ID]: row for row in self.all(statement, ids=list(message_ids))}

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from qmcore.probe import Point
+from qmcore.records import Nothing
+from qmcore.transitions import Empty
 from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.tables import quoted
 
@@ -89,6 +91,13 @@ def _outcome(connection: WatchedConnection, number: str) -> bool | None:
             return False
         time.sleep(0.01)
     return None
+
+
+def is_nothing(result: object) -> bool:
+    """Return whether a work has done nothing by its result, so that it may be done again."""
+    if isinstance(result, list):
+        return all(isinstance(each, Empty) for each in result)
+    return isinstance(result, Nothing)
 
 
 class Again(Exception):  # noqa: N818 - it is not a failure yet

@@ -26,7 +26,7 @@ from sqlalchemy.types import BigInteger, Integer, LargeBinary
 
 from qmcore.order import LAST
 from qmstorage import rows
-from qmstorage.dialect import Among, Named, Row
+from qmstorage.dialect import Among, Named
 from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
 from qmstorage.selection import THIS
 from qmstorage.statements import given
@@ -297,24 +297,6 @@ They come in any order. It does nothing where DEPART would do nothing, but for b
 be committed where there are any. EXPIRE_NO_LONGER is to follow it where any of them expires.
 """
 
-_EXPIRED = ("expires_at", "message_id")
-_FORGOTTEN = (
-    func.unnest(*(by(f"each_{name}", ARRAY(expiring.c[name].type)) for name in _EXPIRED))
-    .table_valued(*(column(name, expiring.c[name].type) for name in _EXPIRED), name="no_longer")
-    .render_derived()
-)
-
-_ITS_EXPIRY = Row(expiring.c.message_id, expiring)
-# One by one: a join might begin with all messages of the queue that expire.
-_THEIR_EXPIRY = select(
-    select(_ITS_EXPIRY)
-    .where(given(expiring.c.queue_id, "of_queue"), *(expiring.c[name] == _FORGOTTEN.c[name] for name in _EXPIRED))
-    .correlate(_FORGOTTEN)
-    .scalar_subquery()
-).select_from(_FORGOTTEN)
-
-EXPIRE_NO_LONGER: Final = delete(expiring).where(Among(_ITS_EXPIRY, _THEIR_EXPIRY))
-"""Forgets when messages of a queue expire."""
 
 _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(ONE)
 _HAS_READY = exists().where(given(ready.c.queue_id, "of_queue"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qmcore.purpose import Purpose
+from qmcore.transitions import Claim
 from qmstorage.postgres.unit import ours
 from qmstorage.refused import RefusedError
 
@@ -14,16 +15,19 @@ if TYPE_CHECKING:
     from qmstorage.postgres.volume import PostgresVolume
 
 
-def run(volume: PostgresVolume, commands: Sequence[Command], on: object) -> Sequence[Result] | Refused:
+def run(
+    volume: PostgresVolume, commands: Sequence[Command], on: object, purpose: Purpose
+) -> Sequence[Result] | Refused:
     """Execute commands, all or none: in a commit of ours, or in the transaction of the application's connection."""
     shortcut = volume.shortcut
     if on is None and shortcut is not None and len(commands) == 1:
-        done = shortcut.enqueue(commands[0])
+        (command,) = commands
+        done = shortcut.claim(command) if isinstance(command, Claim) else shortcut.enqueue(command)
         if done is not None:
             return [done]
     try:
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
-        return volume.write(lambda unit: ours(unit).execute(commands), Purpose.MESSAGES)
+        return volume.write(lambda unit: ours(unit).execute(commands), purpose)
     except RefusedError as error:
         return error.refused

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import psycopg
 
-from qmcore import numbers
-from qmcore.message import Message, State
+from qmcore import message_rows, numbers
 from qmcore.probe import Point
-from qmcore.queue import Delivery
-from qmcore.records import Nothing, Use
-from qmcore.shortcut import PlainDeparture, PlainEnd, PlainHeld, PlainHold
-from qmcore.transitions import Arrival, Enqueue, Enqueued, Guard, Route
+from qmcore.records import Role, Use
+from qmcore.shortcut import PlainEnd
+from qmcore.transitions import Arrival, Claim, Claimed, Empty, Enqueue, Enqueued, Guard, Holder, Route, Taken
 from qmstorage import bodies, rows
 from qmstorage.positions import Position, position_of
 from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Pipeline, Prepared, Step
+from qmstorage.postgres.states import EXPIRE_NO_LONGER
 from qmstorage.postgres.tables import quoted
 from qmstorage.schema import message
 from qmstorage.statements import Texts
@@ -47,7 +46,7 @@ _SECOND: Final = 1
 _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
-_BEHIND_RETRIES: Final = rows.BODY + 2
+_BEHIND_RETRIES: Final = message_rows.BODY + 2
 _EXPECTED: Final = _BEHIND_RETRIES + 1
 
 _NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
@@ -76,7 +75,7 @@ class PostgresShortcut:
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
         self._depart_together = Prepared("qm_depart_together", plain.DEPART_TOGETHER, texts)
-        self._expire_no_longer = Prepared("qm_expire_no_longer", plain.EXPIRE_NO_LONGER, texts)
+        self._expire_no_longer = Prepared("qm_expire_no_longer", EXPIRE_NO_LONGER, texts)
         self._empty = Prepared("qm_empty", plain.EMPTY, texts)
         self._level = Prepared("qm_level", plain_transactions.LEVEL, texts)
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
@@ -133,28 +132,51 @@ class PostgresShortcut:
         }
         return row, position
 
-    def depart(self, departure: PlainDeparture) -> Message | Nothing | None:
-        """Dequeue a message for good and return it, or that the queue has none; None: nothing was done."""
-        values = _values_of_departure(departure)
-        return self._tried(
-            lambda fresh: self._taken(self._depart, values, lambda found: _message(found[0], departure), fresh=fresh)
-        )
+    def claim(self, command: Claim) -> Claimed | Empty | None:
+        """Take messages out of a queue; None: nothing was done, because it takes more than one statement."""
+        guard, source, choices, limit, body, _, holder = command
+        if guard.memory_pages or source.grouping or source.retains or source.levels or choices or not body:
+            return None
+        values = self._values_of(command)
+        if holder is not None:
+            is_first = not (holder.recorded or holder.locks) and holder.role == Role.DEQUEUED
+            return self._hold_first(command, holder, values) if is_first and limit == 1 else None
+        if limit == 1:
+            return self._tried(lambda fresh: self._taken(self._depart, values, _claimed, fresh=fresh))
+        return self._consume(values | {"most": limit})
 
-    def depart_together(self, departure: PlainDeparture, most: int) -> list[Message] | Nothing | None:
-        """Dequeue at most `most` messages for good, in their order; as with `depart`."""
-        values = _values_of_departure(departure) | {"most": most}
-
-        def read(found: list[_Row]) -> list[Message] | None:
+    def _consume(self, values: dict[str, Any]) -> Claimed | Empty | None:
+        def read(found: list[_Row]) -> Claimed | None:
             # Fewer than were taken: whoever looks at one by one tells which is damaged.
             if len(found) < found[0][_EXPECTED] or found[0][0] is None:
                 return None
-            if any(row[rows.BODY_ID] is not None for row in found):
-                return None
-            return [_message(row, departure) for row in sorted(found, key=itemgetter(_BEHIND_RETRIES))]
+            return _claimed(sorted(found, key=itemgetter(_BEHIND_RETRIES)))
 
         return self._tried(
             lambda fresh: self._taken(self._depart_together, values, read, self._expire_those, fresh=fresh)
         )
+
+    def _hold_first(self, command: Claim, holder: Holder, values: dict[str, Any]) -> Claimed | Empty | None:
+        """Record a transaction and let it hold a message.
+
+        One that would be more than there ever were at one time goes by the unit, where that is noted.
+        """
+        values |= {
+            "of_owner": holder.owner_id,
+            "most_transactions": min(holder.transactions, holder.highest),
+            "trans_id": holder.transaction_id,
+            "started_at": holder.started_us,
+            "deadline": holder.deadline_us,
+            "sequence": f"{self._sequences}{command.guard.space_id}",
+            "numbers": holder.numbers,
+        }
+
+        def held(found: list[_Row]) -> Claimed | None:
+            claimed = _claimed(found)
+            sequences, *level = found[0][_BEHIND_RETRIES:-1]
+            return claimed and claimed._replace(sequences=sorted(sequences), level=Use(*level))
+
+        return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
 
     def level(self, space_id: int) -> tuple[int, Use]:
         """Return the generation of a queue space, -1 where it is gone, and how much it holds."""
@@ -169,26 +191,6 @@ class PostgresShortcut:
 
         return self._tried(asked)
 
-    def hold(self, hold: PlainHold) -> PlainHeld | Nothing | None:
-        """Record a transaction and let it hold a message, or return that the queue has none; None: nothing was done."""
-        record = hold.transaction
-        values = _values_of_departure(hold.departure) | {
-            "of_owner": record.owner_id,
-            "most_transactions": hold.most_transactions,
-            "trans_id": record.id,
-            "started_at": record.started_us,
-            "deadline": record.deadline_us,
-            "sequence": f"{self._sequences}{record.space_id}",
-            "numbers": hold.numbers,
-        }
-
-        def held(found: list[_Row]) -> PlainHeld:
-            (row,) = found
-            sequences, *level = row[_BEHIND_RETRIES:-1]
-            return PlainHeld(_message(row, hold.departure), row[rows.PAGES], sorted(sequences), Use(*level))
-
-        return self._tried(lambda fresh: self._taken(self._hold, values, held, fresh=fresh, durable=False))
-
     def end(self, end: PlainEnd) -> bool:
         """Commit a transaction, durably; False: nothing was done."""
         brings = end.brings
@@ -198,6 +200,14 @@ class PostgresShortcut:
         tells = None if brings is None else brings.route.queue_id
         its = end.space.id, end.space.incarnation
         return self._tried(lambda fresh: self._sent(self._end, *its, values, tells, fresh=fresh)) is not None
+
+    def _values_of(self, command: Claim) -> dict[str, Any]:
+        return {
+            "of_queue": command.source.queue_id,
+            "space_id": command.guard.space_id,
+            "known": command.guard.generation,
+            "now": self._volume.clock.now(),
+        }
 
     def _tried(self, attempt: Callable[[bool], T]) -> T:
         self._volume.check_place()
@@ -328,7 +338,7 @@ class PostgresShortcut:
         *,
         fresh: bool,
         durable: bool = True,
-    ) -> T | Nothing | None:
+    ) -> T | Empty | None:
         """Run a statement that takes messages, and commit it when they are here and were read.
 
         Where there is none, it is seen why before the end: the queue is empty, or nothing was done for another reason.
@@ -356,18 +366,18 @@ class PostgresShortcut:
             committing.commit(
                 self._volume, session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found
             )
-            return taken if found else _nothing(values["of_queue"], pipeline.rows(_THIRD))
+            return taken if found else _empty(values["of_queue"], pipeline.rows(_THIRD))
 
     def _expire_those(self, gone: list[_Row]) -> Sequence[Step]:
         """Return the step that forgets when messages expire, where any of them do."""
-        expiring = [row for row in gone if row[rows.EXPIRES] is not None]
+        expiring = [row for row in gone if row[message_rows.EXPIRES] is not None]
         if not expiring:
             return ()
         its = {
-            "each_expires_at": [row[rows.EXPIRES] for row in expiring],
-            "each_message_id": [row[rows.ID] for row in expiring],
+            "each_expires_at": [row[message_rows.EXPIRES] for row in expiring],
+            "each_message_id": [row[message_rows.ID] for row in expiring],
         }
-        return (self._expire_no_longer.step(of_queue=expiring[0][rows.QUEUE], **its),)
+        return (self._expire_no_longer.step(of_queue=expiring[0][message_rows.QUEUE], **its),)
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
@@ -412,24 +422,18 @@ class PostgresShortcut:
             raise self._volume.before_commit(error, session) from error
 
 
-def _values_of_departure(departure: PlainDeparture) -> dict[str, Any]:
-    return {
-        "of_queue": departure.queue_id,
-        "space_id": departure.space.id,
-        "known": departure.generation,
-        "now": departure.now_us,
-    }
-
-
-def _nothing(queue_id: int, rows_of: list[_Row]) -> Nothing | None:
+def _empty(queue_id: int, rows_of: list[_Row]) -> Empty | None:
     """Return that a queue has no message, by the row that says so; None where there is no such row."""
-    return Nothing((queue_id,), rows_of[0][0], held=rows_of[0][1]) if rows_of else None
+    return Empty(queue_id, rows_of[0][0], rows_of[0][1]) if rows_of else None
 
 
-def _message(row: _Row, departure: PlainDeparture) -> Message:
-    """Return the message of a row: its columns, the body last, and its retries."""
-    facts = rows.facts(row[: rows.BODY_ID], departure.space, departure.queue_name, Delivery.PERSIST)
-    body = row[rows.BODY]
-    if (0 if body is None else len(body)) != row[rows.SIZE]:
-        raise rows.wrong_body(row, departure.space, departure.queue_name)
-    return rows.to_message(facts, body, row[rows.BODY + 1], State.HELD)
+def _claimed(found: Sequence[_Row]) -> Claimed | None:
+    """Return messages by their rows: the columns, the body last, and their retries; None where one takes more."""
+    taken = []
+    for row in found:
+        its, retries = row[: message_rows.BODY + 1], row[message_rows.BODY + 1]
+        # Whoever looks at one by one tells which is damaged.
+        if its[message_rows.BODY_ID] is not None or message_rows.fault_in(its, retries) is not None:
+            return None
+        taken.append(Taken(its, retries, memory=False))
+    return Claimed(taken)

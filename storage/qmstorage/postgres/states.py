@@ -6,15 +6,30 @@ owns all else that belongs to the message. So no session waits for another, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ARRAY, BigInteger, Select, Text, bindparam, cast, delete, exists, func, select, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    LargeBinary,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    column,
+    delete,
+    exists,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.types import UserDefinedType
 
 from qmcore.condition import Condition
-from qmcore.records import Claim, Holding, Place
+from qmcore.message_rows import EXPIRES, ID
+from qmcore.records import CommandClaim, Holding, Place
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
@@ -113,6 +128,33 @@ _CLAIM = (
     .returning(threshold.c.queue_id)
 )
 _REARM = REARM.where(_IS_FREE)
+_KEYS = (
+    func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
+    .table_valued(column("order_key", LargeBinary), name="keys")
+    .render_derived()
+)
+# One by one: a join might begin with all messages of the queue.
+_THEIRS = select(
+    select(selection.THIS)
+    .where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEYS.c.order_key)
+    .correlate(_KEYS)
+    .scalar_subquery()
+).select_from(_KEYS)
+_TAKE_OUT = delete(ready).where(Among(selection.THIS, _THEIRS))
+_EXPIRED_BY = ("expires_at", "message_id")
+_NO_LONGER = (
+    func.unnest(*(bindparam(f"each_{name}", type_=ARRAY(expiring.c[name].type)) for name in _EXPIRED_BY))
+    .table_valued(*(column(name, expiring.c[name].type) for name in _EXPIRED_BY), name="no_longer")
+    .render_derived()
+)
+_THEIR_EXPIRY = select(
+    select(_THIS_EXPIRING)
+    .where(given(expiring.c.queue_id, "of_queue"), *(expiring.c[name] == _NO_LONGER.c[name] for name in _EXPIRED_BY))
+    .correlate(_NO_LONGER)
+    .scalar_subquery()
+).select_from(_NO_LONGER)
+EXPIRE_NO_LONGER = delete(expiring).where(Among(_THIS_EXPIRING, _THEIR_EXPIRY))
+"""Forgets when messages expire."""
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -123,26 +165,34 @@ class SharedStates(States):
         """Wait until no other session has this advisory lock, and have it until the unit is committed."""
         self.run(_LOCK, key=key)
 
-    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
-        """Take the first ready message that is chosen, and that nobody else is taking, out of `ready`."""
-        take = super().take
-        return self._looked(space, queue_id, choice, lambda: take(space, queue_id, choice))
+    def choose(self, queue_id: int, choice: Choice, limit: int) -> list[tuple[Any, ...]]:
+        """Return the first ready messages that are chosen, and that nobody else is taking."""
+        choose = super().choose
+        return self._looked(queue_id, choice, lambda: choose(queue_id, choice, limit))
 
-    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
+    def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, tuple[Any, ...]]]) -> None:
+        """Take messages out of `ready`, by their keys, and forget when they expire."""
+        self.run(_TAKE_OUT, of_queue=queue_id, keys=[key for key, _, _ in its])
+        expire = [(row[EXPIRES], row[ID]) for _, _, row in its if row[EXPIRES] is not None]
+        if expire:
+            moments, numbers = map(list, zip(*expire, strict=True))
+            self.run(EXPIRE_NO_LONGER, of_queue=queue_id, each_expires_at=moments, each_message_id=numbers)
+
+    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first ready messages that are chosen, and that nobody else is taking; return them in order."""
         take_many = super().take_many
-        return self._looked(space, queue_id, choice, lambda: take_many(space, queue_id, choice, limit)) or []
+        return self._looked(queue_id, choice, lambda: take_many(queue_id, choice, limit))
 
-    def _looked(self, space: Space, queue_id: int, choice: Choice, act: Callable[[], T | None]) -> T | None:
+    def _looked(self, queue_id: int, choice: Choice, act: Callable[[], list[T]]) -> list[T]:
         """Take what there is, and look again where there was nothing.
 
         A statement sees what was there when it began. While it runs, others may take all of that, and bring new
         messages: then it finds nothing in a queue that was never empty.
         """
         for _ in range(_LOOKS):
-            if (taken := act()) or self.find(space, queue_id, choice) is None:
+            if (taken := act()) or self.find(queue_id, choice) is None:
                 return taken
-        return None
+        return []
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
@@ -196,8 +246,8 @@ class SharedClaims(Claims):
 
     schema: str
 
-    def claim(self, claim: Claim, owner_id: int, now_us: int) -> bool:
-        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
+    def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
+        """CommandClaim that a capacity command is started by this owner; False where the limit was reached before."""
         row = self.one(
             _CLAIM,
             key=self._key(claim.queue_id, memory=claim.memory),

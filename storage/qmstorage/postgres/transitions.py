@@ -8,7 +8,10 @@ from qmcore.purpose import WrongPurposeError
 from qmcore.transitions import (
     STALE,
     Arrival,
+    Claim,
+    Claimed,
     Command,
+    Empty,
     Enqueue,
     Enqueued,
     Guard,
@@ -19,6 +22,7 @@ from qmcore.transitions import (
     Route,
     Terms,
 )
+from qmstorage import claiming
 from qmstorage.levels import claim_reached
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.counters import SharedCounters
@@ -36,11 +40,29 @@ class Transitions(SharedArrivals, SqlUnit):
         """
         results = []
         for command in commands:
-            result = self.enqueue(command)
+            result: Result | Refused = self.claim(command) if isinstance(command, Claim) else self.enqueue(command)
             if isinstance(result, Refused):
                 raise RefusedError(result)
             results.append(result)
         return results
+
+    def claim(self, command: Claim) -> Claimed | Empty | Refused:
+        """Take messages out of a queue: they go for good, or a transaction holds them."""
+        guard, source, _, _, body, is_tidy, holder = command
+        if self.generation(guard.space_id) != guard.generation:
+            return STALE
+        now = self.clock.now()
+        if not is_tidy and claiming.is_untidy(self, command, now):
+            return Empty(source.queue_id, None, held=False, is_untidy=True)
+        parts = claiming.choose(self, command)
+        if not parts:
+            return claiming.nothing(self, command)
+        taken = claiming.read(parts, source, body=body)
+        if isinstance(taken, Refused):
+            return taken
+        if holder is None:
+            return claiming.consume(self, command, taken, now)
+        return claiming.hold(self, command, holder, taken, claiming.begin_holding)
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue; where they are refused, what was changed before is to be undone."""

@@ -19,7 +19,7 @@ from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.queue import Queue
-from qmcore.records import Nothing, Owner
+from qmcore.records import Owner
 from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import (
@@ -116,9 +116,11 @@ class PostgresVolume:
         """The short way, which spares journeys to the server; None also where libpq is too old for it."""
         return None if self.readonly or not _CAN_SEND_TOGETHER else self._short
 
-    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
-        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk."""
-        return running.run(self, commands, on)
+    def run(
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+    ) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each."""
+        return running.run(self, commands, on, purpose)
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
         """Run an action once the application has committed; without a connection at once."""
@@ -339,7 +341,7 @@ class PostgresVolume:
                     self.probe.reach(Point.AFTER_WRITE, 1)
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
-            is_repeatable = purpose.again or isinstance(result, Nothing)
+            is_repeatable = purpose.again or committing.is_nothing(result)
             committing.commit(
                 self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
             )

@@ -64,7 +64,7 @@ class Committer:
             if gate is None:
                 wanted = self._commit_inside(batch, serves=serves)
             elif batch[0].purpose.patient and all(work.purpose.patient for work in batch):
-                with gate.behind_others(bool if handoff is None else handoff.has_posts):
+                with gate.behind_others(bool if handoff is None else handoff.places.any_posted):
                     wanted = self._commit_inside(batch, serves=serves)
             elif not gate.try_enter() and self._is_done_by_others(gate, batch):
                 wanted = ()
@@ -75,7 +75,7 @@ class Committer:
                     gate.leave()
                     # It may be another by now: a signal handler may have forked.
                     current = self._resources.handoff
-                    if current is not None and current.has_posts():
+                    if current is not None and current.places.any_posted():
                         current.call()
         except BaseException as error:
             # An interrupt may have come at any step; what came of the work is nobody's any more.
@@ -158,7 +158,7 @@ class Committer:
             return ()
         if probe.actions:
             probe.reach(Point.AFTER_WRITE, len(batch))
-        if serves and handoff is not None and handoff.has_posts():
+        if serves and handoff is not None and handoff.places.any_posted():
             self._serve(handoff, unit, served, before)
         wanted = unit.wakeups_to_send() if unit.notifications.turns else ()
         self._end(batch, unit, served, before)
@@ -217,8 +217,7 @@ class Committer:
             self._resources.handoff.decline(served)
 
     def _settle_by(self, handoff: Handoff, work: Work[Any], answer: Answer) -> None:
-        assert work.request is not None  # noqa: S101 - only such a work is left to others
-        work.answer(handoff.outcome(work.request, answer))
+        work.answer(handoff.outcome(answer))
         settle([work], 0 if answer.synced else self.note_commit())
 
     def note_commit(self) -> int:

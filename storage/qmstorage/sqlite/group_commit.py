@@ -15,8 +15,8 @@ from qmcore.errors import QueueError
 from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
+    from qmcore.transitions import Command
     from qmstorage.sqlite.handoff import Served
-    from qmstorage.sqlite.handoff_requests import Request
     from qmstorage.sqlite.unit import SqliteUnit
     from qmstorage.sqlite.wal import Log
 
@@ -60,7 +60,7 @@ class Work(Generic[T]):
         *asked: object,
         purpose: Purpose = Purpose.MESSAGES,
         looks_first: bool = False,
-        request: Request | None = None,
+        request: Command | None = None,
     ) -> None:
         """Take a function, which gets the unit of the commit and what is `asked`."""
         self._act = act
@@ -144,13 +144,6 @@ class Commit(Protocol):
         """Raise SpoiltError where that can only be done with a transaction for each, which then does nothing else."""
 
 
-class CommitInTurn(Protocol):
-    """Has all that is queued committed, when it is this thread's turn."""
-
-    def __call__(self, work: Work[Any]) -> int:
-        """Return the size of the batch; do nothing, and return 0, where the work was committed by then."""
-
-
 class CommitQueue:
     """The works of a process that are to be committed; the thread that comes first leads, and does it for all.
 
@@ -186,7 +179,7 @@ class CommitQueue:
         self._asleep.clear()
         self._to_be_woken.clear()
 
-    def commit_durably(self, work: Work[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
+    def commit_durably(self, work: Work[Any], writing: threading.Lock, commit: Commit, log: Log) -> None:
         """Return once a work is committed and on the disk, together with those that have come meanwhile."""
         # To lead is taken up in one step, as an interrupt may come between any two.
         while self._leader.setdefault(None, work) is not work:
@@ -196,7 +189,7 @@ class CommitQueue:
         try:
             if len(self._queued) < self._together:
                 self._gather(work)
-            self._together = commit_in_turn(work) or self._together
+            self._together = self.commit_in_turn(work, writing, commit) or self._together
             # That brings the others with it. Where this one was refused they do so themselves: it is not told of a disk
             # that fails, which its own outcome does not depend on.
             log.sync(work.commit)
@@ -205,34 +198,42 @@ class CommitQueue:
             if self._asleep:
                 self._wake_all()
 
-    def commit_all(self, commit: Commit) -> int:
+    def commit_in_turn(self, work: Work[Any], writing: threading.Lock, commit: Commit) -> int:
         """Commit all that is queued, together where that goes well, and return how many works that was.
 
-        The caller is the only one that does so. Until it is done it stays queued: an interrupt may come between any
-        two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
+        Where the work was committed by the time in which this thread may write, nothing is done, and it is 0.
         """
-        batch = list(self._queued)
-        if len(batch) > 1:
-            batch = [each for each in batch if not each.settled]
+        with writing:
+            if work.settled:
+                return 0
+            queued = self._queued
+            batch = list(queued)
+            if len(batch) > 1:
+                batch = [each for each in batch if not each.settled]
+            try:
+                self._commit(batch, commit)
+            finally:
+                # Until it is done it stays queued: an interrupt may come between any two steps. Ctrl-C in the thread
+                # that works for all leaves to the others what they have asked for.
+                for each in list(queued):
+                    if each.settled:
+                        _take_out(queued, each)
+            return len(batch)
+
+    def _commit(self, batch: list[Work[Any]], commit: Commit) -> None:
         apart = False
         try:
-            try:
-                commit(batch, serves=batch[0].serves)
-            except SpoiltError:
-                apart = True
-            except QueueError as error:
-                # Where the store failed with several, whose work was to blame is not known.
-                apart = len(batch) > 1
-                if not apart:
-                    _fail(batch, error)
-            if apart:
-                # Behind the handlers: what one is refused has nothing to do with what ended them all.
-                _commit_each(batch, commit)
-        finally:
-            for each in list(self._queued):
-                if each.settled:
-                    _take_out(self._queued, each)
-        return len(batch)
+            commit(batch, serves=batch[0].serves)
+        except SpoiltError:
+            apart = True
+        except QueueError as error:
+            # Where the store failed with several, whose work was to blame is not known.
+            apart = len(batch) > 1
+            if not apart:
+                _fail(batch, error)
+        if apart:
+            # Behind the handlers: what one is refused has nothing to do with what ended them all.
+            _commit_each(batch, commit)
 
     def _sleep(self, work: Work[Any], log: Log) -> None:
         """Sleep as long as another leads; it may have done the work then, or have left it to its own thread."""

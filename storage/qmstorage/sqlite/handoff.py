@@ -34,7 +34,7 @@ from qmstorage.sqlite.handoff_memory import Places, open_places, stamp
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from qmstorage.sqlite.handoff_requests import Request
+    from qmcore.transitions import Command
     from qmstorage.sqlite.unit import SqliteUnit
     from qmstorage.sqlite.writer_gate import Surroundings, WriterGate
 
@@ -69,7 +69,7 @@ class Handoff:
     """The handoff between the processes of a volume, as one of them sees it."""
 
     def __init__(self, places: Places, path: str, file: tuple[int, int]) -> None:
-        self._places = places
+        self.places = places
         self._path = path
         self._file = stamp(file)
         self._place: int | None = None
@@ -88,7 +88,7 @@ class Handoff:
 
     # ---- the owner of a work -----------------------------------------------------------------------------------------
 
-    def post(self, request: Request) -> bool:
+    def post(self, request: Command) -> bool:
         """Leave a work to whoever has the writer; tell whether that can be."""
         if self._place is None and not self._takes_place():
             return False
@@ -97,8 +97,8 @@ class Handoff:
             return False
         self._number += 1
         self.asked = self._number
-        self._places.ask(self._place, self.asked, content)
-        self._places.posted[self._place] = self.asked
+        self.places.ask(self._place, self.asked, content)
+        self.places.posted[self._place] = self.asked
         return True
 
     def wait(self, gate: WriterGate) -> Answer | None:
@@ -106,7 +106,7 @@ class Handoff:
 
         Raises what the gate raises to whoever waits in vain; OutcomeUnknownError, where the work was begun by then.
         """
-        place, number, places = self._place, self.asked, self._places
+        place, number, places = self._place, self.asked, self.places
         assert place is not None  # noqa: S101 - it was posted
         end = time.monotonic() + translate.BUSY_SECONDS
         synced_by = 0.0
@@ -140,13 +140,13 @@ class Handoff:
             return False
         self.take_off()
         time.sleep(_WITHDRAWING_SECONDS)
-        return self._places.taken[place] in (number << 2 | _TAKEN, number << 2 | _ANSWERED)
+        return self.places.taken[place] in (number << 2 | _TAKEN, number << 2 | _ANSWERED)
 
     def take_off(self) -> None:
         """Let nobody begin any more what was posted, if anything was."""
         if self._place is not None and self.asked and not self._given_up:
-            self._places.withdrawn[self._place] = self.asked
-            self._places.posted[self._place] = 0
+            self.places.withdrawn[self._place] = self.asked
+            self.places.posted[self._place] = 0
         self.asked = 0
 
     def take_back(self, unit: SqliteUnit) -> Answer | None:
@@ -154,26 +154,22 @@ class Handoff:
         place, number = self._place, self.asked
         if place is None or not number:
             return None
-        if self._places.taken[place] >> 2 == number and self._is_done(place, number, unit):
-            found = self._places.answered(place, number)
+        if self.places.taken[place] >> 2 == number and self._is_done(place, number, unit):
+            found = self.places.answered(place, number)
             if found is None:
                 raise translate.answer_lost(self._path)
-            return Answer(found[1], self._places.synced[place] == number)
+            return Answer(found[1], self.places.synced[place] == number)
         self.take_off()
         return None
 
     # ---- who has the writer ------------------------------------------------------------------------------------------
-
-    def has_posts(self) -> bool:
-        """Tell whether anything was posted."""
-        return self._places.any_posted()
 
     def serve(self, unit: SqliteUnit, served: list[Served], has_changed: Callable[[], bool]) -> None:
         """Do what was posted, in the transaction of the caller, who commits it; `served` tells what was begun.
 
         `has_changed` tells whether anything has been changed in that transaction.
         """
-        places, run = self._places, self._requests.run
+        places, run = self.places, self._requests.run
         contents = []
         # All of them are looked at before this commit is counted, with which the answers of one that died would seem
         # to be committed.
@@ -200,12 +196,12 @@ class Handoff:
     def decline(self, served: Sequence[Served]) -> None:
         """Leave works to their owners, inside: they, or another, have spoilt the transaction."""
         for place, number in served:
-            self._places.taken[place] = number << 2 | _DECLINED
+            self.places.taken[place] = number << 2 | _DECLINED
 
     def note_committed(self, served: Sequence[Served]) -> None:
         """Say that works are committed."""
         for place, number in served:
-            self._places.committed[place] = number
+            self.places.committed[place] = number
 
     def tell(self, served: Sequence[Served]) -> None:
         """Say that works are on the disk, and wake their owners."""
@@ -213,22 +209,22 @@ class Handoff:
             if self._given_up:
                 # A signal handler has forked. Those are the parent's to tell.
                 return
-            self._places.synced[place] = number
-            self._places.wake(self._socket, place)
+            self.places.synced[place] = number
+            self.places.wake(self._socket, place)
 
     def call(self) -> None:
         """Wake the first of those whose work nobody has taken."""
-        for place, number in self._places.posts():
-            if self._places.taken[place] >> 2 != number:
-                self._places.wake(self._socket, place)
+        for place, number in self.places.posts():
+            if self.places.taken[place] >> 2 != number:
+                self.places.wake(self._socket, place)
                 return
 
     # ---- its end -----------------------------------------------------------------------------------------------------
 
-    def outcome(self, request: Request, answer: Answer) -> Any:
+    def outcome(self, answer: Answer) -> Any:
         """Return what the work that was posted returns, by its answer; after that, it has come to its end."""
         try:
-            found = self._requests.outcome(request, answer.content)
+            found = self._requests.outcome(answer.content)
         except Exception as error:
             raise translate.answer_lost(self._path) from error
         self.take_off()
@@ -237,7 +233,7 @@ class Handoff:
     def close(self) -> None:
         """Give it up."""
         self._socket.close()
-        self._places.close()
+        self.places.close()
 
     def give_to_parent(self, reason: str) -> None:
         """Let nobody wait on, in a forked process, for what the parent has asked."""
@@ -246,7 +242,7 @@ class Handoff:
     def abandon(self) -> None:
         """Close what a fork has left us of the parent's."""
         self._socket.close()
-        self._places.abandon()
+        self.places.abandon()
 
     @functools.cached_property
     def _requests(self) -> ModuleType:
@@ -260,7 +256,7 @@ class Handoff:
     def _takes_place(self) -> bool:
         if time.monotonic() < self._full_until:
             return False
-        claimed = self._places.claim(self._file, self._socket)
+        claimed = self.places.claim(self._file, self._socket)
         if claimed is None:
             self._full_until = time.monotonic() + _FULL_SECONDS
             return False
@@ -269,7 +265,7 @@ class Handoff:
 
     def _takes(self, place: int, number: int, unit: SqliteUnit) -> bytes | None:
         """Take a work and return what is asked; None where it is not to be done."""
-        places = self._places
+        places = self.places
         if not places.is_alive(place):
             # Or each commit would look at it. Whoever has just taken the place finds that his work is nobody's.
             places.posted[place] = 0
@@ -291,7 +287,7 @@ class Handoff:
 
     def _is_done(self, place: int, number: int, unit: SqliteUnit) -> bool:
         """Tell whether a work that was taken is committed; if not, forget that it was taken."""
-        places = self._places
+        places = self.places
         if places.committed[place] == number:
             return True
         if places.taken[place] & _STATE == _ANSWERED:

@@ -57,9 +57,11 @@ class ReadOnlyVolume:
         """None: no step is a round trip."""
         return None
 
-    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
+    def run(
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+    ) -> Sequence[Result] | Refused:
         """Refuse."""
-        del commands, on
+        del commands, on, purpose
         raise self._refusal()
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:

@@ -14,14 +14,14 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select
 
 from qmcore import numbers
-from qmcore.damage import NO_RECORD, damaged
+from qmcore.damage import NO_RECORD
+from qmcore.message_rows import BODY_ID, EXPIRES, ID, fault_in
 from qmcore.order import LAST, SEQUENCE_TOP
 from qmcore.records import Holding, Place, Role, Use
-from qmcore.selection import FIRST_CHOICE, Choice
-from qmcore.space import Space
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
 from qmstorage.holding import Holdings, for_each_role
+from qmstorage.messages import Sound
 from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, held, message, ready
@@ -191,51 +191,64 @@ class Traffic(States, Holdings):
         self.run_in_order(MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
         self.notifications.came(place.queue_id)
 
-    def take(self, space: Space, queue_id: int, choice: Choice) -> Place | None:
-        """Take the first ready message that is chosen out of `ready`."""
-        if choice is not FIRST_CHOICE:
-            return super().take(space, queue_id, choice)
-        found = self._take_first(queue_id, 1)
-        return found[0] if found else None
-
-    def take_many(self, space: Space, queue_id: int, choice: Choice, limit: int) -> list[Place]:
-        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-        if choice is not FIRST_CHOICE:
-            return super().take_many(space, queue_id, choice, limit)
-        return self._take_first(queue_id, limit)
-
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
         """Tell whether the queue has messages that became available, and ones that expired."""
         # In the order of its text: both parts ask for the queue and for the time.
         available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
         return bool(available), bool(expired)
 
-    def removed_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Delete the rows of messages and return them by their numbers."""
-        if len(message_ids) == 1:
-            (message_id,) = message_ids
-            row = self._row_of(READ if body else _READ_FACTS, message_id)
-            self.run_in_order(REMOVE, message_id)
-            return {message_id: row}
-        found = self.stored_rows(message_ids, body=body)
-        self._cursor.executemany(self._texts.in_order[REMOVE], [(each,) for each in message_ids])
-        return found
-
-    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Return the rows of messages by their numbers."""
-        if len(message_ids) < _AT_ONCE:
-            statement = READ if body else _READ_FACTS
-            return {message_id: self._row_of(statement, message_id) for message_id in message_ids}
+    def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
+        """Return the rows of those of these messages that have one, by their numbers."""
+        execute, texts = self._cursor.execute, self._texts.in_order
         found: dict[int, Row] = {}
+        if len(message_ids) < _AT_ONCE:
+            text = texts[READ if body else _READ_FACTS]
+            for message_id in message_ids:
+                for row in execute(text, (message_id,)):
+                    found[message_id] = row
+            return found
         for start in range(0, len(message_ids), _AT_ONCE):
             part = message_ids[start : start + _AT_ONCE]
             # As many values as the statement has places for.
             places = [*part, *[part[0]] * (_AT_ONCE - len(part))]
-            rows_of = self.run_in_order(_READ_MANY if body else _READ_MANY_FACTS, *places).fetchall()
-            found.update((row[rows.ID], row) for row in rows_of)
-        if len(found) < len(message_ids):
-            raise damaged(next(each for each in message_ids if each not in found), NO_RECORD)
+            rows_of = execute(texts[_READ_MANY if body else _READ_MANY_FACTS], places).fetchall()
+            found.update((row[ID], row) for row in rows_of)
         return found
+
+    def sound(self, found: Sequence[Row], *, body: bool) -> list[Sound] | tuple[int, str]:
+        """Return what messages are, of which their numbers, keys and retries are given.
+
+        Where one is damaged, return its number and what is wrong with it.
+        """
+        if len(found) >= _AT_ONCE:
+            return super().sound(found, body=body)
+        execute, text = self._cursor.execute, self._texts.in_order[READ if body else _READ_FACTS]
+        its = []
+        for number, key, retries in found:
+            row: Row | None = execute(text, (number,)).fetchone()
+            if row is not None and body and row[BODY_ID] is not None:
+                row = self.with_body(row)
+            fault = NO_RECORD if row is None else fault_in(row, retries)
+            if row is None or fault is not None:
+                return number, fault or NO_RECORD
+            its.append((key, retries, row))
+        return its
+
+    def remove_rows(self, its: Sequence[Sound]) -> None:
+        """Delete the rows of messages, and the bodies that are kept apart."""
+        execute, text = self._cursor.execute, self._texts.in_order[REMOVE]
+        for _, _, row in its:
+            execute(text, (row[ID],))
+            if row[BODY_ID] is not None:
+                self.discard_body(row[BODY_ID])
+
+    def take_out(self, queue_id: int, its: Sequence[Sound]) -> None:
+        """Take messages out of `ready`, by their keys, and forget when they expire."""
+        execute, text = self._cursor.execute, self._texts.in_order[TAKE]
+        for key, _, row in its:
+            execute(text, (queue_id, key))
+            if row[EXPIRES] is not None:
+                self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
 
     def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
         """Let the transaction hold messages that were taken out of `ready`."""
@@ -253,21 +266,6 @@ class Traffic(States, Holdings):
                 holding.expires_us,
                 int(role),
             )
-
-    def _take_first(self, queue_id: int, limit: int) -> list[Place]:
-        """Take the first messages out of `ready`."""
-        found = self.run_in_order(IN_ORDER, queue_id).fetchmany(limit)
-        if len(found) == 1:
-            self.run_in_order(TAKE, queue_id, found[0][1])
-        elif found:
-            self._cursor.executemany(self._texts.in_order[TAKE], [(queue_id, key) for _, key, _ in found])
-        return [Place(number, queue_id, key, retries) for number, key, retries in found]
-
-    def _row_of(self, statement: Statement, message_id: int) -> Row:
-        row: Row | None = self.run_in_order(statement, message_id).fetchone()
-        if row is None:
-            raise damaged(message_id, NO_RECORD)
-        return row
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
         its = self.run_in_order(HELD[role], queue_id, transaction_id).fetchall()

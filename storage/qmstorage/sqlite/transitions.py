@@ -9,28 +9,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import Integer, bindparam, exists, func, insert, select
 
 from qmcore.purpose import WrongPurposeError
+from qmcore.records import Outcome, Use
 from qmcore.transitions import (
     STALE,
     Arrival,
+    Claim,
+    Claimed,
     Command,
+    Empty,
     Enqueue,
     Enqueued,
+    Guard,
+    Holder,
     Reached,
     Reason,
     Refused,
     Result,
     Terms,
 )
+from qmstorage import claiming
+from qmstorage.claiming import Part
 from qmstorage.counters import OF_SPACE, adding
 from qmstorage.levels import claim_reached
 from qmstorage.refused import RefusedError
-from qmstorage.schema import counter
+from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, given
+from qmstorage.states import PENDING_WORK
+from qmstorage.transactions import written_state
 from qmstorage.unit import SqlUnit
 
 MAIN: Final = select(
@@ -39,6 +49,23 @@ MAIN: Final = select(
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
+
+
+_OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
+_OPEN: Final = (
+    select(func.count())
+    .select_from(trans)
+    .where(given(trans.c.space_id, "of_space"), trans.c.state != written_state(Outcome.COMMITTED))
+)
+_MAY_BEGIN: Final = (
+    exists().where(given(owner.c.id, "of_owner")),
+    _OPEN.scalar_subquery() < bindparam("most", type_=Integer()),
+)
+_RECORD: Final = [bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION]
+_BEGIN: Final = insert(trans).from_select(
+    [*_OF_TRANSACTION, "state"], select(*_RECORD, written_state(Outcome.ACTIVE)).where(*_MAY_BEGIN)
+)
+"""Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
 
 class Transitions(traffic.Traffic, Undecoded, SqlUnit):
@@ -51,7 +78,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         """
         results: list[Result] = []
         for command in commands:
-            result = self.enqueue(command)
+            result: Result | Refused = self.claim(command) if isinstance(command, Claim) else self.enqueue(command)
             if isinstance(result, Refused):
                 if results:
                     raise RefusedError(result)
@@ -97,6 +124,35 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         self.stand(guard, route, sequences, arrivals, now, before)
         reached = self._reached(command, now) if route.levels else ()
         return Enqueued(_given(arrivals, sequences), reached)
+
+    def claim(self, command: Claim) -> Claimed | Empty | Refused:
+        """Take messages out of a queue: they go for good, or a transaction holds them."""
+        guard, source, choices, limit, body, is_tidy, holder = command
+        space_id, queue_id, is_special = guard.space_id, source.queue_id, guard.memory_pages or source.retains
+        execute, texts = self._cursor.execute, self._texts.in_order
+        main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
+        if main is None or main[0] != guard.generation:
+            return STALE
+        now = self.clock.now()
+        if not is_tidy:
+            # In the order of its text: both parts ask for the queue and for the time.
+            due, expired = execute(texts[PENDING_WORK], (queue_id, now, queue_id, now)).fetchone()
+            if due or expired or (is_special and claiming.is_untidy(self, command, now)):
+                return Empty(queue_id, None, held=False, is_untidy=True)
+        if choices or is_special or source.grouping or (holder is not None and holder.locks):
+            parts = claiming.choose(self, command)
+        else:
+            first = execute(texts[traffic.IN_ORDER], (queue_id,)).fetchmany(limit)
+            parts = [Part(self, first)] if first else []
+        if not parts:
+            return claiming.nothing(self, command)
+        taken = claiming.read(parts, source, body=body)
+        if isinstance(taken, Refused):
+            return taken
+        if holder is None:
+            return claiming.consume(self, command, taken, now)
+        claimed = claiming.hold(self, command, holder, taken, _begin_holding)
+        return claimed if isinstance(claimed, Refused) else claimed._replace(level=Use(*main[2:]))
 
     def count(
         self,
@@ -145,6 +201,16 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
         stores = {arrival.terms.memory for arrival in command.arrivals}
         return claim_reached(self, command.guard, command.route, now, on_disk=False in stores, in_memory=True in stores)
+
+
+def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
+    """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
+    if not holder.recorded:
+        its = holder.transaction_id, guard.space_id, holder.owner_id, holder.started_us, holder.deadline_us
+        most = min(holder.transactions, holder.highest)
+        if unit.run_in_order(_BEGIN, *its, holder.owner_id, guard.space_id, most).rowcount:
+            return 0
+    return claiming.begin_holding(unit, guard, holder)
 
 
 def _given(arrivals: Sequence[Arrival], sequences: Sequence[int]) -> Sequence[int]:

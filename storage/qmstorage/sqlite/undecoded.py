@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qmcore import message_rows
 from qmcore.condition import Condition
 from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing
 from qmcore.space import Space
-from qmstorage import rows
 from qmstorage.damage import Damages
 from qmstorage.listing import Listings
 from qmstorage.sqlite import translate
@@ -37,7 +37,7 @@ class Undecoded(Damages, Listings):
     def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
         """Return what a row without its body says of a message."""
         if self._is_strict:
-            rows.checked(row, space, queue_name)
+            message_rows.check_strictly(row, space, queue_name)
         return super().facts_of(row, space, queue_name)
 
     def messages(

@@ -86,9 +86,11 @@ class SqliteVolume:
         self._next_look = time.monotonic() + _LOOK_SECONDS
         FORKS.add(self)
 
-    def run(self, commands: Sequence[Command], *, on: object = None) -> Sequence[Result] | Refused:
-        """Execute commands, all or none, and return what came of each; when the call returns, that is on the disk."""
-        return running.run(self, commands, on)
+    def run(
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+    ) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and return what came of each."""
+        return running.run(self, commands, on, purpose)
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
         """Have something done once the application has committed; without a connection at once."""
@@ -111,10 +113,10 @@ class SqliteVolume:
             if self.probe.actions:
                 self.probe.reach(Point.QUEUED, len(self._queue))
             if log is None:
-                self._commit_in_turn(work)
+                self._queue.commit_in_turn(work, self._writing, self._committer.commit)
             else:
                 work.serves = True
-                self._queue.commit_durably(work, self._commit_in_turn, log)
+                self._queue.commit_durably(work, self._writing, self._committer.commit, log)
                 if work.served:
                     self._committer.tell(work.served)
         except BaseException:
@@ -432,10 +434,6 @@ class SqliteVolume:
             self._resources.gate.open()
         if self._resources.handoff is not None:
             self._resources.handoff.take_off()
-
-    def _commit_in_turn(self, work: Work[Any]) -> int:
-        with self._writing:
-            return 0 if work.settled else self._queue.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -1,0 +1,252 @@
+"""What is claimed: which messages of a queue are meant, and what becomes of them.
+
+Nothing is changed before it is known that all of it can be: which messages there are, that they can be read, and that
+the transaction that is to hold them may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
+from qmcore.records import Holding, Outcome, Place, Role, TransactionRecord
+from qmcore.selection import FIRST_CHOICE, Choice
+from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
+from qmstorage.levels import rearm
+from qmstorage.messages import Sound
+from qmstorage.statements import Row
+from qmstorage.unit import MemoryStore, SqlUnit
+
+Store: TypeAlias = SqlUnit | MemoryStore
+U = TypeVar("U", bound=SqlUnit)
+
+
+class Part(NamedTuple):
+    """Messages of one store that are meant, of each its number, its key and its retries.
+
+    `is_locked`: the transaction has locked them already, and they are not ready.
+    """
+
+    store: Store
+    found: Sequence[Row]
+    is_locked: bool = False
+
+
+class Read(NamedTuple):
+    """The same with what they are; with their bodies, where those are wanted."""
+
+    store: Store
+    its: Sequence[Sound]
+    is_locked: bool
+
+
+def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
+    """Return whether something in the queue is due or has expired, or was kept for long enough."""
+    queue_id, retention = command.source.queue_id, command.source.retention_us
+    if any(any(store.pending_work(queue_id, now)) for store in _stores(unit, command.guard)):
+        return True
+    return command.source.retains and retention is not None and unit.has_outlived(queue_id, now - retention)
+
+
+def nothing(unit: SqlUnit, command: Claim) -> Empty:
+    """Return that there is no message, and when there may be one."""
+    queue_id, stores = command.source.queue_id, _stores(unit, command.guard)
+    due = [moment for store in stores if (moment := store.next_due(queue_id)) is not None]
+    return Empty(queue_id, min(due, default=None), any(store.held_in(queue_id) for store in stores))
+
+
+def choose(unit: SqlUnit, command: Claim) -> list[Part]:
+    """Return the messages that are meant, where they are not simply the first ones on disk."""
+    source, parts, left = command.source, list[Part](), command.limit
+    if source.grouping:
+        # Two that take of one group would each wait for what the other has; so that nothing is taken before this.
+        unit.take_alone(source.queue_id)
+    for choice in command.choices or (FIRST_CHOICE,):
+        if left > 0:
+            parts += _chosen(unit, command, choice, left)
+            left = command.limit - sum(len(part.found) for part in parts)
+    return parts
+
+
+def read(parts: Sequence[Part], source: Source, *, body: bool) -> list[Read] | Refused:
+    """Return messages with what they are, or refuse the first that is damaged."""
+    result = []
+    for store, found, is_locked in parts:
+        its = store.sound(found, body=body)
+        if isinstance(its, tuple):
+            return Refused(Reason.DAMAGED, source.queue_id, wanted=its[0], what=its[1])
+        result.append(Read(store, its, is_locked))
+    return result
+
+
+def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> Claimed:
+    """Delete messages for good, or keep them for the record where their queue says so."""
+    guard, source = command.guard, command.source
+    for store, its, _ in parts:
+        store.take_out(source.queue_id, its)
+        pages = size = 0
+        for _, _, row in its:
+            pages += row[PAGES]
+            size += row[SIZE]
+        if source.retains and store is unit:
+            for each in its:
+                unit.retain(_place(source, each), now, guard.consumer)
+            # The room of what is kept is given back when it is forgotten.
+            pages = 0
+        else:
+            store.remove_rows(its)
+        # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
+        store.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
+    if source.levels:
+        stores = [part.store is unit for part in parts]
+        rearm(unit, guard, source, on_disk=True in stores, in_memory=False in stores)
+    return Claimed(_taken(unit, parts))
+
+
+def hold(
+    unit: U, command: Claim, holder: Holder, parts: Sequence[Read], begin: Callable[[U, Guard, Holder], int | Refused]
+) -> Claimed | Refused:
+    """Let a transaction hold messages, and lock the others of their groups; `begin` makes it known before."""
+    source, role = command.source, Role(holder.role)
+    others: Sequence[Read] = ()
+    if source.grouping:
+        found = read(_others_of_groups(source, parts), source, body=False)
+        if isinstance(found, Refused):
+            return found
+        others = found
+    transactions = begin(unit, command.guard, holder)
+    if isinstance(transactions, Refused):
+        return transactions
+    for store, its, is_locked in parts:
+        if is_locked:
+            for _, _, row in its:
+                store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
+        else:
+            store.take_out(source.queue_id, its)
+            store.hold(holder.transaction_id, [_holding(source, each) for each in its], role)
+    for store, its, _ in others:
+        store.take_out(source.queue_id, its)
+        store.hold(holder.transaction_id, [_holding(source, each) for each in its], Role.LOCKED)
+    # Numbers for the replies come with this commit, so that they need none of their own.
+    sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
+    locks = role is Role.LOCKED or bool(others)
+    return Claimed(_taken(unit, parts), locks, sequences, transactions)
+
+
+def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
+    """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
+    if holder.recorded:
+        return 0 if unit.is_active(holder.transaction_id, holder.owner_id) else Refused(Reason.GIVEN_UP)
+    if not unit.is_attached(holder.owner_id):
+        return Refused(Reason.GIVEN_UP)
+    count = unit.transaction_count(guard.space_id)
+    if count >= holder.transactions:
+        return Refused(Reason.TRANSACTIONS, count, holder.transactions, 1)
+    is_more = count + 1 > holder.highest
+    if is_more:
+        unit.raise_highest(guard.space_id, "transactions", count + 1)
+    unit.add_transaction(
+        TransactionRecord(
+            id=holder.transaction_id,
+            space_id=guard.space_id,
+            owner_id=holder.owner_id,
+            state=Outcome.ACTIVE,
+            started_us=holder.started_us,
+            deadline_us=holder.deadline_us,
+        )
+    )
+    return count + 1 if is_more else 0
+
+
+# ---- which -----------------------------------------------------------------------------------------------------------
+
+
+def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[Part]:
+    """Return messages that are chosen: of what the transaction has locked already, and of what is ready."""
+    source, holder, stores = command.source, command.holder, _stores(unit, command.guard)
+    parts: list[Part] = []
+    if holder is not None and holder.locks and holder.role == Role.DEQUEUED:
+        for store in stores:
+            locked = store.locked(holder.transaction_id, source.queue_id, choice, limit)
+            parts.append(Part(store, locked, is_locked=True))
+        # The rest of a group comes before what has arrived since, whatever its order, and alone.
+        if source.grouping and any(part.found for part in parts):
+            return _first_of(parts, limit)
+    parts += [Part(store, store.choose(source.queue_id, choice, limit)) for store in stores]
+    parts = _first_of(parts, limit)
+    return _of_one_group(source, choice, parts, limit) if source.grouping and limit > 1 and parts else parts
+
+
+def _of_one_group(source: Source, choice: Choice, parts: Sequence[Part], limit: int) -> list[Part]:
+    """Return messages of the group of the first one that is chosen.
+
+    Messages that are grouped stand on disk only. What came there from a queue without groups may stand in memory.
+    """
+    in_order = _in_order(parts)
+    store, first = in_order[0]
+    group_id = store.group_of(first[0])
+    if group_id is None:
+        return [Part(store, [first])]
+    if choice is FIRST_CHOICE:
+        rest = [row for row in store.ready_of_group(source.queue_id, group_id) if row[0] != first[0]]
+        return [Part(store, [first, *rest][:limit])]
+    found = [first]
+    for its, row in in_order[1:]:
+        if its.group_of(row[0]) != group_id:
+            break
+        found.append(row)
+    return [Part(store, found)]
+
+
+def _others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
+    """Return the ready messages that are of a group of messages which are taken."""
+    others = []
+    for store, its, is_locked in parts:
+        known = {row[ID] for _, _, row in its}
+        groups = {store.group_of(row[ID]) for _, _, row in its if not is_locked} - {None}
+        rows = [row for group_id in groups for row in store.ready_of_group(source.queue_id, group_id or 0)]
+        found = [row for row in rows if row[0] not in known]
+        others += [Part(store, found)] if found else []
+    return others
+
+
+def _stores(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
+    memory = unit.memory(guard.space_id) if guard.memory_pages else None
+    return (unit,) if memory is None else (unit, memory)
+
+
+def _in_order(parts: Sequence[Part]) -> list[tuple[Store, Row]]:
+    """Return messages in the order of their keys, each with its store."""
+    found = [(part.store, row) for part in parts for row in part.found]
+    return sorted(found, key=lambda each: each[1][1])
+
+
+def _first_of(parts: Sequence[Part], limit: int) -> list[Part]:
+    """Return the first messages of several parts in the order of their keys."""
+    if sum(len(part.found) for part in parts) > limit:
+        last = _in_order(parts)[limit - 1][1][1]
+        parts = [part._replace(found=[row for row in part.found if row[1] <= last]) for part in parts]
+    return [part for part in parts if part.found]
+
+
+# ---- what becomes of them --------------------------------------------------------------------------------------------
+
+
+def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
+    """Return messages in the order of their keys."""
+    if len(parts) == 1:
+        ((store, its, _),) = parts
+        return [Taken(row, retries, store is not unit) for _, retries, row in its]
+    keyed = [(key, Taken(row, retries, store is not unit)) for store, its, _ in parts for key, retries, row in its]
+    return [taken for _, taken in sorted(keyed, key=itemgetter(0))]
+
+
+def _place(source: Source, each: Sound) -> Place:
+    key, retries, row = each
+    return Place(row[ID], source.queue_id, key, retries)
+
+
+def _holding(source: Source, each: Sound) -> Holding:
+    return Holding(_place(source, each), each[2][PAGES], each[2][SIZE], each[2][EXPIRES])
