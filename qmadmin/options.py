@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,10 @@ from qmadmin.settings import Setting
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+Declared = Callable[[Any], Any]
+"""Declares an option or an argument for a command."""
 
 
 class Option(click.Option):
@@ -36,6 +41,30 @@ class Option(click.Option):
         self.summary = help
         self.more = more
         self.setting = setting
+
+
+def option(shown: str, name: str = "", *, setting: Setting[Any] | None = None, **declared: Any) -> Declared:
+    """Declare an option as it is shown, such as `-w, --workers NUMBER`; `name` is another name for its parameter.
+
+    Without a word behind it is a flag, and with words such as `a|b` a choice of these. Its help is that of the setting
+    unless it has its own.
+    """
+    words = shown.split()
+    flags = [word.rstrip(",") for word in words if word.startswith("-")]
+    if len(flags) == len(words):
+        declared["is_flag"] = True
+    else:
+        declared["metavar"] = words[-1]
+        if "|" in words[-1]:
+            declared["type"] = click.Choice(words[-1].split("|"))
+    if setting is not None:
+        declared = {"help": setting.help, "setting": setting} | declared
+    return click.option(*flags, *filter(None, [name]), cls=Option, **declared)
+
+
+def with_options(*declared: Declared) -> Declared:
+    """Declare options for a command, in their order."""
+    return lambda command: functools.reduce(lambda declaring, each: each(declaring), reversed(declared), command)
 
 
 class Documented(click.Command):

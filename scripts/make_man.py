@@ -18,8 +18,7 @@ from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.space import QueueSpace
-from qmadmin.spark.queue_table import QUEUE_COLUMNS
-from qmadmin.spark.space_table import SPACE_COLUMNS
+from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS
 from qmadmin.version import __version__
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition

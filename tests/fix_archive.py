@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.archive import manifest_file, sealing
+from qmadmin.archive import manifest_file
 from qmadmin.archive.faults import Fault
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, LeftOut, Manifest, Source, counted
 from qmadmin.archive.rows import batch_of, rows_of
@@ -247,7 +247,7 @@ def contents(archive):
     for entry in archive.manifest.parts:
         groups = found.setdefault(entry.name, [])
         for _, batch in archive.batches(entry):
-            for space, queue, state, memory, rows in rows_of(batch):
+            for (space, queue, state, memory), rows in rows_of(batch):
                 if groups and groups[-1][:4] == (space, queue, state, memory):
                     groups[-1][4].extend(rows)
                 else:
@@ -261,7 +261,7 @@ def resealed(directory, change, key=None):
     document = json.loads(path.read_bytes())
     document = change(document) or document
     path.write_text(json.dumps(document))
-    name, seal = sealing.seal(path.read_bytes(), key)
+    name, seal = manifest_file.seal(path.read_bytes(), key)
     (directory / name).write_bytes(seal)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qmadmin.transfer.export_planning import ExportOptions
+from qmadmin.transfer.executors import Local
+from qmadmin.transfer.exporting import ExportOptions
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.moving import Moved, move
-from qmadmin.transfer.workers import Alone
 
 
 def moved(source: str, there: str, directory: Path, **how: Any) -> Moved:
     """Move everything, by this process alone; what arrives can be dequeued."""
     exporting = ExportOptions(**how)
-    return move(source, there, directory, exporting=exporting, importing=ImportOptions(start=True), workers=Alone())
+    return move(source, there, directory, exporting=exporting, importing=ImportOptions(start=True), executor=Local())

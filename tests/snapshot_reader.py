@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qmadmin.transfer.snapshot import Reader
+from qmadmin.transfer.snapshot import SnapshotReader
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import BODY, SEQUENCE, Run
 from qmcore.message import STORED, State
@@ -10,7 +10,7 @@ from qmcore.port import Unit
 from qmcore.space import Space
 
 
-def seen(reader: Reader, name: str) -> list[tuple[int, int, str, State]]:
+def seen(reader: SnapshotReader, name: str) -> list[tuple[int, int, str, State]]:
     """Return of all messages of a queue space the body, which is a number, sequence number, queue and state."""
 
     def found(unit: Unit, space: Space) -> list[tuple[int, int, str, State]]:

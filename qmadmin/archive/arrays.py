@@ -1,7 +1,8 @@
 """Arrow arrays of Python values, and what is asked about them, by way of their buffers.
 
 pyarrow's own ways from values to arrays load pandas where it is installed, and those that compute load all of its
-functions: half a second and more, which is too long for a small archive.
+functions: half a second and more, which is too long for a small archive. Archives import pyarrow from here, so that its
+absence is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from qmadmin.archive.arrow import pa
 from qmadmin.archive.columns import Kind
+from qmcore.errors import ReleaseError
 
 if TYPE_CHECKING:
     from pyarrow import Array, DataType
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise ReleaseError(
+        f"archives need pyarrow, which cannot be imported: {error}",
+        hint="Install it with: pip install pyarrow.",
+    ) from None
+
+__all__ = ["pa", "pq"]
+
 
 TYPES: Final[dict[Kind, DataType]] = {
     Kind.TEXT: pa.string(),
@@ -155,7 +168,7 @@ def of_one_size(found: Array) -> bytes | None:
 
 
 def is_constant(found: Array) -> bool:
-    """Tell whether all texts of an array, one at least, are there and the same."""
+    """Return whether all texts of an array, one at least, are there and the same."""
     if found.null_count:
         return False
     bounds = _bounds(found)

@@ -53,7 +53,7 @@ DELIVERIES: Final = {False: Delivery.PERSIST.value, True: Delivery.NONPERSIST.va
 
 
 def _of(name: str, kind: Kind, meaning: str, unit: str = "", *, required: bool = False, since: int = 0) -> Column:
-    """Return a column of what is carried of a message and is no attribute of it."""
+    """Return a column of what is carried of a message and is not an attribute of it."""
     return Column(name, kind, meaning, unit, required, name, since)
 
 

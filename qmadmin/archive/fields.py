@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from qmadmin.archive.faults import Fault, refused
 from qmcore import times
+from qmcore.attributes import Kind, Plain, Written, attributes_of, made
 from qmcore.errors import InvalidArgumentError
+
+R = TypeVar("R")
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -112,19 +115,48 @@ class Fields:
             self.wrong(name, "a JSON object")
         return value
 
-    def part(self, name: str, where: str) -> Fields:
-        """Return the fields of an object in this one."""
-        return Fields(self.object(name), where)
+    def part(self, name: str, where: str, read: Callable[[Fields], R]) -> R:
+        """Return what is read from an object in this one."""
+        return Fields(self.object(name), where).whole(read)
 
-    def parts(self, name: str, where: str) -> Iterator[Fields]:
-        """Yield the fields of each object of a list; `where` is what each of them is, counted from 1."""
+    def parts(self, name: str, where: str, read: Callable[[Fields], R]) -> tuple[R, ...]:
+        """Return what is read from each object of a list; `where` is what each of them is, counted from 1."""
         value = self.given(name)
         if not isinstance(value, list):
             self.wrong(name, "a list")
-        for at, found in enumerate(value, 1):
-            yield Fields(found, f"{where} {at}")
+        return tuple(Fields(found, f"{where} {at}").whole(read) for at, found in enumerate(value, 1))
+
+    def whole(self, read: Callable[[Fields], R]) -> R:
+        """Return what is read from the object; refuse fields that nobody has asked for."""
+        found = read(self)
+        self.end()
+        return found
 
     def end(self) -> None:
         """Refuse fields that nobody has asked for."""
         for name in self._found.keys() - self._asked:
             raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)
+
+
+def definition_of(record: type[R]) -> Callable[[Fields], R]:
+    """Return what reads the definition of a queue space or a queue: its attributes in their plain form."""
+
+    def read(fields: Fields) -> R:
+        values = {name: _value(fields, name, known.kind) for name, known in attributes_of(record).items()}
+        fields.end()
+        try:
+            return made(record, values)
+        except InvalidArgumentError as error:
+            raise refused(Fault.MANIFEST, f"{fields.where}: {error.message}") from None
+
+    return read
+
+
+def _value(fields: Fields, name: str, kind: Kind) -> Plain:
+    if isinstance(kind, Written) and kind.words:
+        return fields.word(name, kind.words)
+    if kind.may_be_none and fields.given(name) is None:
+        return None
+    if kind.plain_type is int:
+        return fields.number(name, min(0, kind.least))
+    return fields.text(name) if kind.plain_type is str else fields.flag(name)

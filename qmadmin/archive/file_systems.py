@@ -21,7 +21,7 @@ class Files(Protocol):
     """Files of an archive that can be read."""
 
     def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Have a file open, in which one can seek; OSError where that is not possible."""
+        """Open a file, in which one can seek, for a block; OSError where that is not possible."""
 
 
 class Place(Files, Protocol):
@@ -47,13 +47,13 @@ class Place(Files, Protocol):
         """Return the directory of this machine that parts are written into; it is there after `make`."""
 
     def take(self, name: str) -> None:
-        """Have a file of the staging directory stand in this directory, under the same name."""
+        """Move a file of the staging directory to this directory, under the same name."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file that is not there."""
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name, in the place of a file that has it."""
+        """Rename a file, and replace a file that has the new name."""
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -88,7 +88,7 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """Have a file open, and not what a symbolic link leads to."""
+        """Open a file for the block; a symbolic link is not followed."""
         try:
             # Without waiting for somebody at the other end of a named pipe.
             number = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -122,7 +122,7 @@ class Directory:
             os.fsync(file.fileno())
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         (self.path / name).rename(self.path / new)
 
     def remove(self, name: str) -> None:

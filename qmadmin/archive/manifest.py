@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from qmadmin.archive.columns import MINOR, STATES
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.faults import Fault, refused, refused_part
 from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.queue import QueueDefinition
@@ -99,6 +99,11 @@ class ArchivedQueue:
     dequeue_enabled: bool
     counts: tuple[Count, ...]
 
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.definition.name
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchivedSpace:
@@ -116,6 +121,11 @@ class ArchivedSpace:
     adopted: tuple[Adopted, ...]
     queues: tuple[ArchivedQueue, ...]
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+
+    @property
+    def name(self) -> str:
+        """The name of the queue space."""
+        return self.definition.name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,8 +212,8 @@ def in_order(counts: Iterable[Count]) -> tuple[Count, ...]:
 
 
 def _check_names(manifest: Manifest) -> None:
-    spaces = [space.definition.name for space in manifest.spaces]
-    queues = [(s.definition.name, q.definition.name) for s in manifest.spaces for q in s.queues]
+    spaces = [space.name for space in manifest.spaces]
+    queues = [(s.name, q.name) for s in manifest.spaces for q in s.queues]
     parts = [check_part_name(part.name) for part in manifest.parts]
     for what, names in (("queue space", spaces), ("queue", queues), ("part", parts)):
         name, times = next(iter(Counter(names).most_common(1)), ("", 0))
@@ -216,7 +226,7 @@ def _check_counts(manifest: Manifest) -> None:
     found = counted(manifest.parts)
     for space in manifest.spaces:
         for queue in space.queues:
-            name = (space.definition.name, queue.definition.name)
+            name = (space.name, queue.name)
             if in_order(queue.counts) != found.pop(name, ()):
                 raise refused(
                     Fault.CONTENTS,
@@ -237,16 +247,16 @@ def _check_counts(manifest: Manifest) -> None:
 
 
 def _check_sequences(manifest: Manifest) -> None:
-    ranges = {space.definition.name: (space.first, space.last) for space in manifest.spaces}
+    ranges = {space.name: (space.first, space.last) for space in manifest.spaces}
     for part in manifest.parts:
         if part.rows != sum(portion.messages for portion in part.portions):
-            raise refused(Fault.CONTENTS, f"part {part.name!r} does not have as many rows as messages", part=part.name)
+            raise refused_part(Fault.CONTENTS, part.name, "does not have as many rows as messages")
         for portion in part.portions:
             first, last = ranges[portion.space]
             if not first <= portion.first <= portion.last <= last:
-                raise refused(
+                raise refused_part(
                     Fault.CONTENTS,
-                    f"part {part.name!r} has sequence numbers from {portion.first} to {portion.last}, and queue space"
+                    part.name,
+                    f"has sequence numbers from {portion.first} to {portion.last}, and queue space"
                     f" {portion.space!r} only those from {first} to {last}",
-                    part=part.name,
                 )

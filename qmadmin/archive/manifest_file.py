@@ -1,16 +1,23 @@
-"""The file of the manifest: a JSON document, which is read strictly."""
+"""The file of the manifest, a JSON document that is read strictly, and its seal.
+
+The seal is a digest, which shows damage, or a signature with a key, which shows tampering too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import hmac
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from qmadmin.archive.columns import DELIVERIES, MINOR, STATES
-from qmadmin.archive.definitions import definition_of
 from qmadmin.archive.faults import Fault, refused
-from qmadmin.archive.fields import Fields, document
+from qmadmin.archive.fields import Fields, definition_of, document
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,
@@ -56,23 +63,24 @@ def from_json(data: bytes) -> Manifest:
     """Read the file of a manifest; each fault is told in a sentence of its own."""
     found = document(data)
     minor = _minor(found)
-    fields = Fields(found, "the manifest")
+    return Fields(found, "the manifest").whole(functools.partial(_manifest, minor))
+
+
+def _manifest(minor: int, fields: Fields) -> Manifest:
     for known in ("format", "version"):
         fields.given(known)
     fields.word("bodies", (OCTETS,))
-    manifest = Manifest(
+    return Manifest(
         minor=fields.number("minor"),
         archive=fields.hexadecimal("archive", 32),
         created_us=fields.moment("created_at"),
         release=fields.text("release"),
-        source=_source(fields.part("source", "the source of the manifest")),
+        source=fields.part("source", "the source of the manifest", _source),
         selection=fields.object("selection"),
         content=_content(fields) if minor >= _CONTENT_SINCE else Content.ALL,
-        spaces=tuple(_space(each) for each in fields.parts("spaces", "queue space")),
-        parts=tuple(_part(each) for each in fields.parts("parts", "part")),
+        spaces=fields.parts("spaces", "queue space", _space),
+        parts=fields.parts("parts", "part", _part),
     )
-    fields.end()
-    return manifest
 
 
 def _minor(found: Mapping[str, Any]) -> int:
@@ -170,83 +178,69 @@ def _content(fields: Fields) -> Content:
 
 
 def _source(fields: Fields) -> Source:
-    source = Source(
+    return Source(
         device=fields.text("device"),
         device_id=fields.text("device_id"),
         kind=fields.text("kind"),
         page_size=fields.number("page_size", 1),
         snapshot_us=fields.moment("snapshot_at"),
     )
-    fields.end()
-    return source
 
 
 def _space(fields: Fields) -> ArchivedSpace:
-    definition = definition_of(fields.part("definition", f"the definition of {fields.where}"), SpaceDefinition)
+    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(SpaceDefinition))
     name = f"queue space {definition.name!r}"
-    space = ArchivedSpace(
+    return ArchivedSpace(
         definition=definition,
         incarnation=fields.hexadecimal("incarnation", 16),
         first=fields.number("first", 0, SEQUENCE_MAX),
         last=fields.number("last", 0, SEQUENCE_MAX),
-        adopted=tuple(_adopted(each) for each in fields.parts("adopted", f"adopted piece of {name}")),
-        queues=tuple(_queue(each) for each in fields.parts("queues", f"{name}, queue")),
-        left_out=_left_out(fields.part("left_out", f"what is left out of {name}")),
+        adopted=fields.parts("adopted", f"adopted piece of {name}", _adopted),
+        queues=fields.parts("queues", f"{name}, queue", _queue),
+        left_out=fields.part("left_out", f"what is left out of {name}", _left_out),
     )
-    fields.end()
-    return space
 
 
 def _adopted(fields: Fields) -> Adopted:
-    adopted = Adopted(
+    return Adopted(
         incarnation=fields.hexadecimal("incarnation", 16),
         first=fields.number("first", 0, SEQUENCE_MAX),
         last=fields.number("last", 0, SEQUENCE_MAX),
         shift=fields.number("shift", -SEQUENCE_MAX, SEQUENCE_MAX),
     )
-    fields.end()
-    return adopted
 
 
 def _left_out(fields: Fields) -> LeftOut:
-    left_out = LeftOut(**{field.name: fields.number(field.name) for field in dataclasses.fields(LeftOut)})
-    fields.end()
-    return left_out
+    return LeftOut(**{field.name: fields.number(field.name) for field in dataclasses.fields(LeftOut)})
 
 
 def _queue(fields: Fields) -> ArchivedQueue:
-    definition = definition_of(fields.part("definition", f"the definition of {fields.where}"), QueueDefinition)
-    queue = ArchivedQueue(
+    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(QueueDefinition))
+    return ArchivedQueue(
         definition=definition,
         enqueue_enabled=fields.flag("enqueue_enabled"),
         dequeue_enabled=fields.flag("dequeue_enabled"),
-        counts=tuple(_count(each) for each in fields.parts("counts", f"queue {definition.name!r}, count")),
+        counts=fields.parts("counts", f"queue {definition.name!r}, count", _count),
     )
-    fields.end()
-    return queue
 
 
 def _count(fields: Fields) -> Count:
-    count = Count(*_standing(fields), *_quantities(fields))
-    fields.end()
-    return count
+    return Count(*_standing(fields), *_quantities(fields))
 
 
 def _part(fields: Fields) -> PartEntry:
     name = check_part_name(fields.text("name"))
-    part = PartEntry(
+    return PartEntry(
         name=name,
         rows=fields.number("rows"),
         size=fields.number("size"),
         sha256=fields.hexadecimal("sha256", 64),
-        portions=tuple(_portion(each) for each in fields.parts("portions", f"part {name!r}, portion")),
+        portions=fields.parts("portions", f"part {name!r}, portion", _portion),
     )
-    fields.end()
-    return part
 
 
 def _portion(fields: Fields) -> Portion:
-    portion = Portion(
+    return Portion(
         fields.text("space"),
         fields.text("queue"),
         *_standing(fields),
@@ -254,8 +248,6 @@ def _portion(fields: Fields) -> Portion:
         fields.number("first", 0, SEQUENCE_MAX),
         fields.number("last", 0, SEQUENCE_MAX),
     )
-    fields.end()
-    return portion
 
 
 def _standing(fields: Fields) -> tuple[State, bool]:
@@ -264,3 +256,74 @@ def _standing(fields: Fields) -> tuple[State, bool]:
 
 def _quantities(fields: Fields) -> tuple[int, int, int]:
     return fields.number("messages"), fields.number("pages"), fields.number("size")
+
+
+# ---- the seal -------------------------------------------------------------------------------------------------------
+
+PLAIN: Final = "manifest.sha256"
+"""The file of the digest, as sha256sum(1) writes and checks it."""
+
+SIGNED: Final = "manifest.hmac"
+"""The file that is there instead where a key was given: HMAC-SHA256, in the same form."""
+
+SEALS: Final[tuple[str, ...]] = (PLAIN, SIGNED)
+"""The files of which an archive has one."""
+
+KEY_BYTES: Final = (16, 4096)
+"""How many bytes a key has at least and at most."""
+
+_LINE: Final = re.compile(rb"([0-9a-f]{64})  " + re.escape(NAME).encode() + rb"\n")
+
+
+def key_of(path: Path) -> bytes:
+    """Return the key that a file holds: all of its bytes."""
+    try:
+        with path.open("rb") as file:
+            key = file.read(KEY_BYTES[1] + 1)
+    except FileNotFoundError:
+        raise refused(
+            Fault.UNREADABLE, f"there is no file {str(path)!r} with a key", hint="Name the file that contains the key."
+        ) from None
+    except OSError as error:
+        raise refused(Fault.UNREADABLE, f"the key file {str(path)!r} cannot be read: {error.strerror}") from None
+    return checked_key(key)
+
+
+def checked_key(key: bytes) -> bytes:
+    """Return a key if it has 16 to 4096 bytes."""
+    if not KEY_BYTES[0] <= len(key) <= KEY_BYTES[1]:
+        raise refused(Fault.BAD_KEY, f"a key has {KEY_BYTES[0]} to {KEY_BYTES[1]} bytes, this one {len(key)}")
+    return key
+
+
+def seal(data: bytes, key: bytes | None) -> tuple[str, bytes]:
+    """Return the name of the file that seals a manifest, and its content."""
+    digest = hashlib.sha256(data).hexdigest() if key is None else _signature(data, checked_key(key))
+    return PLAIN if key is None else SIGNED, f"{digest}  {NAME}\n".encode()
+
+
+def check_seal(data: bytes, seals: Mapping[str, bytes], key: bytes | None) -> None:
+    """Refuse a manifest that is not as it was sealed; `seals` are the files of seals that there are, by their names."""
+    if SIGNED in seals:
+        if key is None:
+            raise refused(Fault.KEY_NEEDED, "the archive is signed, and no key was given to check it with")
+        if not hmac.compare_digest(_digest(SIGNED, seals), _signature(data, checked_key(key))):
+            raise refused(Fault.FORGED, "the manifest was not signed with this key, or was altered afterwards")
+        return
+    if PLAIN not in seals:
+        raise refused(Fault.NO_SEAL, f"the archive lacks {PLAIN}, which shows whether its manifest was altered")
+    if key is not None:
+        raise refused(Fault.NOT_SIGNED, "the archive is not signed, so that the given key proves nothing")
+    if _digest(PLAIN, seals) != hashlib.sha256(data).hexdigest():
+        raise refused(Fault.ALTERED, f"the manifest was altered: it does not have the digest that {PLAIN} says")
+
+
+def _digest(name: str, seals: Mapping[str, bytes]) -> str:
+    found = _LINE.fullmatch(seals[name])
+    if found is None:
+        raise refused(Fault.BAD_SEAL, f"{name} is not a digest of the manifest")
+    return found[1].decode()
+
+
+def _signature(data: bytes, key: bytes) -> str:
+    return hmac.new(key, data, hashlib.sha256).hexdigest()

@@ -8,14 +8,24 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.arrays import pa, pq
 from qmadmin.archive.columns import BY_NAME
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.manifest import PartEntry
-from qmadmin.archive.pages import check_end
-from qmadmin.archive.portions import COUNTED, Portions, count, in_order, sizes_of, slices
-from qmadmin.archive.rows import COMMON, Standing, runs, schema, standing_of
-from qmadmin.archive.strictness import Groups, Orders
+from qmadmin.archive.part_validation import Groups, Orders, check_end
+from qmadmin.archive.rows import (
+    COMMON,
+    COUNTED,
+    Portions,
+    Standing,
+    count,
+    in_order,
+    runs,
+    schema,
+    sizes_of,
+    slices,
+    standing_of,
+)
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -47,20 +57,16 @@ def verify_part(entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProx
         file = groups.file
         _check_schema(entry, file)
         if file.metadata.num_rows != entry.rows:
-            raise refused(
-                Fault.ROWS,
-                f"part {entry.name!r} has {file.metadata.num_rows} rows, its manifest says {entry.rows}",
-                part=entry.name,
+            raise refused_part(
+                Fault.ROWS, entry.name, f"has {file.metadata.num_rows} rows, its manifest says {entry.rows}"
             )
         for group in groups.check():
             table = file.read_row_group(group, columns=[*COUNTED], use_threads=False)
             for batch in table.combine_chunks().to_batches():
                 count(batch, entry.name, portions)
     if in_order(portions) != entry.portions:
-        raise refused(
-            Fault.CONTENTS,
-            f"part {entry.name!r} does not have the messages of each queue that its manifest counts",
-            part=entry.name,
+        raise refused_part(
+            Fault.CONTENTS, entry.name, "does not have the messages of each queue that its manifest counts"
         )
 
 
@@ -97,17 +103,15 @@ def places(entry: PartEntry, opened: BinaryIO, most_rows: int) -> Iterator[tuple
 
 @contextlib.contextmanager
 def _reading(entry: PartEntry) -> Iterator[None]:
-    """What goes wrong while a part is read is told as its fault."""
+    """Raise an error of reading the part as a fault of the archive."""
     try:
         yield
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         # Arrow has OSError, without a number, for what it cannot decode.
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(entry.name, error) from None
-        raise refused(
-            Fault.PARQUET,
-            f"part {entry.name!r} is not a Parquet file that can be read: {' '.join(str(error).split())}",
-            part=entry.name,
+        raise refused_part(
+            Fault.PARQUET, entry.name, f"is not a Parquet file that can be read: {' '.join(str(error).split())}"
         ) from None
 
 
@@ -129,12 +133,12 @@ def _check_digest(entry: PartEntry, opened: BinaryIO) -> None:
     if size != entry.size:
         raise wrong_size(entry, size)
     if digest.hexdigest() != entry.sha256:
-        raise refused(Fault.DIGEST, f"part {entry.name!r} was altered: it has another digest", part=entry.name)
+        raise refused_part(Fault.DIGEST, entry.name, "was altered: it has another digest")
 
 
 def wrong_size(entry: PartEntry, size: int) -> Exception:
     """Return the diagnostic for a part that is longer or shorter than it was."""
-    return refused(Fault.SIZE, f"part {entry.name!r} has {size} bytes, its manifest says {entry.size}", part=entry.name)
+    return refused_part(Fault.SIZE, entry.name, f"has {size} bytes, its manifest says {entry.size}")
 
 
 def _check_schema(entry: PartEntry, file: ParquetFile) -> None:
@@ -151,4 +155,4 @@ def _check_schema(entry: PartEntry, file: ParquetFile) -> None:
 
 
 def _wrong_schema(entry: PartEntry, what: str) -> Exception:
-    return refused(Fault.SCHEMA, f"part {entry.name!r} has {what}", part=entry.name)
+    return refused_part(Fault.SCHEMA, entry.name, f"has {what}")

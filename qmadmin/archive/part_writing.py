@@ -7,13 +7,11 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from qmadmin.archive.arrays import lengths, numbers
-from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.arrays import lengths, numbers, pa, pq
 from qmadmin.archive.columns import COLUMNS
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.manifest import PartEntry, check_part_name
-from qmadmin.archive.portions import Portions, check_nulls, count, in_order, sizes_of, slices
-from qmadmin.archive.rows import schema
+from qmadmin.archive.rows import Portions, check_nulls, count, in_order, schema, sizes_of, slices
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ class PartWriter:
         )
 
     def abandon(self) -> None:
-        """Give the part up."""
+        """Discard the part."""
         self._ended = True
         self._pending = []
         self._sink.forget()
@@ -134,15 +132,13 @@ class PartWriter:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """What goes wrong while a part is written is told as its fault."""
+        """Raise an error of writing the part as a fault of the archive."""
         try:
             yield
         except OSError as error:
             where = f" into {self._directory!r}" if self._directory else ""
-            raise refused(
-                Fault.UNWRITABLE,
-                f"part {self.name!r} of the archive cannot be written{where}: {error.strerror or error}",
-                part=self.name,
+            raise refused_part(
+                Fault.UNWRITABLE, self.name, f"of the archive cannot be written{where}: {error.strerror or error}"
             ) from None
 
 
@@ -184,7 +180,7 @@ class _Hashing:
         """Do nothing: the file is brought to the disk as a whole."""
 
     def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the caller that opened the file closes it."""
 
 
 def _refuse_wrong_sizes(batch: RecordBatch, name: str) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qmadmin.archive import manifest_file, part_reading, sealing
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive import manifest_file, part_reading
+from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.file_systems import Files, Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
+from qmadmin.archive.part_validation import Orders
 from qmadmin.archive.rows import Standing
-from qmadmin.archive.strictness import Orders
 from qmadmin.archive.writing import MARK
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class Archive:
 
     def _orders(self) -> Orders:
         return {
-            (space.definition.name, queue.definition.name): queue.definition.order
-            for space in self.manifest.spaces
-            for queue in space.queues
+            (space.name, queue.name): queue.definition.order for space in self.manifest.spaces for queue in space.queues
         }
 
     def batches(self, entry: PartEntry) -> Iterator[tuple[int, RecordBatch]]:
@@ -68,7 +66,7 @@ class Archive:
 
     @contextlib.contextmanager
     def opened(self, entry: PartEntry) -> Iterator[BinaryIO]:
-        """Have the file of a part open."""
+        """Open the file of a part for the block."""
         with _opened(self.files, check_part_name(entry.name)) as file:
             size = file.seek(0, os.SEEK_END)
             if size != entry.size:
@@ -87,7 +85,7 @@ def open_archive(where: Path | Place, key: bytes | None = None) -> Archive:
     if manifest_file.NAME not in names:
         raise _no_manifest(place, names)
     data = read_file(place, manifest_file.NAME)
-    seals = {name: read_file(place, name) for name in sealing.SEALS if name in names}
+    seals = {name: read_file(place, name) for name in manifest_file.SEALS if name in names}
     manifest = checked_manifest(data, seals, key)
     check_files(manifest, names)
     for entry in manifest.parts:
@@ -96,7 +94,7 @@ def open_archive(where: Path | Place, key: bytes | None = None) -> Archive:
 
 
 def holds_archive(where: Path | Place) -> bool:
-    """Tell whether a directory has the manifest of an archive, which is there from the moment when that is complete."""
+    """Return whether a directory has the manifest of an archive, which is there when the archive is complete."""
     try:
         return manifest_file.NAME in place_at(where).names()
     except (FileNotFoundError, NotADirectoryError):
@@ -107,7 +105,7 @@ def holds_archive(where: Path | Place) -> bool:
 
 def checked_manifest(data: bytes, seals: Mapping[str, bytes], key: bytes | None = None) -> Manifest:
     """Return the manifest of a file, if it is as it was sealed; `seals` are the files of seals, by their names."""
-    sealing.check(data, seals, key)
+    manifest_file.check_seal(data, seals, key)
     return manifest_file.from_json(data)
 
 
@@ -116,9 +114,9 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
     known = {entry.name for entry in manifest.parts}
     missing = sorted(known - set(names))
     if missing:
-        raise refused(Fault.MISSING_PART, f"part {missing[0]!r} of the archive is missing", part=missing[0])
+        raise refused_part(Fault.MISSING_PART, missing[0], "of the archive is missing")
     extra = sorted(
-        name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *sealing.SEALS}
+        name for name in names if not hidden(name) and name not in {*known, manifest_file.NAME, *manifest_file.SEALS}
     )
     if extra:
         raise refused(
@@ -127,7 +125,7 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
 
 
 def hidden(name: str) -> bool:
-    """Tell whether a file is nobody's business, such as those that Spark leaves beside its own."""
+    """Return whether a file is nobody's business, such as those that Spark leaves beside its own."""
     return name.startswith((".", "_"))
 
 
@@ -167,7 +165,7 @@ def _check_size(place: Place, entry: PartEntry) -> None:
 
 @contextlib.contextmanager
 def _opened(files: Files, name: str) -> Iterator[BinaryIO]:
-    """Have a file open; what hinders that is told as a fault of it."""
+    """Open a file for the block; an error of the operating system becomes a fault of the archive."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(files.opened(name))

@@ -1,22 +1,23 @@
-"""Rows as a store reads and loads them, as Arrow batches of the columns of a part, and back."""
+"""Rows as a store reads and loads them, as Arrow batches of the columns of a part, and back; and their counts."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from qmadmin.archive.arrays import TYPES, array_of, is_constant, repeated
-from qmadmin.archive.arrow import pa
-from qmadmin.archive.columns import COLUMNS, DELIVERIES, STATES, Column, Kind
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive.arrays import TYPES, array_of, is_constant, lengths, numbers, pa, repeated
+from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES, Column, Kind
+from qmadmin.archive.faults import Fault, refused, refused_part
+from qmadmin.archive.manifest import Portion
 from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch, Schema
+    from pyarrow import Array, ChunkedArray, RecordBatch, Schema, Table
 
 BATCH_BYTES_MAX: Final = 2**30
 """Bytes of bodies of one batch: an Arrow array of bytes cannot have more than twice as many."""
@@ -24,8 +25,8 @@ BATCH_BYTES_MAX: Final = 2**30
 Standing: TypeAlias = tuple[str, str, State, bool]
 """Queue space, queue, state, and whether the messages are kept in memory."""
 
-Group: TypeAlias = tuple[str, str, State, bool, list[bulk_rows.Row]]
-"""Rows with what they have in common: queue space, queue, state, and whether they are kept in memory."""
+Group: TypeAlias = tuple[Standing, list[bulk_rows.Row]]
+"""Rows with what they have in common."""
 
 COMMON: Final = ("space", "queue", "state", "delivery")
 """The columns that a run of rows has in common."""
@@ -78,7 +79,7 @@ def rows_of(batch: RecordBatch) -> list[Group]:
     rows = list(zip(*(_values(batch, _CARRIED[name]) for name in bulk_rows.COLUMNS), strict=True))
     found: list[Group] = []
     for first, count in runs(batch):
-        found.append((*standing_of(batch, first), rows[first : first + count]))
+        found.append((standing_of(batch, first), rows[first : first + count]))
     return found
 
 
@@ -119,3 +120,86 @@ def _values(batch: RecordBatch, column: Column) -> list[Any]:
         array = array.view(pa.int64())
     values: list[Any] = array.to_pylist()
     return values
+
+
+COUNTED: Final = ("space", "queue", "state", "delivery", "sequence", "group_sequence", "pages", "size")
+"""The columns that `count` needs."""
+
+Portions: TypeAlias = dict[tuple[str, str, State, bool], Portion]
+"""What a part has, by what messages have in common."""
+
+
+def count(batch: RecordBatch, name: str, portions: Portions) -> None:
+    """Add to what a part has of each queue."""
+    for first, many in runs(batch):
+        run = batch.slice(first, many)
+        space, queue, state, delivery = (run.column(column)[0].as_py() for column in COMMON)
+        if state not in _STATES or delivery not in _MEMORY:
+            raise refused_part(
+                Fault.CONTENTS, name, f"has a message of the state {state!r} and the delivery {delivery!r}"
+            )
+        sequences = [*numbers(run.column("sequence")), *numbers(run.column("group_sequence"))]
+        new = Portion(
+            *(space, queue, _STATES[state], _MEMORY[delivery]),
+            messages=many,
+            pages=sum(numbers(run.column("pages"))),
+            size=sum(numbers(run.column("size"))),
+            first=min(sequences),
+            last=max(sequences),
+        )
+        key = (new.space, new.queue, new.state, new.memory)
+        portions[key] = _together(portions[key], new) if key in portions else new
+
+
+def in_order(portions: Portions) -> tuple[Portion, ...]:
+    """Return portions in the order of queue spaces, queues and states."""
+    return tuple(portions[key] for key in sorted(portions, key=_place))
+
+
+def check_nulls(part: str, batch: RecordBatch) -> None:
+    """Refuse messages without what each message has."""
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if array.null_count and BY_NAME[name].required:
+            raise refused_part(Fault.CONTENTS, part, f"has a message without {name!r}")
+
+
+def sizes_of(rows: RecordBatch | Table) -> list[int]:
+    """Return the bytes of body and headers of each row."""
+    return list(map(operator.add, _lengths(rows, "body"), _lengths(rows, "headers")))
+
+
+def _lengths(rows: RecordBatch | Table, name: str) -> Iterator[int]:
+    return itertools.chain.from_iterable(map(lengths, _chunks(rows.column(name))))
+
+
+def _chunks(column: Array | ChunkedArray) -> list[Array]:
+    chunks: list[Array] = getattr(column, "chunks", None) or [column]
+    return chunks
+
+
+def slices(sizes: Sequence[int], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of rows of such sizes, as first row and how many: bounded by both limits, but one row at least."""
+    first = total = 0
+    for at, size in enumerate(sizes):
+        if at > first and (at - first >= most_rows or total + size > most_bytes):
+            yield first, at - first
+            first, total = at, 0
+        total += size
+    if len(sizes) > first:
+        yield first, len(sizes) - first
+
+
+def _together(one: Portion, other: Portion) -> Portion:
+    return Portion(
+        *(one.space, one.queue, one.state, one.memory),
+        messages=one.messages + other.messages,
+        pages=one.pages + other.pages,
+        size=one.size + other.size,
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+    )
+
+
+def _place(key: tuple[str, str, State, bool]) -> tuple[str, str, int, bool]:
+    space, queue, state, memory = key
+    return space, queue, STATES.index(state), memory

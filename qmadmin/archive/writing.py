@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from qmadmin.archive import manifest_file, sealing
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive import manifest_file
+from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_reading import wrong_size
@@ -34,7 +34,7 @@ class ArchiveWriter:
 
     def __init__(self, where: Path | Place, key: bytes | None = None) -> None:
         self.place = place_at(where)
-        self._key = None if key is None else sealing.checked_key(key)
+        self._key = None if key is None else manifest_file.checked_key(key)
 
     @classmethod
     def create(cls, where: Path | Place, key: bytes | None = None, *, again: bool = False) -> ArchiveWriter:
@@ -77,7 +77,7 @@ class ArchiveWriter:
         Parts that the manifest does not name, such as those of attempts that were given up, are removed.
         """
         data = manifest_file.to_json(manifest)
-        seal, sealed = sealing.seal(data, self._key)
+        seal, sealed = manifest_file.seal(data, self._key)
         place = self.place
         with _writing(place):
             names = place.names()
@@ -121,7 +121,7 @@ def part_in(directory: Path, name: str) -> PartWriter:
     staged = f".{check_part_name(name)}.{secrets.token_hex(4)}"
     with _writing(directory):
         file = os.fdopen(os.open(directory / staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb")
-        # Now that there is a file, it is seen by whoever takes the mark away.
+        # From now on the process that removes the mark sees the file.
         if not (directory / MARK).exists():
             _dispose(file, directory / staged)
             raise refused(
@@ -140,8 +140,8 @@ def part_in(directory: Path, name: str) -> PartWriter:
 
 
 def _is_left_over(name: str) -> bool:
-    """Tell whether a file can be of an archive that is not finished."""
-    return name == MARK or name in sealing.SEALS or _LEFT_OVER.fullmatch(name) is not None
+    """Return whether a file can be of an archive that is not finished."""
+    return name == MARK or name in manifest_file.SEALS or _LEFT_OVER.fullmatch(name) is not None
 
 
 def _settle(file: BinaryIO) -> None:
@@ -162,7 +162,7 @@ def _put_in_place(place: Place, entry: PartEntry, names: Collection[str]) -> Non
     if entry.staged and entry.staged in names:
         place.rename(entry.staged, entry.name)
     elif entry.name not in names:
-        raise refused(Fault.MISSING_PART, f"part {entry.name!r} of the archive is missing", part=entry.name)
+        raise refused_part(Fault.MISSING_PART, entry.name, "of the archive is missing")
     size = place.size(entry.name)
     if size != entry.size:
         raise wrong_size(entry, size)
@@ -178,7 +178,7 @@ def _replace(place: Place, name: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _writing(where: Path | Place) -> Iterator[None]:
-    """What goes wrong while an archive is written is told as its fault."""
+    """Raise an error of writing as a fault of the archive."""
     try:
         yield
     except OSError as error:

@@ -110,7 +110,7 @@ def content(place: Place, manifest: Manifest) -> Told:
         _hidden(selection=dict(manifest.selection)),
     )
     counts: dict[Standing, int] = {
-        (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
+        (space.name, queue.name, count.state, count.memory): count.messages
         for space in manifest.spaces
         for queue in space.queues
         for count in queue.counts
@@ -237,7 +237,7 @@ def _queues(manifest: Manifest, counts: Mapping[Standing, int], sizes: Mapping[S
     rows: list[tuple[Value, ...]] = []
     for space in manifest.spaces:
         for queue in space.queues:
-            name = (space.definition.name, queue.definition.name)
+            name = (space.name, queue.name)
             own = {standing[2:]: number for standing, number in counts.items() if standing[:2] == name}
             of_state = {state: sum(n for (each, _), n in own.items() if each is state) for state in State}
             size = sum(count.size for count in queue.counts)
@@ -313,7 +313,7 @@ def _asked(value: Any) -> str:
 
 def _left_out(manifest: Manifest) -> tuple[Notice, ...]:
     return tuple(
-        Notice(Severity.WARN, f"queue space {space.definition.name!r}: {sentence}")
+        Notice(Severity.WARN, f"queue space {space.name!r}: {sentence}")
         for space in manifest.spaces
         for sentence in _sentences(space.left_out)
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from qmadmin.consumers.policy import Wording
-    from qmadmin.consumers.statistics import Statistics
+from qmadmin.consumers.policy import Wording
+from qmadmin.consumers.statistics import Statistics
 
 _FIRST_SECONDS = 0.1
 _LONGEST_SECONDS = 30.0

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from qmadmin.consumers.handler import Call, Failure, Unavailable
+from qmadmin.consumers.statistics import Statistics
+from qmadmin.transacting import Transaction
+from qmcore.acts.transaction_part import Mark
 from qmcore.errors import AbortedError, QueueError
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.statistics import Statistics
-    from qmadmin.transacting import Transaction
-    from qmcore.acts.transaction_part import Mark
-    from qmcore.message import Message
+from qmcore.message import Message
 
 _BEGIN_SECONDS: Final = 0.1
 """How long calls of a batch are begun; the rest goes back then, so that what is done need not wait for it."""
@@ -25,7 +23,7 @@ class Batch:
     """Messages that were dequeued in one transaction, each of which may take so many seconds.
 
     `call` makes a call, queues the reply and returns how long the call took. `failed` is told of a failure, and says
-    whether the messages behind it may go on; `succeeded` of a message that is done with, and how long its call took.
+    whether the messages behind it may go on; `succeeded` of a message that is processed, and how long its call took.
     `ended` says that no further call is to be begun.
     """
 

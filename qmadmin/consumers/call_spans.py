@@ -35,7 +35,7 @@ _NO_SPAN: Final = contextlib.nullcontext()
 
 
 def call_span(request: Message, space: str, logger: Logger) -> contextlib.AbstractContextManager[None]:
-    """Let the block, a call with a request from a queue space, be a span that is current in this thread.
+    """Make the block, a call with a request from a queue space, a span that is current in this thread.
 
     An exception that leaves the block makes the span a failed one. Where OpenTelemetry is not in use nothing is done.
     """

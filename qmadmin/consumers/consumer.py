@@ -8,22 +8,17 @@ consumer.run(space)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from qmadmin.consumers.backoff import Backoff
-from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
 from qmadmin.consumers.dispatcher import Dispatcher
-from qmadmin.consumers.policy import RunPolicy, Wording
+from qmadmin.consumers.handler import Handler
+from qmadmin.consumers.policy import Policy, RunPolicy, Wording
 from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Statistics
-from qmcore.times import SystemClock
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.handler import Handler
-    from qmadmin.consumers.policy import Policy
-    from qmadmin.consumers.stop import Stop
-    from qmadmin.space import QueueSpace
-    from qmcore.times import Clock
+from qmadmin.consumers.stop import Stop
+from qmadmin.consumers.worker_pool import ConcurrencyLimit
+from qmadmin.space import QueueSpace
+from qmcore.times import Clock, SystemClock
 
 
 class Consumer:

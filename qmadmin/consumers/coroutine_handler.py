@@ -6,14 +6,12 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from qmadmin.consumers.event_loop import EventLoop
-from qmadmin.consumers.function_outcome import raise_failure_of, reply_of
+from qmadmin.consumers.function_handler import raise_failure_of, reply_of
 from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
-
-if TYPE_CHECKING:
-    from qmcore.message import Message
+from qmcore.message import Message
 
 _GRACE_SECONDS: Final = 0.5
 """How long a coroutine that was cancelled is waited for."""

@@ -6,21 +6,17 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from qmadmin.console.figures import counted
-from qmadmin.consumers.running_calls import RunningCalls
+from qmadmin.consumers.deadlines import RunningCalls
+from qmadmin.consumers.policy import RunPolicy, Wording
+from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Reporter
-from qmadmin.consumers.worker_pool import WorkerPool
+from qmadmin.consumers.stop import Stop
+from qmadmin.consumers.worker_pool import ConcurrencyLimit, WorkerPool
+from qmadmin.space import QueueSpace, QueueWatch
 from qmcore.errors import QueueError, may_pass
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
-    from qmadmin.consumers.policy import RunPolicy, Wording
-    from qmadmin.consumers.processor import Processor
-    from qmadmin.consumers.stop import Stop
-    from qmadmin.space import QueueSpace, QueueWatch
-    from qmcore.times import Clock
+from qmcore.times import Clock
 
 _TICK_SECONDS = 1.0
 _LEAVE_SECONDS = 1.0
@@ -94,7 +90,7 @@ class Dispatcher:
                     watch.wait(seconds)
 
     def finish(self, seconds: float) -> None:
-        """Let the calls that run come to their ends, for so many seconds or until a second signal; then end them.
+        """Wait for running calls, for so many seconds or until a second signal; then end them.
 
         What has not ended by then is rolled back, which does not count as a try.
         """

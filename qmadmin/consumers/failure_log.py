@@ -9,16 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import Final
 
 from qmadmin.console.figures import duration
-from qmadmin.consumers.handler import RemoteTracebackError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from qmadmin.consumers.handler import Failure
-    from qmadmin.consumers.policy import Wording
+from qmadmin.consumers.handler import Failure, RemoteTracebackError
+from qmadmin.consumers.policy import Wording
 
 FAILURES_A_MINUTE: Final = 20
 """How many failures of a queue have a line of their own in a minute; the others are counted in one line."""
@@ -47,7 +43,7 @@ class FailureLog:
         self._places: dict[Hashable, float] = {}
 
     def failed(self, msgid: str, number: int, failure: Failure) -> None:
-        """Tell that try `number` of a message failed, or count it where the minute has had its lines."""
+        """Log that try `number` of a message failed, or count it where the minute has had its lines."""
         with self._lock:
             self._begin_window()
             what = f"message {msgid}, try {number}: {failure}"
@@ -59,20 +55,20 @@ class FailureLog:
             self._logger.warning("%s %r failed on %s", self._handler, self._queue, what, exc_info=trace)
 
     def succeeded(self, msgid: str, seconds: float) -> None:
-        """Tell of a call that succeeded, where each is told of."""
+        """Log a call that succeeded, where each call is logged."""
         if self._logger.isEnabledFor(logging.DEBUG):
             took = duration(round(seconds * 1e6))
             self._logger.debug("%s %r processed message %s in %s", self._handler, self._queue, msgid, took)
 
     def dropped(self, msgid: str, what: str, queue: str) -> None:
-        """Tell that the reply, or the failure, to a message is dropped for want of its queue: once an hour for each."""
+        """Log that the reply or failure to a message is dropped because its queue is missing: once an hour for each."""
         with self._lock:
             if self._is_news((what, queue)):
                 said = "the %s to message %s of queue %r is dropped: there is no %s queue %r; others are only counted"
                 self._logger.warning(said, what, msgid, self._queue, what, queue)
 
     def tell_rest(self, *, at_once: bool = False) -> None:
-        """Tell of the failures that were only counted: when their minute is over, or at once."""
+        """Log the failures that were only counted: when their minute is over, or at once."""
         if self._held:
             with self._lock:
                 self._begin_window(at_once=at_once)

@@ -1,18 +1,21 @@
-"""A handler that is a function in Python, called in the thread of whoever calls the handler."""
+"""A handler that is a function in Python, called in the thread that calls the handler."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import inspect
 import math
+import operator
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 from qmadmin.consumers.deadlines import Deadlines, Watch
-from qmadmin.consumers.function_outcome import is_coroutine_function, raise_failure_of, reply_of
-from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
+from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable, shortened, too_late
+from qmadmin.settings import SECONDS_MAX
+from qmcore import names
+from qmcore.checks import buffer_of, flag_of, index_of, number_of
 
 if TYPE_CHECKING:
     from qmadmin.consumers.event_loop import EventLoop
@@ -102,4 +105,115 @@ def _await_exception(watch: Watch, thread: int) -> None:
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
     """Raise an exception in a thread, in place of one that has not been raised yet."""
+    import ctypes
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def is_coroutine_function(function: Callable[[Message], object]) -> bool:
+    """Return whether what the function returns has to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - it is callable, and the question is how
+
+
+def reply_of(answer: object) -> Reply:
+    """Return the reply that a function gave, or raise Failure for what is none."""
+    if not isinstance(answer, Reply):
+        if not _is_body(answer):
+            raise Failure(f"it returned {type(answer).__name__}, not bytes, str, None or a Reply")
+        answer = Reply(answer)  # type: ignore[arg-type]
+    if fault := _fault_of_reply(answer):
+        raise Failure(fault)
+    return _plain(answer)
+
+
+def failure_of(error: BaseException) -> Failure | Unavailable:
+    """Return what an exception of a function means: itself, where it is one that says so and makes sense."""
+    if not isinstance(error, (Failure, Unavailable)):
+        return Failure(described(error))
+    if fault := _fault_of_failure(error):
+        return Failure(f"{described(error)}; {fault}")
+    return error
+
+
+def raise_failure_of(error: BaseException) -> NoReturn:
+    """Raise what an exception of a function means, with the exception as its cause where that is another one."""
+    failure = failure_of(error)
+    try:
+        raise failure from (error.__cause__ if failure is error else error)
+    finally:
+        # An exception knows this frame, which should not know it in turn: what it holds would wait for the collector.
+        del failure, error
+
+
+def described(error: BaseException) -> str:
+    """Return the kind and the text of an exception."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - an exception that cannot be shown is still one
+        text = ""
+    return names.storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _fault_of_reply(reply: Reply) -> str:
+    """Return why a reply cannot be taken as it is, as far as its fields are not what they are declared to be."""
+    body: object = reply.body
+    urcode: object = reply.urcode
+    kind: object = reply.type
+    headers: object = reply.headers
+    if not _is_body(body):
+        return f"its body is {type(body).__name__}, not bytes, str or None"
+    if isinstance(body, str) and not _has_utf8(body):
+        return "its body has no UTF-8 form"
+    if index_of(urcode) is None:
+        return f"its user return code is {type(urcode).__name__}, and not int"
+    if not isinstance(kind, (str, type(None))):
+        return f"its type is {type(kind).__name__}, and not str"
+    if not isinstance(headers, (Mapping, type(None))):
+        return f"its headers are {type(headers).__name__}, not a mapping of names to values"
+    return ""
+
+
+def _fault_of_failure(error: Failure | Unavailable) -> str:
+    try:
+        text, retry_after = str(error), error.retry_after
+        fault = _fault_of_reply(error.reply) if isinstance(error, Failure) else ""
+        seconds = None if flag_of(retry_after) is not None else number_of(retry_after)
+        if not fault:
+            _make_plain(error, seconds)
+    except BaseException as wrong:  # noqa: BLE001 - a class of the application may have made anything of it
+        return f"it cannot be read: {described(wrong)}"
+    if fault:
+        return fault
+    if not _has_utf8(text) or "\0" in text:
+        return "its reason cannot be recorded as it is"
+    if retry_after is not None and not (seconds is not None and 0 <= seconds <= SECONDS_MAX):
+        return f"its retry_after must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
+    return ""
+
+
+def _is_body(value: object) -> bool:
+    return value is None or isinstance(value, (bytes, str)) or buffer_of(value) is not None
+
+
+def _plain(reply: Reply) -> Reply:
+    """Return a reply whose body is bytes, where it is a buffer, and whose return code is an int."""
+    body, urcode = reply.body, reply.urcode
+    if not (body is None or isinstance(body, (bytes, str))):
+        body = bytes(buffer_of(body) or b"")
+    elif isinstance(urcode, int):
+        return reply
+    return Reply(body, operator.index(urcode), reply.type, reply.headers)
+
+
+def _make_plain(error: Failure | Unavailable, seconds: float | None) -> None:
+    if isinstance(error, Failure):
+        error.reply, error.permanent = _plain(error.reply), bool(error.permanent)
+    if seconds is not None:
+        error.retry_after = seconds
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

@@ -75,6 +75,13 @@ class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and 
         self.retry_after = _seconds(retry_after)
 
 
+def failure_with(reason: str, reply: Reply, *, permanent: bool = False, retry_after: float | None = None) -> Failure:
+    """Return a failure of which the client is told what a reply says."""
+    failure = Failure(reason, permanent=permanent, retry_after=retry_after)
+    failure.reply = reply
+    return failure
+
+
 def _seconds(span: float | timedelta | None) -> float | None:
     return span.total_seconds() if isinstance(span, timedelta) else span
 
@@ -101,7 +108,7 @@ class Call:
 
 
 class Handler(ABC):
-    """Something that works on messages. Several threads may call it at the same time; whoever made it closes it."""
+    """Something that works on messages. Several threads may call it at the same time; its maker closes it."""
 
     def ready(self) -> None:  # noqa: B027 - most are always ready
         """Raise Unavailable where it cannot work at present; asked before a message is taken for it."""
@@ -118,7 +125,7 @@ class Handler(ABC):
         """End at once what runs outside of this process; its calls fail. Those that are in this process go on."""
 
     def close(self) -> None:  # noqa: B027 - many hold nothing
-        """Let go of everything, when no call is running any more."""
+        """Release everything, when no call is running any more."""
 
 
 def too_late(call: Call) -> str:

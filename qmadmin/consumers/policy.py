@@ -12,7 +12,7 @@ class Order(enum.Enum):
     """What becomes of the messages behind one whose call failed."""
 
     STRICT = "strict"
-    """They wait until it is done with, or is out of tries."""
+    """They wait until it is processed, or is out of tries."""
     SKIP = "skip"
     """They are worked on while it waits for its retry."""
     PARALLEL = "parallel"

@@ -7,17 +7,21 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from qmadmin.consumers import current
+from qmadmin.consumers.backoff import Backoff
 from qmadmin.consumers.batch import Batch
 from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failure_log import FailureLog
-from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
-from qmadmin.consumers.policy import Order, Policy
+from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable
+from qmadmin.consumers.policy import Order, Policy, Wording
 from qmadmin.consumers.replies import Answer, answer_to, put_answer, says_something, tell_failure
-from qmadmin.consumers.running_calls import RunningCall, RunningCalls
+from qmadmin.consumers.statistics import Statistics
 from qmadmin.settings import SECONDS_MAX
+from qmadmin.space import QueueSpace
+from qmadmin.transacting import Transaction
 from qmcore.damage import is_damage
 from qmcore.errors import (
     AbortedError,
@@ -32,14 +36,6 @@ from qmcore.errors import (
 )
 from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.backoff import Backoff
-    from qmadmin.consumers.handler import Handler
-    from qmadmin.consumers.policy import Wording
-    from qmadmin.consumers.statistics import Statistics
-    from qmadmin.space import QueueSpace
-    from qmadmin.transacting import Transaction
 
 T = TypeVar("T")
 
@@ -64,7 +60,7 @@ class Found(enum.Enum):
 
 
 class Worker(Protocol):
-    """Whoever processes a message, as far as it is told how that goes, or asked how to go on."""
+    """What processes a message: it is told how that goes, and asked how to go on."""
 
     def taken(self) -> None:
         """Note that there is a message, before its handler is called."""
@@ -213,7 +209,7 @@ class Processor:
         return _Taken(successor, found) if successor is not None and found else None
 
     def _several(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> None:
-        """Call the handler with one request after the other, and commit what is done with."""
+        """Call the handler with one request after the other, and commit what was processed."""
 
         def put(request: Message, reply: Reply) -> None:
             put_answer(self.space, request, answer_to(request, reply), self._dropped)
@@ -302,7 +298,7 @@ class Processor:
         return failure
 
     def _ask_for_order(self) -> None:
-        """Have the queue looked at before the next message is taken, because one may be tried again now."""
+        """Look at the queue before the next message is taken, because one may be tried again now."""
         self.backoff.asks_for_order = True
 
     def _waits_for_order(self) -> bool:

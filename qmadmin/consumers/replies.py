@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from qmadmin.consumers import call_spans
 from qmadmin.consumers.current import is_temporary
 from qmadmin.consumers.handler import Failure, Reply
+from qmadmin.space import QueueSpace
+from qmadmin.transacting import Transaction
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError
 from qmcore.message import EnqueueControl, Message
-
-if TYPE_CHECKING:
-    from qmadmin.space import QueueSpace
-    from qmadmin.transacting import Transaction
-
 
 Answer: TypeAlias = "tuple[str, bytes, EnqueueControl]"
 """A message for a client: its queue, its body, and its control information."""

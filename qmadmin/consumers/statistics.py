@@ -6,16 +6,13 @@ import dataclasses
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from qmadmin.consumers.policy import Wording
+from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.records import Forwarding
-from qmcore.times import MICROS, SystemClock
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.policy import Wording
-    from qmadmin.space import QueueSpace
-    from qmcore.times import Clock
+from qmcore.times import MICROS, Clock, SystemClock
 
 RATE_SECONDS: Final = 60
 """The rate is that of the last so many seconds, the present one among them."""
@@ -25,6 +22,10 @@ SLICE_SECONDS, SLICES = 30, 10
 
 _DIGITS = 2
 """Digits to which times of calls are kept, which bounds the memory that they take: 90 values for each power of ten."""
+
+
+_COUNTED: Final = ("calls", "successes", "failures", "retries", "refused", "dropped_replies", "in_flight")
+"""What of a `Forwarding` is counted."""
 
 
 class Durations:
@@ -66,7 +67,7 @@ class Recently:
 
 
 class Rate:
-    """How many messages were done with in the last minute. Not safe for threads."""
+    """How many messages were processed in the last minute. Not safe for threads."""
 
     def __init__(self) -> None:
         self._seconds: deque[list[int]] = deque(maxlen=RATE_SECONDS)
@@ -104,8 +105,7 @@ class Statistics:
         self.queue = queue
         self.clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._calls = self._successes = self._failures = self._retries = self._refused = 0
-        self._dropped = self._in_flight = 0
+        self._counts = dict.fromkeys(_COUNTED, 0)
         self._workers = workers
         self._last_error = ""
         self._last_error_us: int | None = None
@@ -119,40 +119,40 @@ class Statistics:
     def began(self) -> None:
         """Count a call that begins."""
         with self._lock:
-            self._calls += 1
-            self._in_flight += 1
+            self._counts["calls"] += 1
+            self._counts["in_flight"] += 1
 
     def succeeded(self, seconds: float) -> None:
         """Count a call whose message is gone and whose reply is queued; it took so many seconds."""
         with self._lock:
-            self._successes += 1
+            self._counts["successes"] += 1
             self._rate.add(self.clock.monotonic())
             self._ended(seconds)
 
     def failed(self, reason: str, seconds: float, *, retries: bool) -> None:
         """Count a call that failed, and why; `retries`: its message is tried again."""
         with self._lock:
-            self._failures += 1
-            self._retries += retries
+            self._counts["failures"] += 1
+            self._counts["retries"] += retries
             self._fault(reason)
             self._ended(seconds)
 
     def unavailable(self, reason: str) -> None:
-        """Count a call that was no try, because the handler cannot work."""
+        """Count a call that does not count as a try, because the handler cannot work."""
         with self._lock:
-            self._refused += 1
+            self._counts["refused"] += 1
             self._fault(reason)
-            self._in_flight -= 1
+            self._counts["in_flight"] -= 1
 
     def abandoned(self) -> None:
         """Note that a call ended which neither succeeded nor failed, because it was given up."""
         with self._lock:
-            self._in_flight -= 1
+            self._counts["in_flight"] -= 1
 
     def reply_dropped(self) -> None:
         """Count a reply for which there was no reply queue."""
         with self._lock:
-            self._dropped += 1
+            self._counts["dropped_replies"] += 1
 
     def paused(self, seconds: float, why: str) -> None:
         """Note that the queue is not served for so many seconds, and why."""
@@ -176,13 +176,7 @@ class Statistics:
             p50, p95, p99 = self._recently.percentiles(now, 50, 95, 99)
             return Forwarding(
                 queue=self.queue,
-                calls=self._calls,
-                successes=self._successes,
-                failures=self._failures,
-                retries=self._retries,
-                refused=self._refused,
-                dropped_replies=self._dropped,
-                in_flight=self._in_flight,
+                **self._counts,
                 workers=self._workers,
                 rate=self._rate.of_last_minute(now),
                 p50_us=p50,
@@ -203,7 +197,7 @@ class Statistics:
 
     def _ended(self, seconds: float) -> None:
         micros = max(round(seconds * MICROS), 0)
-        self._in_flight -= 1
+        self._counts["in_flight"] -= 1
         self._micros += micros
         self._ever.add(micros)
         self._recently.add(micros, self.clock.monotonic())
@@ -235,7 +229,7 @@ class Reporter:
     def report(self) -> None:
         """Report what has changed, if nothing was reported in the last second.
 
-        What cannot be, because the store fails, is reported later: whoever works on the queues finds out by itself.
+        What cannot be, because the store fails, is reported later: the workers of the queues find out by themselves.
         """
         now = self._clock.monotonic()
         if now < self._next:

@@ -1,21 +1,20 @@
-"""The threads that work for a queue."""
+"""The threads that work for a queue, and how many calls run at the same time over all queues."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from qmadmin.consumers.processor import Found
+from qmadmin.consumers.policy import Wording
+from qmadmin.consumers.processor import Found, Processor
+from qmadmin.consumers.stop import Stop
 from qmcore.errors import NoSpaceError
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
-    from qmadmin.consumers.policy import Wording
-    from qmadmin.consumers.processor import Processor
-    from qmadmin.consumers.stop import Stop
 
 _LOST_MAX: Final = 10
 """Threads whose calls do not come back, beyond which a queue is not served any more."""
@@ -34,8 +33,8 @@ _FEW_SECONDS: Final = 1.0
 class WorkerPool:
     """The workers of a queue, each a thread: they take messages while there are any, and then sleep until started.
 
-    `changed` is called, from any thread, when something has changed that whoever starts workers wants to know: a worker
-    has found no message, or cannot go on. `failed` takes an error after which nothing can go on.
+    `changed` is called, from any thread, when something has changed that the thread which starts workers has to know: a
+    worker has found no message, or cannot go on. `failed` takes an error after which nothing can go on.
     """
 
     processor: Processor
@@ -69,7 +68,7 @@ class WorkerPool:
             return not self._tickets and not self._polling and self._has_room() and not self.processor.backoff.left()
 
     def start_one(self) -> None:
-        """Have one more worker poll for messages, if there may be one more."""
+        """Start one more worker polling for messages, if there may be one more."""
         with self._changed:
             if not self._has_room() or self.processor.backoff.left():
                 return
@@ -89,7 +88,7 @@ class WorkerPool:
         return True
 
     def limit_to(self, messages: int) -> None:
-        """Let no more than so many further messages be taken."""
+        """Take no more than so many further messages."""
         with self._changed:
             self._messages_left = messages
 
@@ -177,7 +176,7 @@ class WorkerPool:
             self._polling -= 1
 
     def pass_on(self, *, ends_poll: bool) -> None:
-        """Have another worker poll, in the moment in which one ends its poll, so that nobody else can start a third."""
+        """Start another worker polling at the moment in which one ends its poll, so that nobody starts a third."""
         with self._changed:
             if ends_poll:
                 self.end_poll()
@@ -272,3 +271,103 @@ class _Poll:
         if self._is_open:
             self._is_open = False
             self._pool.end_poll()
+
+
+_IN_TURN: Final = 10
+"""Each so many-th permit goes to who has waited longest, so that what is less urgent comes to its turn, too."""
+
+
+class ConcurrencyLimit:
+    """So many workers may be busy at a time, over all queues; each holds a permit.
+
+    A queue that has none of them comes before those that have, and takes its first one also where others want a
+    second; for each queue without any a permit is kept free, so that a slow handler delays its own queue only. That
+    needs as many permits as there are queues.
+    """
+
+    def __init__(self, total: float = math.inf) -> None:
+        self._total = total
+        self._queues: set[str] = set()
+        self._taken: Counter[str] = Counter()
+        self._waiting: list[_Waiting] = []
+        self._lock = threading.Lock()
+        self._handed_out = 1
+
+    def serve(self, queues: set[str], total: float) -> None:
+        """Know the queues that share the permits, and how many there are."""
+        with self._lock:
+            self._queues, self._total = queues, total
+            self._hand_out()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there may be too few permits, so that somebody else may come first."""
+        return self._total != math.inf
+
+    @contextlib.contextmanager
+    def permit(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
+        """Wait for a permit and hold it. Of those who wait alike, the highest priority comes first.
+
+        What it gives is called to return the permit early, from any thread, for a holder who does not come back.
+        """
+        if not self.is_counted:
+            yield lambda: None
+            return
+        if not self._take(queue):
+            self._wait(_Waiting(queue, priority()))
+        held = [queue]
+
+        def release() -> None:
+            with self._lock:
+                if held:
+                    self._taken[held.pop()] -= 1
+                    self._hand_out()
+
+        try:
+            yield release
+        finally:
+            release()
+
+    def _take(self, queue: str) -> bool:
+        """Take a permit if there is one and nobody waits."""
+        with self._lock:
+            takes = not self._waiting and self._may_take(queue)
+            if takes:
+                self._taken[queue] += 1
+            return takes
+
+    def _wait(self, waiting: _Waiting) -> None:
+        with self._lock:
+            self._waiting.append(waiting)
+            self._hand_out()
+        waiting.turn.wait()
+
+    def _hand_out(self) -> None:
+        """Give free permits to those whose turn it is."""
+        while chosen := self._next():
+            self._waiting.remove(chosen)
+            self._taken[chosen.queue] += 1
+            self._handed_out += 1
+            chosen.turn.set()
+
+    def _next(self) -> _Waiting | None:
+        may = [each for each in self._waiting if self._may_take(each.queue)]
+        if may and self._handed_out % _IN_TURN == 0:
+            return may[0]
+        return min(may, key=lambda each: (self._taken[each.queue], -each.priority), default=None)
+
+    def _may_take(self, queue: str) -> bool:
+        free = self._total - self._taken.total()
+        if self._taken[queue] == 0 or len(self._queues) > self._total:
+            return free >= 1
+        kept = sum(1 for other in self._queues if self._taken[other] == 0)
+        return free > kept
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Waiting:
+    """A worker that waits for a permit."""
+
+    queue: str
+    priority: int
+    turn: threading.Event = dataclasses.field(default_factory=threading.Event)

@@ -114,7 +114,7 @@ class Conversation:
         return chunk
 
     def _read_outcome(self, pipe: int) -> bool:
-        """Read what is there; tell whether there may be more."""
+        """Read what is there; return whether there may be more."""
         try:
             chunk = os.read(pipe, _CHUNK)
         except BlockingIOError:

@@ -5,32 +5,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 import time
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from qmadmin.console.figures import counted
 from qmadmin.consumers.consumer import Consumer
+from qmadmin.consumers.handler import Call, Handler, Reply, Unavailable
+from qmadmin.consumers.policy import Policy
+from qmadmin.consumers.statistics import Statistics
+from qmadmin.consumers.stop import Stop
+from qmadmin.device import Device
 from qmadmin.forwarder import metrics
-from qmadmin.forwarder.checking import missing_error_queue
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.notify import Notify, for_children
+from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
-from qmadmin.forwarder.service_holder import ServiceHolder
-from qmadmin.forwarder.services_file import ServicesFile
+from qmadmin.forwarder.services_file import ServicesFile, missing_error_queue
 from qmadmin.opening import open_device
+from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
+from qmcore.records import Forwarding
 from qmcore.redacted import redacted
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.policy import Policy
-    from qmadmin.consumers.statistics import Statistics
-    from qmadmin.consumers.stop import Stop
-    from qmadmin.device import Device
-    from qmadmin.forwarder.settings import Settings
-    from qmadmin.space import QueueSpace
-    from qmcore.records import Forwarding
 
 logger = logging.getLogger("qmadmin.forwarder")
 
@@ -219,3 +216,98 @@ def _broken(services: Mapping[str, ServiceHolder]) -> dict[str, StartError]:
 
 def _named(queues: Collection[str]) -> str:
     return ("queue " if len(queues) == 1 else "queues ") + ", ".join(map(repr, queues))
+
+
+class ServiceHolder(Handler):
+    """A handler that passes calls on to the service that it holds.
+
+    A service that cannot be loaded is tried again whenever it is asked for. One that is replaced, or whose holder is
+    closed, is closed itself when the calls that it runs are done.
+    """
+
+    def __init__(self, load: Callable[[], Handler]) -> None:
+        self._lock = threading.Lock()
+        self._loaded = _LoadedService(load)
+        self._leaving: list[_LoadedService] = []
+
+    def load(self) -> None:
+        """Load the service now, or raise StartError."""
+        self._loaded.load()
+
+    def ready(self) -> None:
+        """Raise Unavailable where the service cannot be loaded."""
+        self._loaded.service().ready()
+
+    def call(self, call: Call) -> Reply | None:
+        """Call the service with a message."""
+        with self._lock:
+            loaded = self._loaded
+            loaded.users += 1
+        try:
+            return loaded.service().call(call)
+        finally:
+            self._leave(loaded)
+
+    def replace(self, other: ServiceHolder) -> None:
+        """Take over the service of another holder, for the calls that begin from now on."""
+        with self._lock:
+            before, self._loaded = self._loaded, other._loaded
+            self._leaving.append(before)
+        self._dismiss(before)
+
+    def stop_calls(self) -> None:
+        """End at once what the service runs outside of this process, and so for those that it has replaced."""
+        with self._lock:
+            services = [self._loaded, *self._leaving]
+        for loaded in services:
+            loaded.stop_calls()
+
+    def close(self) -> None:
+        """Close the service when its calls are done."""
+        self._dismiss(self._loaded)
+
+    def _dismiss(self, loaded: _LoadedService) -> None:
+        with self._lock:
+            loaded.users += 1
+            loaded.is_leaving = True
+        self._leave(loaded)
+
+    def _leave(self, loaded: _LoadedService) -> None:
+        with self._lock:
+            loaded.users -= 1
+            is_last = loaded.is_leaving and not loaded.users
+            if is_last and loaded in self._leaving:
+                self._leaving.remove(loaded)
+        if is_last:
+            loaded.close()
+
+
+class _LoadedService:
+    """A service and how many use it."""
+
+    def __init__(self, load: Callable[[], Handler]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._service: Handler | None = None
+        self.users = 0
+        self.is_leaving = False
+
+    def service(self) -> Handler:
+        try:
+            return self.load()
+        except StartError as error:
+            raise Unavailable(str(error)) from error
+
+    def load(self) -> Handler:
+        with self._lock:
+            if self._service is None:
+                self._service = self._load()
+            return self._service
+
+    def stop_calls(self) -> None:
+        if self._service is not None:
+            self._service.stop_calls()
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.close()

@@ -3,11 +3,209 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from qmadmin.forwarder import service_keys
 from qmadmin.settings import SECONDS_MAX
+from qmcore import times
+
+_METADATA: Final = "key"
+_SHOWN_MAX: Final = 60
+
+TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What the name of an HTTP header may be."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """What the value of a key may be: in words, and as a question. A `secret` value is never shown.
+
+    `read` makes the value of what the file has.
+    """
+
+    allowed: str
+    allows: Callable[[Any], bool]
+    secret: bool = False
+    read: Callable[[Any], Any] = lambda value: value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a service: its name, what its value may be, and what it means.
+
+    `default` is what holds without it; a key that is `required` has none. `default_help` describes a default that
+    says nothing by itself.
+    """
+
+    name: str
+    form: Form
+    help: str
+    default: Any
+    required: bool
+    default_help: str
+
+
+def required(form: Form, help: str) -> Any:  # noqa: A002 - as click names it
+    """Declare a key that has to be given as a field of a dataclass."""
+    declared = {"form": form, "help": help, "default_help": ""}
+    return dataclasses.field(repr=not form.secret, metadata={_METADATA: declared})
+
+
+def optional(form: Form, help: str, default: Any = None, *, default_help: str = "") -> Any:  # noqa: A002
+    """Declare a key as a field of a dataclass; `default` is what holds without the key."""
+    declared = {"form": form, "help": help, "default_help": default_help or ("" if default else "none")}
+    return dataclasses.field(default=default, repr=not form.secret, metadata={_METADATA: declared})
+
+
+def keys_of(kind: type) -> dict[str, Key]:
+    """Return the keys of a kind of service by name, in the order of their declaration."""
+    return {
+        field.name: Key(
+            name=field.name,
+            default=None if field.default is dataclasses.MISSING else field.default,
+            required=field.default is dataclasses.MISSING,
+            **field.metadata[_METADATA],
+        )
+        for field in dataclasses.fields(kind)
+        if _METADATA in field.metadata
+    }
+
+
+def shown(form: Form, value: object) -> str:
+    """Return a value for a message: shortened, and not at all where it may be a secret."""
+    if form.secret:
+        return f"a {type(value).__name__}" if not isinstance(value, dict) else "another one"
+    from qmcore.redacted import redacted
+
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(redacted(value) if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+
+
+# ---- forms -----------------------------------------------------------------------------------------------------------
+
+
+def whole_number(low: int, high: int) -> Form:
+    """Return the form of a whole number in a range."""
+    return Form(f"a whole number from {low} to {high}", lambda value: _is_whole(value, low, high))
+
+
+def seconds(high: int) -> Form:
+    """Return the form of a number of seconds, also a part of one, or of text with its unit, such as `10m`."""
+    return Form(
+        f"a number of seconds above 0, at most {high}, or a text such as '10m'",
+        lambda value: _is_number(value) and math.isfinite(value) and 0 < value <= high,
+        read=_in_seconds,
+    )
+
+
+def _in_seconds(value: object) -> object:
+    seconds = times.in_seconds(value) if isinstance(value, str) else value
+    return value if seconds == value else float(str(seconds))
+
+
+def one_of(*choices: str) -> Form:
+    """Return the form of one of several words."""
+    return Form(f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def words(example: str) -> Form:
+    """Return the form of a list of text, the first word of which is not empty."""
+    return Form(
+        f"a list of text such as {example}",
+        lambda value: isinstance(value, list) and bool(value) and bool(value[0]) and all(map(is_text, value)),
+    )
+
+
+def table(example: str, is_name: Callable[[str], bool], *, is_value: Callable[[object], bool] | None = None) -> Form:
+    """Return the form of a table of names and texts, which may hold a secret."""
+    check = is_value or is_text
+    return Form(
+        f"a table of text such as {example}",
+        lambda value: isinstance(value, dict) and all(is_name(name) and check(text) for name, text in value.items()),
+        secret=True,
+    )
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text that a program can be given."""
+    return isinstance(value, str) and "\0" not in value
+
+
+def is_line(value: object) -> bool:
+    """Return whether a value is a text of one line."""
+    return isinstance(value, str) and all(ord(char) >= 32 and ord(char) != 127 for char in value)
+
+
+def is_token(value: object) -> bool:
+    """Return whether a value can be the name of an HTTP header."""
+    return isinstance(value, str) and TOKEN.fullmatch(value) is not None
+
+
+def _is_function(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    module, colon, path = value.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+
+
+def _is_statuses(value: object) -> bool:
+    return isinstance(value, list) and all(_is_whole(status, 300, 599) for status in value)
+
+
+def _is_whole(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _name(what: str) -> Form:
+    return Form(f"the name of {what}", lambda value: is_line(value) and bool(value))
+
+
+FILE: Final = _name("a file")
+DIRECTORY: Final = _name("a directory")
+VARIABLE: Final = _name("an environment variable")
+USER: Final = _name("a user")
+FUNCTION: Final = Form("of the form 'module:function'", _is_function)
+STATUSES: Final = Form("a list of statuses from 300 to 599", _is_statuses)
+HEADER_NAMES: Final = Form(
+    'a list of names of headers such as ["content-type"]',
+    lambda value: isinstance(value, list) and all(map(is_token, value)),
+)
+HTTP_METHOD: Final = Form("the name of an HTTP method such as POST", is_token)
+URL: Final = Form(
+    "an address that begins with http:// or https://, without a user or password",
+    lambda value: is_line(value) and _is_url(value),
+    secret=True,
+)
+
+
+def _is_url(text: str) -> bool:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return usable and parts.username is None and parts.password is None and " " not in text and text.isascii()
+
+
+def meant(word: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    """Return what a misspelt word may have been, as the end of a sentence; empty where nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+# ---- kinds of services -----------------------------------------------------------------------------------------------
 
 WORKERS_MAX: Final = 1000
 BATCH_MAX: Final = 1000
@@ -18,32 +216,25 @@ class Description:
     """A service of any kind: `name` is that of its queue; the other fields are keys."""
 
     name: str
-    workers: int | None = service_keys.key(
-        service_keys.whole_number(1, WORKERS_MAX),
-        "The most calls at the same time.",
-        default=None,
-        default_help="that of `--workers`",
+    workers: int | None = optional(
+        whole_number(1, WORKERS_MAX), "The most calls at the same time.", default_help="that of `--workers`"
     )
-    order: str = service_keys.key(
-        service_keys.one_of("skip", "strict", "parallel"),
+    order: str = optional(
+        one_of("skip", "strict", "parallel"),
         "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
         " that all messages behind it wait; there is only one worker. With `skip` the others go first while it waits"
         " for its next try. With `parallel` several workers take messages in order, and may finish in any order.",
-        default="",
+        "",
         default_help="that of `--order`",
     )
-    batch: int | None = service_keys.key(
-        service_keys.whole_number(1, BATCH_MAX),
+    batch: int | None = optional(
+        whole_number(1, BATCH_MAX),
         "The most messages that a worker takes at once; they are processed one after the other, and committed"
         " together.",
-        default=None,
         default_help="that of `--batch`",
     )
-    timeout: float | None = service_keys.key(
-        service_keys.seconds(SECONDS_MAX),
-        "The seconds that a call may take.",
-        default=None,
-        default_help="that of `-t`",
+    timeout: float | None = optional(
+        seconds(SECONDS_MAX), "The seconds that a call may take.", default_help="that of `-t`"
     )
 
     def conflict(self) -> str:
@@ -57,15 +248,15 @@ class Description:
 class PythonDescription(Description):
     """A function in Python."""
 
-    python: str = service_keys.key(
-        service_keys.FUNCTION,
+    python: str = required(
+        FUNCTION,
         "The function, as `module:name`. The module is searched for in the directory of the services file first.",
     )
-    run: str = service_keys.key(
-        service_keys.one_of("thread", "process"),
+    run: str = optional(
+        one_of("thread", "process"),
         "Where the function runs: in a thread of the daemon, or in a worker process; there are as many worker processes"
         " as calls at the same time.",
-        default="thread",
+        "thread",
     )
 
 
@@ -73,23 +264,18 @@ class PythonDescription(Description):
 class CommandDescription(Description):
     """A command."""
 
-    command: tuple[str, ...] = service_keys.key(
-        service_keys.words('["tr", "a-z", "A-Z"]'),
+    command: tuple[str, ...] = required(
+        words('["tr", "a-z", "A-Z"]'),
         "The program and its arguments; no shell interprets them. A relative path with a slash is relative to the"
         " directory of the services file; a name without a slash is searched for in `PATH`.",
     )
-    environment: Mapping[str, str] | None = service_keys.key(
-        service_keys.table(
-            '{NAME = "value"}', lambda name: bool(name) and "=" not in name and service_keys.is_text(name)
-        ),
+    environment: Mapping[str, str] | None = optional(
+        table('{NAME = "value"}', lambda name: bool(name) and "=" not in name and is_text(name)),
         "Variables of its environment, in addition to those of the daemon.",
-        default=None,
-        default_help="none",
     )
-    directory: str | None = service_keys.key(
-        service_keys.DIRECTORY,
+    directory: str | None = optional(
+        DIRECTORY,
         "The directory in which it runs; a relative path is relative to that of the services file.",
-        default=None,
         default_help="the daemon's own",
     )
 
@@ -98,75 +284,33 @@ class CommandDescription(Description):
 class HttpDescription(Description):
     """A service that is reached by HTTP."""
 
-    url: str = service_keys.key(
-        service_keys.URL, "The address, which begins with http:// or https://. Proxies are not used."
-    )
-    method: str = service_keys.key(service_keys.HTTP_METHOD, "The method of the requests.", default="POST")
-    headers: Mapping[str, str] | None = service_keys.key(
-        service_keys.table('{Accept = "text/plain"}', service_keys.is_token, is_value=service_keys.is_line),
+    url: str = required(URL, "The address, which begins with http:// or https://. Proxies are not used.")
+    method: str = optional(HTTP_METHOD, "The method of the requests.", "POST")
+    headers: Mapping[str, str] | None = optional(
+        table('{Accept = "text/plain"}', is_token, is_value=is_line),
         "Headers of each request. They override the headers of the message.",
-        default=None,
-        default_help="none",
     )
-    ca: str | None = service_keys.key(
-        service_keys.FILE,
+    ca: str | None = optional(
+        FILE,
         "The file of the certificates with which the certificate of the server is checked.",
-        default=None,
         default_help="those of the system",
     )
-    certificate: str | None = service_keys.key(
-        service_keys.FILE,
-        "The file of the certificate that is presented to the server.",
-        default=None,
-        default_help="none",
+    certificate: str | None = optional(FILE, "The file of the certificate that is presented to the server.")
+    key: str | None = optional(FILE, "The file of the key of that certificate.", default_help="that of `certificate`")
+    token_env: str | None = optional(
+        VARIABLE, "The environment variable that contains the bearer token of the requests."
     )
-    key: str | None = service_keys.key(
-        service_keys.FILE,
-        "The file of the key of that certificate.",
-        default=None,
-        default_help="that of `certificate`",
+    token_file: str | None = optional(
+        FILE, "The file that contains the bearer token; it is read for each call, so that the token can be renewed."
     )
-    token_env: str | None = service_keys.key(
-        service_keys.VARIABLE,
-        "The environment variable that contains the bearer token of the requests.",
-        default=None,
-        default_help="none",
+    user: str | None = optional(USER, "The user of the requests, who has a password.")
+    password_env: str | None = optional(VARIABLE, "The environment variable that contains the password.")
+    password_file: str | None = optional(FILE, "The file that contains the password; it is read for each call.")
+    reply_headers: tuple[str, ...] = optional(
+        HEADER_NAMES, "The headers of the answer that become headers of the reply.", ("content-type",)
     )
-    token_file: str | None = service_keys.key(
-        service_keys.FILE,
-        "The file that contains the bearer token; it is read for each call, so that the token can be renewed.",
-        default=None,
-        default_help="none",
-    )
-    user: str | None = service_keys.key(
-        service_keys.USER, "The user of the requests, who has a password.", default=None, default_help="none"
-    )
-    password_env: str | None = service_keys.key(
-        service_keys.VARIABLE, "The environment variable that contains the password.", default=None, default_help="none"
-    )
-    password_file: str | None = service_keys.key(
-        service_keys.FILE,
-        "The file that contains the password; it is read for each call.",
-        default=None,
-        default_help="none",
-    )
-    reply_headers: tuple[str, ...] = service_keys.key(
-        service_keys.HEADER_NAMES,
-        "The headers of the answer that become headers of the reply.",
-        default=("content-type",),
-    )
-    permanent: tuple[int, ...] = service_keys.key(
-        service_keys.STATUSES,
-        "Further statuses after which trying again is of no use.",
-        default=(),
-        default_help="none",
-    )
-    transient: tuple[int, ...] = service_keys.key(
-        service_keys.STATUSES,
-        "Further statuses after which the message is tried again.",
-        default=(),
-        default_help="none",
-    )
+    permanent: tuple[int, ...] = optional(STATUSES, "Further statuses after which trying again is of no use.", ())
+    transient: tuple[int, ...] = optional(STATUSES, "Further statuses after which the message is tried again.", ())
 
     def conflict(self) -> str:
         """Return which keys do not go together, and why; empty where all is well."""
@@ -207,7 +351,7 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
     The text is meant to stand behind the place: it begins with a verb, or with a colon.
     """
     kind = _kind_of(table)
-    declared = service_keys.keys_of(kind)
+    declared = keys_of(kind)
     values: dict[str, Any] = {}
     for word, written in table.items():
         if word not in declared:
@@ -215,7 +359,7 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
         form = declared[word].form
         value = form.read(written)
         if not form.allows(value):
-            raise ValueError(f": {word} must be {form.allowed}, got {service_keys.shown(form, written)}")
+            raise ValueError(f": {word} must be {form.allowed}, got {shown(form, written)}")
         values[word] = tuple(value) if isinstance(value, list) else value
     found = kind(name=name, **values)
     if conflict := found.conflict():
@@ -229,7 +373,7 @@ def _kind_of(table: Mapping[str, Any]) -> type[Description]:
         return KINDS[given[0]]
     if not given:
         for word in table:
-            if not any(word in service_keys.keys_of(kind) for kind in KINDS.values()):
+            if not any(word in keys_of(kind) for kind in KINDS.values()):
                 raise ValueError(_unknown(word, *KINDS.values()))
     raise ValueError(
         f"must have one of {', '.join(KINDS)}, and has {'both ' + ' and '.join(given) if given else 'none of them'}"
@@ -237,8 +381,8 @@ def _kind_of(table: Mapping[str, Any]) -> type[Description]:
 
 
 def _unknown(word: str, *kinds: type[Description]) -> str:
-    known = {name: True for kind in kinds for name in service_keys.keys_of(kind)}
+    known = {name: True for kind in kinds for name in keys_of(kind)}
     for teller, kind in KINDS.items():
-        if kind not in kinds and word in service_keys.keys_of(kind):
+        if kind not in kinds and word in keys_of(kind):
             return f"has the key {word!r}, which belongs to services with {teller}"
-    return f"has the unknown key {word!r}{service_keys.meant(word, known) or '; there are ' + ', '.join(known)}"
+    return f"has the unknown key {word!r}{meant(word, known) or '; there are ' + ', '.join(known)}"

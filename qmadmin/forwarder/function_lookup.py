@@ -8,7 +8,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.consumers.function_outcome import described
+from qmadmin.consumers.function_handler import described
 from qmadmin.forwarder.errors import StartError
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ class Connections:
         thread, exchange = threading.get_ident(), _Exchange(call)
         self._running[thread] = exchange
         try:
-            # Whoever stops after this finds the exchange.
+            # A stop after this finds the exchange.
             self._refuse_stopped()
             with self._cut_after(exchange, call.left()):
                 answer = self._answer(exchange, request)
@@ -192,12 +192,12 @@ class _Exchange:
         """Whether the server was reached for it."""
 
     def end(self) -> None:
-        """Let go of the connection, which may serve another exchange by now."""
+        """Release the connection, which may serve another exchange by now."""
         if self.connection is not None:
             self.connection.leave(self)
 
     def cut(self) -> None:
-        """Let whoever reads or writes see the end of the connection; any thread may call this."""
+        """Cut the connection under the thread that reads or writes; any thread may call this."""
         if self.connection is not None:
             self.connection.cut(self)
 
@@ -256,7 +256,7 @@ class _Plain(HTTPConnection):
         return response
 
     def cut(self, exchange: _Exchange) -> None:
-        """End the connection under whoever reads or writes, if that is still for the exchange."""
+        """Cut the connection under the thread that reads or writes, if that is still for the exchange."""
         with self._lock, contextlib.suppress(OSError):
             if self._exchange is exchange and self._held is not None:
                 self._held.shutdown(socket.SHUT_RDWR)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import email.utils
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import urlsplit
+from typing import Final, NoReturn
+from urllib.parse import quote, urlsplit
 
-from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable
+from qmadmin import tracing
+from qmadmin.consumers.handler import Body, Call, Failure, Handler, Reply, Unavailable, failure_with
+from qmadmin.forwarder.descriptions import HttpDescription, is_line, is_token
 from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
-from qmadmin.forwarder.http_messages import failure_of, reply_of, request_headers
-from qmadmin.forwarder.service_keys import is_line
+from qmadmin.settings import SECONDS_MAX
+from qmadmin.version import __version__
+from qmcore import names
+from qmcore.message import BODY_MAX, Message
 from qmcore.redacted import HIDDEN
-
-if TYPE_CHECKING:
-    from qmadmin.forwarder.descriptions import HttpDescription
 
 
 class HttpService(Handler):
@@ -142,3 +146,175 @@ def _hide(error: Failure | Unavailable, secrets: list[str]) -> NoReturn:
             text = text.replace(bare, HIDDEN)
     error.args = (text,)
     raise error
+
+
+HEADERS: Final = {
+    "QM-Queue": "the queue",
+    "QM-Msgid": "the identifier of the message",
+    "QM-Corrid": "its correlation identifier, percent-encoded, if it has one",
+    "QM-Priority": "its priority",
+    "QM-Retries": "how often it was rolled back before",
+    "QM-Urcode": "the user return code that came with it",
+    "QM-Type": "`STRING` for text, `CARRAY` for bytes",
+    "Idempotency-Key": "the identifier that the message got when it was enqueued, the same at each try",
+}
+"""What a service finds in the headers of a request, and what it means."""
+
+ANSWERS: Final = {
+    "QM-Urcode": "the user return code of the reply, a whole number",
+    "QM-Type": "the type of the reply",
+    "QM-Permanent": "`true` or `false`: whether trying again is of no use, regardless of the status",
+    "Retry-After": "seconds or a date: when the message is tried again, or a paused queue is served again",
+}
+"""What a service may say in the headers of its answer, and what it means."""
+
+_PLAIN: Final = "text/plain; charset=utf-8"
+_BYTES: Final = "application/octet-stream"
+
+_OURS_ALONE: Final = frozenset(
+    (
+        *("accept-encoding", "authorization", "connection", "content-length", "content-type", "expect", "host"),
+        *("idempotency-key", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te"),
+        *("trailer", "transfer-encoding", "upgrade"),
+    )
+)
+"""Headers of a message that do not travel as they are: they are about the connection, or have another meaning."""
+
+_REFUSED: Final = (401, 407)
+_TRANSIENT: Final = (408, 425, 429)
+_TEXTS: Final = ("application/json",)
+
+
+def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a request: those of the message, over them the `fixed` ones, and over all ours."""
+    headers = _Headers()
+    headers.add({"User-Agent": f"qmadmin/{__version__}"})
+    headers.add({name: value for name, value in request.headers.items() if _travels(name, value)})
+    # The call is a step of the trace that the message tells of.
+    headers.add(tracing.headers())
+    headers.add({"Content-Type": _content_type(request)})
+    headers.add(fixed)
+    headers.add(_facts(request))
+    return headers.by_name()
+
+
+def reply_of(answer: Answer, kept: Sequence[str]) -> Reply:
+    """Return the reply in an answer that is a success; `kept` are the headers that it keeps."""
+    if answer.is_cut:
+        raise Failure(f"its answer is longer than {BODY_MAX} bytes")
+    return _reply(answer, kept)
+
+
+def failure_of(
+    answer: Answer, kept: Sequence[str], permanent: Sequence[int], transient: Sequence[int]
+) -> Failure | Unavailable:
+    """Return what an answer that is not a success means; `permanent` and `transient` are further such statuses."""
+    status = answer.status
+    retry_after = _seconds_until(answer.headers.get("Retry-After"))
+    told = f"answered {status} {answer.reason}".rstrip()
+    said = " ".join(answer.body[:4000].decode(errors="replace").split())
+    reason = names.storable(f"{told}: {said}" if said else told)
+    is_permanent = _permanence(answer, permanent, transient)
+    if is_permanent is None:
+        if status in _REFUSED:
+            return Unavailable(f"{reason}; the credentials are refused", retry_after=retry_after)
+        return Unavailable(f"{told}; redirects are not followed", retry_after=retry_after)
+    return failure_with(reason, _reply(answer, kept), permanent=is_permanent, retry_after=retry_after)
+
+
+class _Headers:
+    """Headers of which the last of a name counts, however it is written."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, str]] = {}
+
+    def add(self, headers: Mapping[str, str]) -> None:
+        for name, value in headers.items():
+            self._found[name.lower()] = name, value
+
+    def by_name(self) -> dict[str, str]:
+        # The library writes each character as one byte.
+        return {name: value.strip().encode().decode("latin-1") for name, value in self._found.values()}
+
+
+def _travels(name: str, value: str) -> bool:
+    lower = name.lower()
+    return is_token(name) and is_line(value) and lower not in _OURS_ALONE and not lower.startswith("qm-")
+
+
+def _content_type(request: Message) -> str:
+    for name, value in request.headers.items():
+        if name.lower() == "content-type" and is_line(value):
+            return value
+    return _PLAIN if request.type == "STRING" else _BYTES
+
+
+def _facts(request: Message) -> dict[str, str]:
+    facts = {
+        "QM-Queue": request.queue,
+        "QM-Msgid": request.msgid,
+        "QM-Priority": str(request.priority),
+        "QM-Retries": str(request.retries),
+        "QM-Urcode": str(request.urcode),
+        "QM-Type": request.type,
+        "Idempotency-Key": request.first_msgid,
+    }
+    return facts if request.corrid is None else facts | {"QM-Corrid": quote(request.corrid, safe="")}
+
+
+def _reply(answer: Answer, kept: Sequence[str]) -> Reply:
+    headers = {name: _text(answer.headers[name]) for name in kept if name in answer.headers}
+    kind = answer.headers.get("QM-Type")
+    return Reply(_body(answer), _urcode(answer.headers.get("QM-Urcode")), kind and _text(kind), headers or None)
+
+
+def _body(answer: Answer) -> Body:
+    """Return the body: a str where it is said to be text or JSON, and is UTF-8."""
+    kind, _, parameters = answer.headers.get("Content-Type", "").lower().partition(";")
+    kind = kind.strip()
+    charset = parameters.partition("charset=")[2].strip(' "').partition(";")[0]
+    if (kind.startswith("text/") or kind in _TEXTS) and charset in ("", "utf-8", "utf8", "us-ascii"):
+        try:
+            return answer.body.decode()
+        except UnicodeDecodeError:
+            pass
+    return answer.body
+
+
+def _urcode(text: str | None) -> int:
+    try:
+        return int(text or "0")
+    except ValueError:
+        raise Failure(f"its QM-Urcode is {text!r}, not a whole number") from None
+
+
+def _text(value: str) -> str:
+    """Return a header as a str: UTF-8 where it is."""
+    with contextlib.suppress(UnicodeError):
+        value = value.encode("latin-1").decode()
+    return names.storable(value)
+
+
+def _permanence(answer: Answer, permanent: Sequence[int], transient: Sequence[int]) -> bool | None:
+    """Return whether trying again is of no use; None where no message can be worked on."""
+    said, status = answer.headers.get("QM-Permanent", "").strip().lower(), answer.status
+    if said in ("true", "false"):
+        return said == "true"
+    if status in permanent or status in transient:
+        return status in permanent
+    if status in _REFUSED or 300 <= status < 400:
+        return None
+    return 400 <= status < 500 and status not in _TRANSIENT
+
+
+def _seconds_until(text: str | None) -> float | None:
+    """Return what Retry-After says, in seconds from now."""
+    if not text:
+        return None
+    if text.strip().isascii() and text.strip().isdigit():
+        return float(min(int(text[:20]), SECONDS_MAX))
+    try:
+        moment = email.utils.parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(moment - time.time(), 0.0), SECONDS_MAX)

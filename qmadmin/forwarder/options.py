@@ -2,130 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
 from qmadmin.console.formats import Format
-from qmadmin.forwarder import settings as choices
-from qmadmin.forwarder.settings import Settings, Warn
-from qmadmin.options import Option, Span
+from qmadmin.console.results import Entry, Notice, Severity
+from qmadmin.consumers.policy import Order, Policy, RunPolicy
+from qmadmin.forwarder.descriptions import Description
+from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder.metrics import Address
+from qmadmin.options import Declared, Span, option
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from qmcore import names, times
+from qmcore.errors import InvalidArgumentError
 
 
 def settings_of(given: Mapping[str, Any], device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
     """Return what the forwarder is to do: what was given, by the names of parameters, and else the usual settings."""
-    delay, is_outside = choices.other_time("-f", given["pace"], warn), given["non_transactional"]
+    delay, is_outside = other_time("-f", given["pace"], warn), given["non_transactional"]
     return Settings(
         device=device,
         space=space,
-        queues=choices.queue_names(given["queues"]),
+        queues=queue_names(given["queues"]),
         services=given["services"] or usual.services,
-        trantime=choices.transaction_time(given["trantime"], usual.trantime, warn),
-        idletime=choices.idle_time(given["idletime"], usual.idletime, warn),
+        trantime=transaction_time(given["trantime"], usual.trantime, warn),
+        idletime=idle_time(given["idletime"], usual.idletime, warn),
         grace=usual.grace if given["grace"] is None else given["grace"],
-        workers=choices.worker_count(given["workers"], usual.workers, forgets=delay is not None),
+        workers=worker_count(given["workers"], usual.workers, forgets=delay is not None),
         total_workers=usual.total_workers if given["total_workers"] is None else given["total_workers"],
         order=given["order"] or usual.order.replace("auto", ""),
         batch=given["batch"] or usual.batch,
         until_empty=given["until_empty"],
-        metrics=choices.metrics_address(given["metrics"], usual.metrics),
+        metrics=metrics_address(given["metrics"], usual.metrics),
         once=given["once"],
         gives_up=given["gives_up"],
         transactional=not is_outside,
         pace=delay,
-        blocktime=choices.block_time(given["blocktime"], warn, has_meaning=is_outside or delay is not None),
+        blocktime=block_time(given["blocktime"], warn, has_meaning=is_outside or delay is not None),
     )
 
 
-_OPTIONS: Final = (
-    click.option(
-        "-q",
+OPTIONS: Final[tuple[Declared, ...]] = (
+    option(
+        "-q QUEUE[,QUEUE...]",
         "queues",
-        cls=Option,
-        metavar="QUEUE[,QUEUE...]",
         multiple=True,
         help="The queues to forward [default: those of all services in the file].",
         more="May be given several times; a queue that is named twice is served once.",
     ),
-    click.option(
-        "-t",
+    option(
+        "-t TRANTIME",
         "trantime",
-        cls=Option,
-        metavar="TRANTIME",
         setting=ForwarderSettings.trantime,
         help="Seconds that a request may take; 0 means no limit.",
         more="This is the timeout of the transaction around the call. A call that is still running then is ended, and"
         " has failed.",
     ),
-    click.option(
-        "-i",
+    option(
+        "-i IDLETIME",
         "idletime",
-        cls=Option,
-        metavar="IDLETIME",
         setting=ForwarderSettings.idletime,
         help="How many seconds to sleep at most while there is nothing to do.",
         more="An arriving message ends the sleep. With 0 the queues are polled without a pause.",
     ),
-    click.option(
+    option(
         "-e",
         "until_empty",
-        cls=Option,
-        is_flag=True,
         help="End when the queues are empty.",
         more="Delayed messages, and those that other processes hold, do not count.",
     ),
-    click.option(
+    option(
         "-d",
         "gives_up",
-        cls=Option,
-        is_flag=True,
         help="Do not retry a request whose failed service returns a reply.",
         more="When a service fails and returns a reply, the request is deleted, and the reply goes to the failure queue"
         " that the request names, with its user return code. If the request has used up its retries, it also goes to"
         " the error queue.",
     ),
-    click.option(
+    option(
         "-n",
         "non_transactional",
-        cls=Option,
-        is_flag=True,
         help="Call services outside the transaction.",
         more="A message that a service enqueues is then enqueued at once, and stays if the call fails. Dequeuing the"
         " request and enqueuing the reply are still one transaction.",
     ),
-    click.option(
-        "-f",
+    option(
+        "-f DELAY",
         "pace",
-        cls=Option,
-        metavar="DELAY",
         help="Fire and forget: send no replies and do not retry; the delay is the seconds between two calls.",
         more="A message whose call fails goes to the error queue, or is discarded if there is none. The calls of a"
         " queue begin at least DELAY seconds apart; 0 means no delay. The default number of workers is then 32.",
     ),
-    click.option(
-        "-b",
-        "blocktime",
-        cls=Option,
-        metavar="TIMEOUT",
-        help="With -n or -f: seconds that a call may take, in place of -t; 0 means no limit.",
+    option(
+        "-b TIMEOUT", "blocktime", help="With -n or -f: seconds that a call may take, in place of -t; 0 means no limit."
     ),
-    click.option(
-        "-w",
-        "--workers",
-        cls=Option,
-        metavar="NUMBER",
+    option(
+        "-w, --workers NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.workers,
         help="Calls of a service at a time, unless the services file says otherwise.",
     ),
-    click.option(
-        "--total-workers",
-        cls=Option,
-        metavar="NUMBER",
+    option(
+        "--total-workers NUMBER",
         type=click.IntRange(0, 10_000),
         setting=ForwarderSettings.total_workers,
         help="Calls of all services at a time; 0 means no limit.",
@@ -133,102 +115,56 @@ _OPTIONS: Final = (
         " that a slow service does not delay the others. When all are busy, the message with the highest priority is"
         " next.",
     ),
-    click.option(
-        "--order",
-        cls=Option,
-        type=click.Choice(["strict", "skip", "parallel"]),
-        metavar="strict|skip|parallel",
+    option(
+        "--order strict|skip|parallel",
         setting=ForwarderSettings.order,
         help="How messages follow one whose service failed, unless the services file says otherwise.",
         more="`strict`: they wait until it has succeeded or left the queue. `skip`: they go first while it waits for"
         " its retry. `parallel`: as many calls run at a time as there are workers. `auto`, which is only possible in"
         " the settings, means `parallel` with several workers and `skip` with one.",
     ),
-    click.option(
-        "--batch",
-        cls=Option,
-        metavar="NUMBER",
+    option(
+        "--batch NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.batch,
         help="Messages that a worker takes and commits together, unless the services file says otherwise.",
         more="Larger batches cost less for each message. If the daemon is killed, the service is called again for all"
         " messages that were not committed.",
     ),
-    click.option(
-        "--grace",
-        cls=Option,
-        metavar="SECONDS",
+    option(
+        "--grace SECONDS",
         type=Span(0, SECONDS_MAX),
         setting=ForwarderSettings.grace,
         help="How many seconds a stop waits for running calls.",
     ),
-    click.option(
+    option(
         "--once",
-        cls=Option,
-        is_flag=True,
         help="Forward one message of each queue that has any, and end.",
         more="The exit status is 1 if a call failed.",
     ),
-    click.option(
+    option(
         "--check",
-        cls=Option,
-        is_flag=True,
         help="Report what is wrong with the services, and forward nothing.",
         more="The device, the queues, the services file and each service are checked.",
     ),
-    click.option(
-        "-s",
-        "services",
-        cls=Option,
-        metavar="FILE",
-        setting=ForwarderSettings.services,
-        help="The file that describes the services.",
-    ),
-    click.option(
-        "--log-format",
-        "log_format",
-        cls=Option,
-        type=click.Choice(LogSettings.format.choices),
-        metavar="|".join(LogSettings.format.choices),
-        setting=LogSettings.format,
-        help=LogSettings.format.help,
-    ),
-    click.option(
-        "--log-level",
-        "log_level",
-        cls=Option,
-        type=click.Choice(ForwarderSettings.log_level.choices),
-        metavar="|".join(ForwarderSettings.log_level.choices),
-        setting=ForwarderSettings.log_level,
-        help=ForwarderSettings.log_level.help,
-    ),
-    click.option(
-        "-v",
-        "--verbose",
-        cls=Option,
-        is_flag=True,
-        help="Log each call, as --log-level debug does.",
-    ),
-    click.option(
-        "--metrics",
-        cls=Option,
-        metavar="[HOST:]PORT",
+    option("-s FILE", "services", setting=ForwarderSettings.services, help="The file that describes the services."),
+    option(f"--log-format {'|'.join(LogSettings.format.choices)}", setting=LogSettings.format),
+    option(f"--log-level {'|'.join(ForwarderSettings.log_level.choices)}", setting=ForwarderSettings.log_level),
+    option("-v, --verbose", help="Log each call, as --log-level debug does."),
+    option(
+        "--metrics [HOST:]PORT",
         setting=ForwarderSettings.metrics,
         help="Serve figures for Prometheus over HTTP.",
         more="Without a host, only programs on this machine can reach them. It requires the package prometheus-client.",
     ),
-    click.option(
+    option(
         "--status",
-        cls=Option,
-        is_flag=True,
         help="Show the processes that forward the queues, and how that goes; forward nothing.",
         more="Without -q, for all queues that are forwarded. Permission to read the device is enough.",
     ),
-    click.option(
-        "--format",
+    option(
+        "--format FORMAT",
         "form",
-        cls=Option,
-        metavar="FORMAT",
         type=click.Choice(("auto", *(form.value for form in Format))),
         help="With --status, write table, plain, json or csv.",
         more="Without it a table at a terminal, and plain otherwise.",
@@ -236,8 +172,189 @@ _OPTIONS: Final = (
 )
 
 
-def with_options(command: Command) -> Command:
-    """Declare the options for a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+TRANTIME_MAX: Final = SECONDS_MAX
+
+FORGETTING_WORKERS: Final = 32
+"""Calls of a service at a time with -f, where nothing says how many."""
+
+TRANTIME_NOT_NUMERIC = Entry(1602, Severity.WARN, "-t option ignored as argument must be numeric")
+TRANTIME_TOO_LARGE = Entry(1603, Severity.WARN, "-t option ignored as argument is too large (must be below {limit})")
+IDLETIME_NOT_NUMERIC = Entry(1604, Severity.WARN, "-i option ignored as argument must be numeric")
+
+CATALOGUE = (TRANTIME_NOT_NUMERIC, TRANTIME_TOO_LARGE, IDLETIME_NOT_NUMERIC)
+"""The sentences of Tuxedo's message catalogue that concern the forwarder, by number."""
+
+Warn = Callable[[Notice], None]
+"""Takes a warning."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the forwarder works, on what, and how. Times are seconds; a transaction time of 0 means no limit.
+
+    `queues` is empty where all services of the file are served. `workers`, `order` and `batch` hold where the services
+    file says nothing; `total_workers` 0 means no limit. `pace` is the delay of -f, None without it, and `blocktime` the
+    value of -b.
+    """
+
+    device: str
+    space: str
+    queues: tuple[str, ...]
+    services: str
+    trantime: int
+    idletime: int
+    grace: int = 30
+    workers: int = 1
+    total_workers: int = 0
+    order: str = ""
+    batch: int = 1
+    until_empty: bool = False
+    once: bool = False
+    gives_up: bool = False
+    transactional: bool = True
+    pace: int | None = None
+    blocktime: int | None = None
+    metrics: Address | None = None
+
+    @property
+    def call_seconds(self) -> float:
+        """How long a service may take."""
+        if self.blocktime is not None:
+            return self.blocktime or math.inf
+        return self.trantime or math.inf
+
+    @property
+    def options(self) -> str:
+        """What of this Tuxedo's options say, as they would be written, and whether each queue is looked at once."""
+        flags = {"-e": self.until_empty, "-d": self.gives_up, "-n": not self.transactional, "--once": self.once}
+        numbers = {"-t": self.trantime, "-i": self.idletime, "-f": self.pace, "-b": self.blocktime}
+        said = [f"{option} {number}" for option, number in numbers.items() if number is not None]
+        return " ".join((*said, *(option for option, given in flags.items() if given)))
+
+    @property
+    def run_policy(self) -> RunPolicy:
+        """How the forwarder runs, and when it ends."""
+        return RunPolicy(
+            idle_seconds=self.idletime,
+            grace_seconds=self.grace,
+            total_workers=self.total_workers or math.inf,
+            until_empty=self.until_empty,
+            once=self.once,
+        )
+
+    def policy(self, description: Description | None) -> Policy:
+        """Return by which policy a queue is served whose service is described so; with None nothing is known of it.
+
+        Raises StartError where they contradict each other.
+        """
+        said = description or Description(name="")
+        workers = said.workers or self.workers
+        order = Order(said.order or self.order or ("parallel" if workers > 1 else "skip"))
+        try:
+            return Policy(
+                seconds=min(said.timeout or math.inf, self.call_seconds),
+                workers=workers,
+                # What tells the client of a failure, and the end of its request, are one commit of their own; --once
+                # takes one message; the calls of a batch have no time between them.
+                batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
+                order=order,
+                transactional=self.transactional,
+                answers=self.pace is None,
+                pace=self.pace or 0,
+                gives_up=self.gives_up,
+            )
+        except ValueError:
+            raise StartError(
+                f"service {said.name!r} has {workers} workers, and a strict order requires one",
+                "Use one worker, or another order.",
+            ) from None
+
+
+def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
+    """Return device and queue space from the arguments; the device is the usual one where only one is given."""
+    if len(arguments) > 2:
+        raise UsageError(f"Invalid argument {arguments[2]}")
+    if len(arguments) == 2:
+        return arguments[0], arguments[1]
+    if not arguments:
+        raise UsageError("no queue space is named")
+    if not usual_device:
+        raise UsageError(f"QMCONFIG not set, and no device is named before queue space {arguments[0]!r}")
+    return usual_device, arguments[0]
+
+
+def queue_names(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the values of -q, each once, in their order."""
+    listed = [name for option in options for name in option.split(",")]
+    try:
+        return tuple(dict.fromkeys(names.queue_name(name.strip()) for name in listed))
+    except InvalidArgumentError as error:
+        raise UsageError(f"-q {','.join(options)!r}: {error.message}") from None
+
+
+def metrics_address(text: str | None, usual: str) -> Address | None:
+    """Return where --metrics has the figures served, or else the settings; None where it is empty."""
+    chosen = usual if text is None else text
+    return Address.parse(chosen) if chosen else None
+
+
+def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
+    """Return the seconds that -t gives, or the usual ones; a value without meaning is warned about and ignored."""
+    too_large = TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1)
+    return _number(text, usual, warn, TRANTIME_NOT_NUMERIC(), too_large)
+
+
+def idle_time(text: str | None, usual: int, warn: Warn) -> int:
+    """Return the seconds that -i gives, or the usual ones; a value without meaning is warned about and ignored."""
+    return _number(text, usual, warn, IDLETIME_NOT_NUMERIC(), _too_large("-i"))
+
+
+def other_time(option: str, text: str | None, warn: Warn) -> int | None:
+    """Return the seconds that an option gives, None without it; a value without meaning is warned about and ignored."""
+    if text is None:
+        return None
+    value = _number(text, -1, warn, _not_numeric(option), _too_large(option))
+    return None if value < 0 else value
+
+
+def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None:
+    """Return the seconds that -b gives, which has a meaning with -n or -f only."""
+    value = other_time("-b", text, warn)
+    if value is not None and not has_meaning:
+        warn(Notice(Severity.WARN, "-b option ignored as neither -n nor -f is given"))
+        return None
+    return value
+
+
+def worker_count(asked: int | None, usual: int, *, forgets: bool) -> int:
+    """Return how many calls of a service run at a time; where nobody waits for them that are more."""
+    if asked is not None:
+        return asked
+    return max(usual, FORGETTING_WORKERS) if forgets else usual
+
+
+def _number(text: str | None, usual: int, warn: Warn, not_numeric: Notice, too_large: Notice) -> int:
+    if text is None:
+        return usual
+    text = times.in_seconds(text)
+    if not _is_number(text):
+        warn(not_numeric)
+    elif int(text) > TRANTIME_MAX:
+        warn(too_large)
+    else:
+        return int(text)
+    return usual
+
+
+def _not_numeric(option: str) -> Notice:
+    # The message catalogue has no number for these two.
+    return Notice(Severity.WARN, f"{option} option ignored as argument must be numeric")
+
+
+def _too_large(option: str) -> Notice:
+    return Notice(Severity.WARN, f"{option} option ignored as argument is too large (must be below {TRANTIME_MAX + 1})")
+
+
+def _is_number(text: str) -> bool:
+    # More digits than any number has would cost time to read, and Python refuses them.
+    return text.isascii() and text.isdigit() and len(text) < 4000

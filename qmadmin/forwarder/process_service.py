@@ -16,7 +16,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmadmin.consumers import call_spans, current
-from qmadmin.consumers.handler import Call, Failure, Handler, RemoteTracebackError, Reply, Unavailable, too_late
+from qmadmin.consumers.handler import (
+    Call,
+    Failure,
+    Handler,
+    RemoteTracebackError,
+    Reply,
+    Unavailable,
+    failure_with,
+    too_late,
+)
 from qmadmin.forwarder import frames
 from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
@@ -196,7 +205,7 @@ class _Worker:
         return self._process.poll() is None
 
     def prepare(self, start: tuple[list[str], str, str, LogTerms | None], seconds: float) -> str:
-        """Tell it its function; return what is wrong with that, or nothing."""
+        """Send it its function; return what is wrong with that, or nothing."""
         end = time.monotonic() + seconds
 
         def left() -> float:
@@ -206,7 +215,7 @@ class _Worker:
         return str(frames.receive_plain(self._connection, left))
 
     def begin(self, call: Call) -> None:
-        """Let it take a request. Raises TimeoutError when the time is over, EOFError or OSError where it has ended."""
+        """Send it a request. Raises TimeoutError when the time is over, EOFError or OSError where it has ended."""
         frames.send(self._connection, frames.packed((call_spans.handed_on(call.request), call.left())), call.left)
         frames.receive_plain(self._connection, call.left)
         self.is_new = False
@@ -233,7 +242,7 @@ class _Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Wait for its end, which is near, and let go of all."""
+        """Wait for its end, which is near, and close its descriptors."""
         self._connection.close()
         try:
             self._process.wait(_GRACE_SECONDS)
@@ -251,13 +260,7 @@ def _judged(outcome: Any) -> tuple[Reply, list[Any]]:
         case ("unavailable", reason, retry_after):
             raise Unavailable(reason, retry_after=retry_after)
         case ("failure", reason, (body, urcode, kind, headers), permanent, retry_after, trace):
-            raise Failure(
-                reason,
-                body=body,
-                urcode=urcode,
-                type=kind,
-                headers=headers,
-                permanent=permanent,
-                retry_after=retry_after,
-            ) from (RemoteTracebackError(trace) if trace else None)
+            reply = Reply(body, urcode, kind, headers)
+            failure = failure_with(reason, reply, permanent=permanent, retry_after=retry_after)
+            raise failure from (RemoteTracebackError(trace) if trace else None)
     raise Failure("its process sent something that is not an outcome")

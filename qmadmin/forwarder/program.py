@@ -5,27 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.console.process import Exit, make_fit, say
-from qmadmin.forwarder import program_log
-from qmadmin.forwarder import settings as choices
+from qmadmin.console.results import Notice
+from qmadmin.forwarder import options, program_log
 from qmadmin.forwarder.errors import StartError, UsageError
-from qmadmin.forwarder.options import settings_of, with_options
-from qmadmin.forwarder.settings import Settings
-from qmadmin.options import Argument, Documented
+from qmadmin.options import Argument, Documented, with_options
 from qmadmin.settings import ShellSettings
 from qmadmin.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from qmadmin.console.results import Notice
 
 logger = logging.getLogger("qmadmin.forwarder")
 
@@ -35,7 +29,7 @@ _PROGRAM = "tmqforward"
 
 
 @click.command(cls=Documented, options_metavar="[-q QUEUE[,QUEUE...]] [OPTIONS]")
-@with_options
+@with_options(*options.OPTIONS)
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
 @click.argument(
@@ -58,14 +52,14 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
     The manual page tmqforward(8) describes the services file, and qmadmin.toml(5) where defaults are set.
     """
     configuration = Configuration.load(os.environ)
-    device, space = choices.place(arguments, configuration.qmadmin.device)
-    names = choices.queue_names(given["queues"])
+    device, space = options.place(arguments, configuration.qmadmin.device)
+    names = options.queue_names(given["queues"])
     if given["status"]:
         return _show_status(device, space, names, given["form"] or "auto", configuration)
     if given["form"]:
         raise UsageError("--format is for --status")
     if given["check"]:
-        return _check(settings_of(given, device, space, configuration.tmqforward, _warn))
+        return _check(options.settings_of(given, device, space, configuration.tmqforward, _warn))
     log = program_log.begin(
         os.environ,
         configuration.log,
@@ -74,7 +68,7 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
         errors=sys.stderr,
         at_terminal=sys.stderr.isatty(),
     )
-    settings = settings_of(given, device, space, configuration.tmqforward, _warn)
+    settings = options.settings_of(given, device, space, configuration.tmqforward, _warn)
     _tell_of_log(log.path(datetime.now().astimezone()))
     return _forward(settings)
 
@@ -85,9 +79,9 @@ def _tell_of_log(path: str) -> None:
         say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)} too; Ctrl-C stops it")
 
 
-def _check(settings: Settings) -> int:
+def _check(settings: options.Settings) -> int:
     """Print what is wrong; return the exit status."""
-    from qmadmin.forwarder.checking import faults
+    from qmadmin.forwarder.services_file import faults
 
     found = faults(settings, os.environ)
     for fault in found:
@@ -97,7 +91,7 @@ def _check(settings: Settings) -> int:
     return Exit.UNUSABLE if found else Exit.OK
 
 
-def _forward(settings: Settings) -> int:
+def _forward(settings: options.Settings) -> int:
     """Forward to the end; return the exit status."""
     from qmadmin.consumers.stop import Stop
     from qmadmin.forwarder.daemon import Daemon

@@ -6,19 +6,15 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 from qmadmin import ulog
 from qmadmin.console.escapes import printable
 from qmadmin.consumers.policy import Wording
+from qmadmin.settings import LogSettings
 from qmcore.redacted import redacted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TextIO
-
-    from qmadmin.settings import LogSettings
 
 PROGRAM: Final = "tmqforward"
 

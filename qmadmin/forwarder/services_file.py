@@ -18,22 +18,25 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qmadmin.consumers.event_loop import EventLoop
+from qmadmin.consumers.handler import Handler
 from qmadmin.forwarder.descriptions import (
     CommandDescription,
     Description,
     HttpDescription,
     PythonDescription,
     description,
+    meant,
 )
 from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
-from qmadmin.forwarder.service_keys import meant
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.handler import Handler
+from qmadmin.opening import open_device
+from qmadmin.space import QueueSpace
+from qmcore.errors import QueueError
+from qmcore.queue import Queue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class ServicesFile:
 
     @classmethod
     def read(cls, path: str) -> ServicesFile:
-        """Read a services file, or raise StartError for one that is missing, is no TOML, or has what has no meaning."""
+        """Read a services file, or raise StartError for one that is missing, is not TOML, or makes no sense."""
         described = {}
         for name, found in _described(path):
             if isinstance(found, StartError):
@@ -173,3 +176,45 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise StartError(f"{where} must be a table, got {value!r}")
     return value
+
+
+def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """Return all that would keep the forwarder from its work, each as one sentence. Nothing is forwarded."""
+    described, found = ServicesFile.check(settings.services, environ)
+    names = settings.queues or described.names
+    if not names and not found:
+        found.append(f"services file {settings.services!r} has no services")
+    for name in names:
+        try:
+            settings.policy(described.description(name))
+        except StartError as error:
+            found.append(str(error))
+    try:
+        with open_device(settings.device) as device, device.open_space(settings.space, role="application") as space:
+            if device.readonly:
+                found.append(f"device {device.path!r} can only be read by this user, but forwarding must write to it")
+            found += [fault for name in names for fault in _faults_of_queue(space, name)]
+    except QueueError as error:
+        found.append(error.message)
+    return found
+
+
+def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:
+    """Yield what is wrong with a queue: it does not exist, or loses messages."""
+    try:
+        queue = space.queue(name)
+    except QueueError as error:
+        yield error.message
+        return
+    if missing := missing_error_queue(space, queue):
+        yield missing
+
+
+def missing_error_queue(space: QueueSpace, queue: Queue) -> str:
+    """Return what becomes of the failures of a queue whose error queue is not there; empty where nothing is wrong."""
+    usual = space.definition.error_queue
+    named, there = queue.definition.error_queue or usual, {each.name for each in space.queues()}
+    if not named or named in there:
+        return ""
+    then = f"failed requests go to {usual!r}" if usual in there else "failed requests are discarded"
+    return f"queue {queue.name!r} has the error queue {named!r}, which does not exist: {then}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from qmadmin.console.formats import Document, Format
 from qmadmin.console.process import Exit
-from qmadmin.console.render import OutputLostError, PlainScreen
+from qmadmin.console.render import OutputLostError, PlainScreen, Screen
 from qmadmin.console.results import Field, Notice, Record, Severity
 from qmadmin.forwarder.errors import StartError
 from qmadmin.monitoring import forwarding
@@ -16,7 +16,6 @@ from qmadmin.opening import open_device
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from qmadmin.console.render import Screen
     from qmadmin.monitoring.forwarding import Told
     from qmadmin.settings import ShellSettings
 
@@ -93,7 +92,7 @@ def show(
     try:
         return status.show(screen, Format(form))
     except OutputLostError as error:
-        # Whoever reads it may have seen enough, and Python is not to complain at the end that it cannot flush.
+        # The reader may have seen enough, and Python is not to complain at the end that it cannot flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         if not error.quiet:
             raise StartError(str(error)) from error

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.consumers import current
 from qmadmin.consumers.call_spans import call_span
-from qmadmin.consumers.function_outcome import described, failure_of, is_coroutine_function, reply_of
+from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
 from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
 from qmadmin.forwarder import frames, program_log
 from qmadmin.forwarder.errors import StartError

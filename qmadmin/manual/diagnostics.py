@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from qmadmin.atmi.control import TPQCTL
 from qmadmin.atmi.errno import ERROR_NAMES, failure
 from qmadmin.console.results import Entry
-from qmadmin.forwarder import settings as forwarder
+from qmadmin.forwarder import options as forwarder
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.shell.notices import CATALOGUE
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from qmadmin.forwarder import command_service, http_messages, outcome
-from qmadmin.forwarder.descriptions import KINDS, Description
+from qmadmin.forwarder import command_service, http_service
+from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
 from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
-from qmadmin.forwarder.service_keys import Key, keys_of
 from qmadmin.manual.roff import bold, escaped, terms
 from qmadmin.monitoring.forwarding import KEYS
 
@@ -18,9 +17,9 @@ def parts() -> dict[str, str]:
         "KEYS OF ALL SERVICES": _listed(keys_of(Description)),
         **{f"KEYS OF {teller.upper()}": _listed(_own(kind)) for teller, kind in KINDS.items()},
         "VARIABLES OF COMMANDS": _defined(command_service.FACTS),
-        "OUTCOME": _defined(outcome.NAMES),
-        "HTTP HEADERS": _defined(http_messages.HEADERS),
-        "HTTP ANSWERS": _defined(http_messages.ANSWERS),
+        "OUTCOME": _defined(command_service.OUTCOMES),
+        "HTTP HEADERS": _defined(http_service.HEADERS),
+        "HTTP ANSWERS": _defined(http_service.ANSWERS),
     }
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.lines import Dialogue
     from qmadmin.shell.live import Snapshot
     from qmadmin.space import QueueSpace
-    from qmadmin.transfer.verifying import Verified
+    from qmadmin.transfer.comparing import Verified
 
 
 @dataclasses.dataclass(slots=True)

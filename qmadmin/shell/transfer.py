@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qmadmin.shell.session import Session
+    from qmadmin.transfer.comparing import Verified
     from qmadmin.transfer.import_planning import ImportOptions
     from qmadmin.transfer.importing import Imported
     from qmadmin.transfer.selecting import Selection
-    from qmadmin.transfer.verifying import Verified
     from qmcore.condition import Condition
 
 ARCHIVES = Group("Archives", "archives")
@@ -86,8 +86,7 @@ def qexport(
         qexport -s QSPACE -q orders -w "priority > 50" /archives/orders
     """
     from qmadmin.console import archives
-    from qmadmin.transfer.export_planning import ExportOptions
-    from qmadmin.transfer.exporting import export
+    from qmadmin.transfer.exporting import ExportOptions, export
     from qmadmin.transfer.selecting import Outstanding
 
     opened = session.space.name if session.space is not None else None
@@ -107,7 +106,7 @@ def qexport(
 
 
 def _importing(session: Session, given: Given) -> str:
-    from qmadmin.transfer.verifying import Verified
+    from qmadmin.transfer.comparing import Verified
 
     session.verified = Verified()
     done = _import(session, given, verified=session.verified, dry_run=True)
@@ -246,6 +245,6 @@ def _directory(named: str) -> Path:
 
 
 def _key_in(file: str | None) -> bytes | None:
-    from qmadmin.archive.sealing import key_of
+    from qmadmin.archive.manifest_file import key_of
 
     return None if file is None else key_of(Path(file))

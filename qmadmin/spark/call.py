@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.console.process import Exit
 from qmadmin.console.results import remedy
-from qmadmin.spark.executor_choice import Workforce
 from qmadmin.spark.report import Outcome, Report
-from qmadmin.spark.stopping import BrokenOffError, UnusableError
 from qmcore.errors import (
     Alternative,
     BadQueueError,
@@ -31,11 +31,13 @@ from qmcore.errors import (
 )
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pyspark.sql import SparkSession
 
     from qmadmin.archive.file_systems import Place
+    from qmadmin.transfer.executors import Executor
     from qmadmin.transfer.selecting import Selection
-    from qmadmin.transfer.workers import Workers
     from qmcore.imports import Times
 
 logger = logging.getLogger("qmadmin.spark")
@@ -70,6 +72,93 @@ _AFTER = {
 """How things stand after an interrupt."""
 
 
+class UnusableError(Exception):
+    """Nothing was begun: an argument is wrong, or something is missing. `hint` is what helps to mend it."""
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+
+class BrokenOffError(InvalidArgumentError):
+    """A query has begun, and failed on its way."""
+
+
+def listen() -> None:
+    """Leave on a termination signal as on any error, so that what was begun is cleaned up."""
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    # A second one is to end it at once.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.exit(Exit.TERMINATED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorChoice:
+    """What was asked for: so many processes of this machine, or Spark at a master with its settings.
+
+    `needs_spark` says that it has to be Spark, without --master on all processors of this machine.
+    """
+
+    processes: int | None = None
+    master: str | None = None
+    partitions: int | None = None
+    memory: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    needs_spark: bool = False
+
+    def __post_init__(self) -> None:
+        of_spark = {"--partitions": self.partitions, "--memory": self.memory, "--conf": self.settings}
+        given = [flag for flag, value in of_spark.items() if value]
+        if self.processes is not None and self.on_spark:
+            raise UnusableError("--processes is for work without Spark; --partitions says how many tasks there are")
+        if given and not self.on_spark:
+            raise UnusableError(f"{given[0]} is for work on Spark", "Name one with --master, such as local[4].")
+
+    @property
+    def on_spark(self) -> bool:
+        """Whether Spark does the work, because it has to or was asked to, or has started this program."""
+        return self.needs_spark or self.master is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+    @contextlib.contextmanager
+    def executor(self) -> Iterator[Executor | None]:
+        """Choose the executor for a block; None means one that fits the work."""
+        if self.on_spark:
+            with self.session() as session:
+                from qmadmin.spark.spark_executor import SparkExecutor
+
+                yield SparkExecutor(session, self.partitions)
+        elif self.processes is None:
+            yield None
+        else:
+            from qmadmin.transfer.executors import Local, Processes
+
+            yield Local() if self.processes == 1 else Processes(self.processes)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """Start a session of Spark for the block, or use the one that runs."""
+        from qmadmin.spark.session import active, start
+
+        # It would tell an interrupt in fifty lines.
+        logging.getLogger("py4j").addHandler(logging.NullHandler())
+        settings = dict(self.settings)
+        if self.memory:
+            settings = {"spark.driver.memory": self.memory, "spark.executor.memory": self.memory} | settings
+        borrowed = active() is not None
+        try:
+            session = start(self.master, settings)
+        except QueueError as error:
+            raise UnusableError(error.message, error.hint) from error
+        try:
+            yield session
+        finally:
+            if not borrowed:
+                session.stop()
+
+
 class Call:
     """One call of the command `name`, with the values of its options by the names of their parameters.
 
@@ -89,14 +178,9 @@ class Call:
         self.report = Report(
             f"qmspark {name}", form=given["form"], quiet=given["quiet"], configuration=self._configuration
         )
-        self._workforce = Workforce(
-            processes=given.get("processes"),
-            master=given.get("master"),
-            partitions=given.get("partitions"),
-            memory=given.get("memory"),
-            settings=given.get("settings", ()),
-            needs_spark=needs_spark or isinstance(archive, str),
-        )
+        known = {field.name for field in dataclasses.fields(ExecutorChoice)} & given.keys()
+        chosen: dict[str, Any] = {name: given[name] for name in known}
+        self._executor = ExecutorChoice(**chosen, needs_spark=needs_spark or isinstance(archive, str))
         self.dry_run: bool = given.get("dry_run", False)
         self.status = Exit.OK
         self._looks = False
@@ -111,7 +195,7 @@ class Call:
 
     @contextlib.contextmanager
     def place(self, archive: Path | str) -> Iterator[Place]:
-        """Have the place of an archive, for which Spark is started where it is an address."""
+        """Return the place of an archive for the block; Spark is started for an address."""
         from qmadmin.archive.file_systems import Directory
 
         if isinstance(archive, Path):
@@ -121,7 +205,7 @@ class Call:
             with self.report.progress("Starting Spark"):
                 from qmadmin.spark.hadoop import hadoop_place
 
-                session = stack.enter_context(self._workforce.session())
+                session = stack.enter_context(self._executor.session())
                 place = stack.enter_context(hadoop_place(session, archive))
             yield place
 
@@ -150,7 +234,7 @@ class Call:
 
     def key(self) -> bytes | None:
         """Return the key that a file holds, if one was given."""
-        from qmadmin.archive.sealing import key_of
+        from qmadmin.archive.manifest_file import key_of
 
         return None if self._given["key"] is None else key_of(Path(self._given["key"]))
 
@@ -178,9 +262,9 @@ class Call:
             raise UnusableError(f"{one} and {other} exclude each other")
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[tuple[Workers | None, Callable[[str, int, int], None]]]:
-        """Have the workers that were asked for, and show how far the work comes that they are told to do."""
-        with self.report.progress("Starting") as progress, self._workforce.hired() as workers:
+    def working(self) -> Iterator[tuple[Executor | None, Callable[[str, int, int], None]]]:
+        """Choose the executor for the block, and show the progress of its work."""
+        with self.report.progress("Starting") as progress, self._executor.executor() as workers:
 
             def reached(step: str, done: int, total: int) -> None:
                 self._looks = True
@@ -195,8 +279,8 @@ class Call:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[SparkSession]:
-        """Have a session of Spark, of which nothing is heard but its answer."""
-        with self.report.progress("Starting Spark"), self._workforce.session() as session:
+        """Start a session of Spark for the block, which logs nothing."""
+        with self.report.progress("Starting Spark"), self._executor.session() as session:
             session.sparkContext.setLogLevel("OFF")
             self._looks = True
             yield session
@@ -226,7 +310,7 @@ class Call:
             raise
 
     def _is_unusable(self, error: QueueError) -> bool:
-        """Tell whether nothing was begun because of what was asked for; damage is another thing."""
+        """Return whether nothing was begun because of what was asked for; damage is another thing."""
         if isinstance(error, _IN_THE_WAY):
             return not (self._changes or isinstance(error, BrokenOffError))
         # A file that may not be read, a server that does not answer.

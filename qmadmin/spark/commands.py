@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qmadmin.options import Documented
-from qmadmin.spark import arguments, options
-from qmadmin.spark.call import Call, look_at
+from qmadmin.options import Documented, with_options
+from qmadmin.spark import options
+from qmadmin.spark.call import Call, UnusableError, look_at
 from qmadmin.spark.kinds import ArchivePath
-from qmadmin.spark.options import with_options
-from qmadmin.spark.stopping import UnusableError
 
 if TYPE_CHECKING:
     from qmadmin.archive.file_systems import Place
     from qmadmin.archive.reading import Archive
-    from qmadmin.transfer.export_planning import ExportOptions
+    from qmadmin.transfer.exporting import ExportOptions
     from qmadmin.transfer.import_planning import ImportOptions
 
 
@@ -32,7 +30,7 @@ _command = functools.partial(click.command, cls=Documented, add_help_option=Fals
 
 @_command("export", short_help="Write queue spaces of a device into an archive.")
 @with_options(*options.EXPORT, *options.WORKERS, *options.OUTPUT)
-@arguments.device_and_archive
+@options.device_and_archive
 def export(device: str | None, archive: Path | str, **given: Any) -> int:
     """Write queue spaces of a device into an archive.
 
@@ -63,7 +61,7 @@ def export(device: str | None, archive: Path | str, **given: Any) -> int:
 
 
 def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
-    from qmadmin.transfer.export_planning import ExportOptions
+    from qmadmin.transfer.exporting import ExportOptions
     from qmadmin.transfer.selecting import Outstanding
 
     return ExportOptions(
@@ -79,9 +77,9 @@ def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: 
     from qmadmin.console import archives, moves
     from qmadmin.transfer import exporting
 
-    with call.working() as (workers, progress):
+    with call.working() as (executor, progress):
         done = exporting.export(
-            source, place, asked, workers=workers, progress=progress, dry_run=call.dry_run, sized=True
+            source, place, asked, executor=executor, progress=progress, dry_run=call.dry_run, sized=True
         )
     told = archives.written(done)
     if given["remove"] or given["destination"]:
@@ -94,12 +92,12 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
     from qmadmin.console import archives, moves
     from qmadmin.transfer import exporting, moving
 
-    with call.working() as (workers, progress):
+    with call.working() as (executor, progress):
         exported = None
         # An export that was done is not done again where only the removal was cut short.
         if not (asked.again and holds_archive(place)):
-            exported = exporting.export(source, place, asked, workers=workers, progress=progress)
-        removed = moving.remove_exported(place, source, key=asked.key, workers=workers, progress=progress)
+            exported = exporting.export(source, place, asked, executor=executor, progress=progress)
+        removed = moving.remove_exported(place, source, key=asked.key, executor=executor, progress=progress)
     if exported is not None:
         told = archives.written(exported)
     else:
@@ -113,16 +111,16 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
     from qmadmin.transfer.import_planning import ImportOptions
 
     landing = ImportOptions(start=start, key=asked.key, rate=asked.rate)
-    with call.working() as (workers, progress):
+    with call.working() as (executor, progress):
         done = moving.move(
-            source, destination, place, exporting=asked, importing=landing, workers=workers, progress=progress
+            source, destination, place, exporting=asked, importing=landing, executor=executor, progress=progress
         )
     call.show(moves.moved(done))
 
 
 @_command("import", short_help="Load an archive into a device.")
 @with_options(*options.IMPORT, *options.WORKERS, *options.OUTPUT)
-@arguments.archive_and_device
+@options.archive_and_device
 def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
@@ -157,10 +155,10 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
         call.report.note(archives.WILL_BE_STOPPED)
     with (
         _interrupts_told(destination, place, asked),
-        call.working() as (workers, progress),
+        call.working() as (executor, progress),
     ):
         done = importing.load_archive(
-            place, destination, asked, workers=workers, progress=progress, dry_run=call.dry_run
+            place, destination, asked, executor=executor, progress=progress, dry_run=call.dry_run
         )
     call.show(archives.brought(done, dry_run=call.dry_run, started=asked.start))
 
@@ -201,7 +199,7 @@ def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOp
 
 
 def _abandon(call: Call, destination: str, place: Place | None) -> None:
-    """Give up the imports of an archive, or of all where none is named."""
+    """Abandon the imports of an archive, or of all where none is named."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.console import archives
     from qmadmin.opening import open_device
@@ -218,8 +216,8 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
 
 @_command("verify", short_help="Verify an archive, and compare it with a device.")
 @with_options(*options.VERIFY, *options.WORKERS, *options.OUTPUT)
-@arguments.archive_argument
-@arguments.device_argument("The device to compare with the archive; without it, only the archive is verified.")
+@options.archive_argument
+@options.device_argument
 def verify(archive: Path | str, device: str | None, **given: Any) -> int:
     """Verify an archive, and compare it with a device if one is named.
 
@@ -238,7 +236,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
         key = call.key()
         spaces = call.new_names("--rename", "space_names")
         queues = call.new_names("--rename-queue", "queue_names")
-        with call.place(archive) as place, call.working() as (workers, progress):
+        with call.place(archive) as place, call.working() as (executor, progress):
             found = comparing.compare(
                 place,
                 device,
@@ -246,7 +244,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
                 spaces=spaces,
                 queues=queues,
                 alone=True,
-                workers=workers,
+                executor=executor,
                 progress=progress,
             )
         call.show(archives.compared(found, with_device=device is not None))
@@ -255,7 +253,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
 
 @_command("show", short_help="Show what is in an archive.")
 @with_options(*options.SHOW, *options.OUTPUT)
-@arguments.archive_argument
+@options.archive_argument
 def show(archive: Path | str, **given: Any) -> int:
     """Show what is in an archive.
 
@@ -274,7 +272,7 @@ def show(archive: Path | str, **given: Any) -> int:
 
 @_command("query", short_help="Query a device or an archive in SQL.")
 @with_options(*options.QUERY, *options.SPARK, *options.OUTPUT)
-@arguments.place_and_query
+@options.place_and_query
 def query(place: str | None, sql: str, **given: Any) -> int:
     """Query a device or an archive in SQL.
 

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.file_systems import Directory, no_file, symbolic_link
-from qmadmin.spark.java_faults import as_os_errors
-from qmadmin.spark.parallelism import is_remote
+from qmadmin.spark.java import as_os_errors
+from qmadmin.spark.session import is_remote
 from qmcore.errors import OperatingSystemError, QueueError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _TRIES: Final = ("ipc.client.connect.max.retries.on.timeouts", "45", "3")
 
 @contextlib.contextmanager
 def hadoop_place(session: SparkSession, address: str) -> Iterator[HadoopPlace]:
-    """Give the directory at an address such as hdfs://host/directory, for as long as the block lasts.
+    """Open the directory at an address such as hdfs://host/directory for the block.
 
     Raises OperatingSystemError where Spark has no file system for it. Hosts are not asked for anything yet.
     """
@@ -114,7 +114,7 @@ class HadoopPlace:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """Have the content of a file, all of it in memory."""
+        """Open a file for the block, with all its content in memory."""
         self.size(name)
         with self._faults(), contextlib.closing(self._files.open(self._at(name))) as stream:
             data = bytes(stream.readAllBytes())
@@ -153,7 +153,7 @@ class HadoopPlace:
             _bring_to_the_disk(there)
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self.remove(new)
         self._sizes.pop(name, None)
         with self._faults():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,19 +21,32 @@ else:
     _Type = click.ParamType
 
 
-class Age(_Type):
-    """A span of time: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
+class Text(_Type):
+    """A text of which a function makes the value; the function raises ValueError, or QueueError, for what is wrong."""
 
-    name = "age"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        seconds = times.in_seconds(str(value))
-        if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?", seconds, re.ASCII) is None:
-            self.fail(
-                f"{value!r} is not a span of time; give seconds, or a number with s, m, h or d behind it", param, ctx
-            )
-        return float(seconds)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value."""
+        try:
+            return self._read(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        except QueueError as error:
+            self.fail(error.message, param, ctx)
+
+
+def _age(text: str) -> float:
+    seconds = times.in_seconds(text)
+    if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?", seconds, re.ASCII) is None:
+        raise ValueError(f"{text!r} is not a span of time; give seconds, or a number with s, m, h or d behind it")
+    return float(seconds)
+
+
+AGE: Final = Text("age", _age)
+"""A span of time: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
 
 
 class Bounded(click.FloatRange):
@@ -56,52 +70,41 @@ class Shift(Bounded):
         return super().convert(sign + times.in_seconds(text.removeprefix(sign)), param, ctx)
 
 
-class ConditionText(_Type):
-    """A condition of the filter language."""
+def _condition(text: str) -> str:
+    """Return the text, of which somebody else makes the condition."""
+    from qmcore.condition_parser import parse
 
-    name = "condition"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, of which somebody else makes the condition."""
-        from qmcore.condition_parser import parse
-
-        try:
-            parse(value)
-        except QueueError as error:
-            self.fail(f"{error.message}. {error.hint}".removesuffix(" "), param, ctx)
-        return str(value)
+    try:
+        parse(text)
+    except QueueError as error:
+        raise ValueError(f"{error.message}. {error.hint}".removesuffix(" ")) from None
+    return text
 
 
-class SpaceRenamed(_Type):
-    """Two names of a queue space."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return the old name and the new one."""
-        old, equals, new = str(value).rpartition("=")
-        if not equals:
-            self.fail(f"{value!r} is not of the form OLD=NEW", param, ctx)
-        try:
-            return names.space_name(old), names.space_name(new)
-        except QueueError as error:
-            self.fail(error.message, param, ctx)
+CONDITION: Final = Text("condition", _condition)
+"""A condition of the filter language."""
 
 
-class QueueRenamed(_Type):
-    """Two names of a queue, the old one perhaps with that of its queue space."""
+def _space_renamed(text: str) -> tuple[str, str]:
+    old, equals, new = text.rpartition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not of the form OLD=NEW")
+    return names.space_name(old), names.space_name(new)
 
-    name = "names"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return the old name and the new one."""
-        old, equals, new = str(value).rpartition("=")
-        if not equals or not old:
-            self.fail(f"{value!r} is not of the form OLD=NEW or SPACE/OLD=NEW", param, ctx)
-        try:
-            return old, names.queue_name(new)
-        except QueueError as error:
-            self.fail(error.message, param, ctx)
+SPACE_RENAMED: Final = Text("names", _space_renamed)
+"""The old and the new name of a queue space."""
+
+
+def _queue_renamed(text: str) -> tuple[str, str]:
+    old, equals, new = text.rpartition("=")
+    if not equals or not old:
+        raise ValueError(f"{text!r} is not of the form OLD=NEW or SPACE/OLD=NEW")
+    return old, names.queue_name(new)
+
+
+QUEUE_RENAMED: Final = Text("names", _queue_renamed)
+"""The old and the new name of a queue, the old one perhaps with that of its queue space."""
 
 
 class States(_Type):
@@ -133,36 +136,37 @@ class States(_Type):
         ]
 
 
-class Memory(_Type):
-    """A size of memory, as Spark has it."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the size."""
-        if re.fullmatch(r"[1-9]\d{0,8}[kmgt]", str(value), re.ASCII) is None:
-            self.fail(f"{value!r} is not a size of memory; give a number with k, m, g or t behind it", param, ctx)
-        return str(value)
+def _memory(text: str) -> str:
+    if re.fullmatch(r"[1-9]\d{0,8}[kmgt]", text, re.ASCII) is None:
+        raise ValueError(f"{text!r} is not a size of memory; give a number with k, m, g or t behind it")
+    return text
 
 
-class SparkSetting(_Type):
-    """A setting of Spark."""
-
-    name = "setting"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return its name and its value."""
-        name, equals, said = str(value).partition("=")
-        if not equals or not name.startswith("spark."):
-            self.fail(f"{value!r} is not of the form spark.NAME=VALUE", param, ctx)
-        return name, said
+MEMORY: Final = Text("size", _memory)
+"""A size of memory, as Spark has it."""
 
 
-ADDRESS: Final = re.compile(r"(?!postgres(?:ql)?(?:\+\w+)?:)[A-Za-z][A-Za-z0-9+.-]*://")
-"""How an address of an archive begins, which is for the Hadoop of Spark; that of PostgreSQL is one of a device."""
+def _spark_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise ValueError(f"{text!r} is not of the form spark.NAME=VALUE")
+    return name, value
 
+
+SPARK_SETTING: Final = Text("setting", _spark_setting)
+"""The name and the value of a setting of Spark."""
 
 _EMPTY: Final = "an empty word names nothing; give a name, or leave it out"
+
+
+def _master(text: str) -> str:
+    if not text:
+        raise ValueError(_EMPTY)
+    return text
+
+
+MASTER: Final = Text("master", _master)
+"""What Spark calls its master."""
 
 
 class Named(click.Path):
@@ -175,16 +179,8 @@ class Named(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Master(_Type):
-    """What Spark calls its master."""
-
-    name = "master"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word."""
-        if not value:
-            self.fail(_EMPTY, param, ctx)
-        return str(value)
+ADDRESS: Final = re.compile(r"(?!postgres(?:ql)?(?:\+\w+)?:)[A-Za-z][A-Za-z0-9+.-]*://")
+"""How an address of an archive begins, which is for the Hadoop of Spark; that of PostgreSQL is one of a device."""
 
 
 class ArchivePath(Named):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
@@ -14,11 +14,8 @@ from qmadmin.console.process import Exit, leave_quietly, make_fit, say
 from qmadmin.console.render import OutputLostError
 from qmadmin.options import Documented
 from qmadmin.spark import commands
-from qmadmin.spark.stopping import UnusableError, listen
+from qmadmin.spark.call import UnusableError, listen
 from qmadmin.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = logging.getLogger("qmadmin.spark")
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console.results import Column, Moment, Notice, Severity, Shown, Table, Value
-from qmadmin.spark.stopping import BrokenOffError
+from qmadmin.spark.call import BrokenOffError
 from qmcore.errors import InvalidArgumentError
 from qmcore.times import from_datetime
 
@@ -49,8 +49,8 @@ class Answer:
 def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
     """Return the answer to a query, at most `limit` rows of it.
 
-    Raises InvalidArgumentError, with Spark's reason, for what is not SQL, is no query but changes something, names what
-    is not there, and BrokenOffError for one that fails on its way.
+    Raises InvalidArgumentError, with Spark's reason, for what is not SQL, is not a query but changes something, names
+    what is not there, and BrokenOffError for one that fails on its way.
     """
     with _reasons():
         _refuse_changes(session, sql)
@@ -65,7 +65,7 @@ def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
 
 
 def _is_number(kind: Any) -> bool:
-    from qmadmin.archive.arrow import pa
+    from qmadmin.archive.arrays import pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -88,7 +88,7 @@ def value_of(value: Any) -> Value:
 
 
 def _text_of(data: bytes) -> str:
-    """Return bytes as text, or as base64 where they are none."""
+    """Return bytes as text, or as base64 where they are not text."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def _text_of(data: bytes) -> str:
 
 
 def _refuse_changes(session: SparkSession, sql: str) -> None:
-    """Refuse what is no query: only that can stand between parentheses."""
+    """Refuse what is not a query: only a query can stand between parentheses."""
     parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no other way to Spark's parser
     parser.parsePlan(sql)
     try:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from qmadmin.spark.java import require_java
-from qmadmin.spark.java_faults import reason_of
-from qmadmin.transfer.workers import cores
+from qmadmin.spark.java import reason_of, require_java
+from qmadmin.transfer.executors import cores
 from qmcore.errors import OperatingSystemError, SystemFailureError
 
 if TYPE_CHECKING:
@@ -144,3 +143,18 @@ def _stay_on_this_machine() -> None:
         os.environ.setdefault(name, value)
     if "SPARK_CONF_DIR" not in os.environ and "SPARK_HOME" not in os.environ:
         os.environ["SPARK_CONF_DIR"] = str(resources.files("qmadmin.spark") / "conf")
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect: its Java, and so its context, is in another process."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def parallelism(session: SparkSession) -> int:
+    """Return how many tasks Spark makes where nobody says how many."""
+    if not is_remote(session):
+        return session.sparkContext.defaultParallelism
+    from pyspark.sql.functions import spark_partition_id
+
+    # There is no context to ask; a table of numbers has as many parts.
+    return session.range(0, 10_000).select(spark_partition_id()).distinct().count()

@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import enum
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,23 +29,204 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from qmadmin.archive.arrow import pa
+from qmadmin.archive.arrays import pa
 from qmadmin.archive.columns import COLUMNS, Column, Kind
 from qmadmin.opening import open_device
-from qmadmin.spark.queue_table import QUEUE_COLUMNS, queue_batch
-from qmadmin.spark.source_options import SourceOptions, Table
-from qmadmin.spark.space_table import SPACE_COLUMNS, space_batch
-from qmadmin.spark.write_options import WriteOptions
-from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.selecting import Outstanding
-from qmadmin.transfer.snapshot import Reader, reading
+from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS, queue_batch, space_batch
+from qmadmin.transfer.exporting import ExportOptions, Plan
+from qmadmin.transfer.import_planning import Existing
+from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.snapshot import SnapshotReader, reading
 from qmadmin.transfer.units import ExportUnit, read_unit
+from qmadmin.volume_makers import MEMORY
+from qmcore import names
 from qmcore.errors import InvalidArgumentError
-from qmcore.message import State
+from qmcore.message import STORED, State
+from qmcore.order import QueueOrder
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
+
+Number = TypeVar("Number", int, float)
+Choice = TypeVar("Choice", bound=enum.Enum)
+
+
+class Table(enum.Enum):
+    """What is read: messages that are still to be consumed, those that are kept after it, queues, or queue spaces."""
+
+    MESSAGES = "messages"
+    HISTORY = "history"
+    QUEUES = "queues"
+    SPACES = "spaces"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What is read, and how.
+
+    `tokens` are those of a snapshot that the driver holds; without them each task reads what is there when it begins,
+    and `partitions` are one unless more are asked for.
+    """
+
+    device: str
+    table: Table = Table.MESSAGES
+    selection: Selection = dataclasses.field(default_factory=Selection)
+    payload: bool = True
+    partitions: int = 1
+    tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "device",
+        "table",
+        "space",
+        "queue",
+        "state",
+        "where",
+        "olderthan",
+        "newerthan",
+        "count",
+        "payload",
+        "partitions",
+        "snapshot",
+    )
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> Self:
+        """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
+        given = named(options)
+        unknown = sorted(set(given) - set(cls.NAMES) - {"path"})
+        if unknown:
+            raise InvalidArgumentError(
+                f"the data source qspace has no option {unknown[0]!r}", hint=f"It has {', '.join(cls.NAMES)}."
+            )
+        device = given.get("device") or given.get("path")
+        if not device:
+            raise InvalidArgumentError(
+                "the data source qspace needs the option 'device'", hint="It is what QMCONFIG says of the device."
+            )
+        table = _one_of(Table, given.get("table", Table.MESSAGES.value), "table")
+        states: tuple[State, ...] = (State.CONSUMED,) if table is Table.HISTORY else STORED
+        if "state" in given:
+            states = tuple(_one_of(State, word.strip(), "state") for word in given["state"].split(","))
+        selection = Selection(
+            spaces=_patterns(given.get("space")),
+            queues=_patterns(given.get("queue")),
+            states=states,
+            condition=given.get("where", ""),
+            older=_number(given, "olderthan", float),
+            newer=_number(given, "newerthan", float),
+            count=_number(given, "count", int),
+        )
+        return cls(
+            device=reachable(device),
+            table=table,
+            selection=selection,
+            payload=_flag(given.get("payload", "true"), "payload"),
+            partitions=_number(given, "partitions", int) or 1,
+            tokens=json.loads(given.get("snapshot", "{}")),
+        )
+
+
+def named(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options by their names in small letters; refuse those of a table of Spark's catalog.
+
+    Of such a table Spark keeps the options, and does not say them when it is read or written.
+    """
+    given = {name.lower(): text for name, text in options.items()}
+    if "provider" in given:
+        # Spark shows no hint of ours.
+        raise InvalidArgumentError(
+            "a queue space cannot be a table of Spark's catalog, which does not pass the options on when it is read;"
+            " write CREATE TEMPORARY VIEW instead of CREATE TABLE"
+        )
+    return given
+
+
+def reachable(device: str) -> str:
+    """Return what QMCONFIG would say of a device, wherever a task of Spark is: a relative path is meant from here."""
+    return device if "://" in device or device == MEMORY else os.path.abspath(device)
+
+
+def _patterns(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ("*",)
+
+
+def _number(given: Mapping[str, str], name: str, kind: Callable[[str], Number]) -> Number | None:
+    if name not in given:
+        return None
+    try:
+        return kind(given[name])
+    except ValueError:
+        raise InvalidArgumentError(f"the option {name!r} must be a number, got {given[name]!r}") from None
+
+
+def _flag(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"the option {name!r} must be true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def _one_of(kind: type[Choice], text: str, name: str) -> Choice:
+    try:
+        return kind(text.lower())
+    except ValueError:
+        known = ", ".join(str(each.value) for each in kind)
+        raise InvalidArgumentError(f"the option {name!r} must be one of {known}, got {text!r}") from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where messages go, and what becomes of those that are there.
+
+    `staging` is a directory for what the tasks have written before it is stored; on a cluster all machines share it.
+    `existing` says what becomes of the queue where it is there: refused, replaced, or appended to. Where it is not, one
+    is made with `order`.
+    """
+
+    device: str
+    space: str
+    queue: str
+    staging: str
+    existing: Existing
+    order: QueueOrder
+
+    NAMES: ClassVar[tuple[str, ...]] = ("device", "space", "queue", "staging", "existing", "order")
+
+    @classmethod
+    def read(cls, options: Mapping[str, str], *, overwrite: bool) -> Self:
+        """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
+        given = named(options)
+        for name in sorted(set(given) - set(cls.NAMES) - {"path"}):
+            raise InvalidArgumentError(
+                f"writing to the data source qspace has no option {name!r}", hint=f"It has {', '.join(cls.NAMES)}."
+            )
+        for name in ("device", "space", "queue"):
+            if not given.get(name):
+                raise InvalidArgumentError(f"writing to the data source qspace needs the option {name!r}")
+        existing = Existing.REPLACE if overwrite else Existing.APPEND
+        if "existing" in given:
+            existing = _existing(given["existing"], overwrite=overwrite)
+        return cls(
+            device=reachable(given["device"]),
+            space=names.space_name(given["space"]),
+            queue=names.queue_name(given["queue"]),
+            staging=os.path.abspath(given.get("staging") or tempfile.gettempdir()),
+            existing=existing,
+            order=QueueOrder.parse(given.get("order", "fifo")),
+        )
+
+
+def _existing(text: str, *, overwrite: bool) -> Existing:
+    if overwrite or text.lower() not in (Existing.REFUSE.value, Existing.APPEND.value):
+        raise InvalidArgumentError(
+            f"the option 'existing' must be refuse or append, got {text!r}",
+            hint="The mode overwrite replaces the queue, and has no such option.",
+        )
+    return Existing(text.lower())
+
+
+# ---- the tables ------------------------------------------------------------------------------------------------------
 
 _SPARK_TYPES: Final = {
     Kind.TEXT: "string",
@@ -91,23 +276,10 @@ class QueueSpaceSource(DataSource):
 class _NoStreamReader(DataSourceStreamReader):
     """Refuses a stream as soon as it is to begin."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
-        """Refuse."""
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise _no_stream("read it with spark.read")
 
-    def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802 - the name is Spark's
-        """Refuse."""
-        raise _no_stream("read it with spark.read")
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Refuse."""
-        del start, end
-        raise _no_stream("read it with spark.read")
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Refuse."""
-        del partition
-        raise _no_stream("read it with spark.read")
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - the names are Spark's
 
 
 def _no_stream(instead: str) -> InvalidArgumentError:
@@ -153,7 +325,7 @@ class QueueSpaceReader(DataSourceReader):
             if asked.table in _SMALL:
                 return [_Part(None, names, {})]
             tokens = asked.tokens
-            with contextlib.closing(Reader(device, names)) as own:
+            with contextlib.closing(SnapshotReader(device, names)) as own:
                 own.begin(tokens)
                 exporting = ExportOptions(selection=asked.selection, outstanding=Outstanding.ROLLED_BACK)
                 plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)

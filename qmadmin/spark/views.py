@@ -16,16 +16,12 @@ from qmadmin.archive.columns import COLUMNS, Column
 from qmadmin.archive.file_systems import Directory, Files
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
-from qmadmin.spark.device_snapshot import POSTGRESQL, held
+from qmadmin.spark import POSTGRESQL, held
+from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS, queue_row, space_row
 from qmadmin.spark.hadoop import HadoopPlace, hadoop_place
 from qmadmin.spark.kinds import ADDRESS
-from qmadmin.spark.parallelism import parallelism
-from qmadmin.spark.queue_table import QUEUE_COLUMNS
-from qmadmin.spark.queue_table import defined as queue_defined
-from qmadmin.spark.source import declared
-from qmadmin.spark.source_options import Table
-from qmadmin.spark.space_table import SPACE_COLUMNS
-from qmadmin.spark.space_table import defined as space_defined
+from qmadmin.spark.session import parallelism
+from qmadmin.spark.source import Table, declared
 from qmcore.attributes import plain
 from qmcore.message import State
 
@@ -44,7 +40,7 @@ def place_at(named: str, key: bytes | None = None) -> Archive | str:
 def shown(
     session: SparkSession, place: Archive | str, *, payload: bool = True, partitions: int | None = None
 ) -> Iterator[None]:
-    """Have views of an archive, or of what QMCONFIG would say of a device, for as long as the block lasts.
+    """Make views of an archive, or of a device as QMCONFIG would name it, for the block.
 
     An archive that is not signed can be named by its address, such as hdfs://host/archive.
 
@@ -123,7 +119,7 @@ def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     for space in manifest.spaces:
         for queue in space.queues:
             switches = {"enqueue_enabled": queue.enqueue_enabled, "dequeue_enabled": queue.dequeue_enabled}
-            known = queue_defined(space.definition.name, plain(queue.definition) | switches) | _contents(queue)
+            known = queue_row(space.name, plain(queue.definition) | switches) | _contents(queue)
             # What it has done so far is in no archive.
             yield tuple(known.get(column.name) for column in QUEUE_COLUMNS)
 
@@ -150,7 +146,7 @@ def _contents(queue: ArchivedQueue) -> dict[str, int]:
 
 def _spaces(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     for space in manifest.spaces:
-        known = space_defined(plain(space.definition)) | _used(space)
+        known = space_row(plain(space.definition)) | _used(space)
         yield tuple(known.get(column.name) for column in SPACE_COLUMNS)
 
 

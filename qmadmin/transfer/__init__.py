@@ -1,5 +1,5 @@
 """Moving what queue spaces hold: into archives and out of them, in this process or by several.
 
-`export` and `load` are the whole jobs. What a single worker does is a function of values that can be pickled
-(`qmadmin.transfer.units`), so that processes of this machine run it, or tasks of Spark.
+The jobs are `exporting`, `importing`, `comparing` and `moving`. What a single worker does is a function of values that
+can be pickled (`qmadmin.transfer.units`), so that processes of this machine run it, or tasks of Spark.
 """

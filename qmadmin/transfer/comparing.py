@@ -5,34 +5,34 @@ from __future__ import annotations
 import dataclasses
 import glob
 import itertools
+import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from qmadmin.archive.columns import STATES
-from qmadmin.archive.manifest import ArchivedSpace, Content
-from qmadmin.archive.reading import open_archive
+from qmadmin.archive.file_systems import Directory, Place
+from qmadmin.archive.manifest import ArchivedSpace, Content, Manifest, PartEntry
+from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
-from qmadmin.transfer.ageing import Meanwhile
-from qmadmin.transfer.digesting import Digest, joined
-from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.exporting import fitting
-from qmadmin.transfer.naming import Names, refuse_strangers
-from qmadmin.transfer.progress import Progress, tell_no_one, told_by
+from qmadmin.transfer.digesting import Digest, Meanwhile, joined
+from qmadmin.transfer.executors import (
+    Executor,
+    Progress,
+    UnitProgress,
+    Workers,
+    no_progress,
+    step_progress,
+)
+from qmadmin.transfer.exporting import ExportOptions, Plan, fitting
+from qmadmin.transfer.import_planning import Names, refuse_unknown_names
 from qmadmin.transfer.selecting import Outstanding, Selection
-from qmadmin.transfer.snapshot import pictured
-from qmadmin.transfer.target import at_desk
-from qmadmin.transfer.units import digest_part, digest_runs
-from qmadmin.transfer.verifying import Verified
-from qmadmin.transfer.workers import Workers
+from qmadmin.transfer.snapshot import snapshot_of
+from qmadmin.transfer.target import target_of
+from qmadmin.transfer.units import digest_part, digest_runs, verify_part
 from qmcore.message import State
-
-if TYPE_CHECKING:
-    from qmadmin.archive.file_systems import Place
-    from qmadmin.archive.manifest import Manifest
-    from qmadmin.archive.reading import Archive
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 """The digests of a part of the work, and its number: parts end in any order."""
@@ -52,7 +52,7 @@ class Difference:
     sentence: str
 
     def is_of(self, standing: Standing) -> bool:
-        """Tell whether it is one of messages that stand there."""
+        """Return whether it is one of messages that stand there."""
         space, queue, state, memory = standing
         if self.state is None:
             return self.space == space and self.queue in (None, queue)
@@ -97,8 +97,8 @@ def compare(
     spaces: Mapping[str, str] | None = None,
     queues: Mapping[str, str] | None = None,
     alone: bool = False,
-    workers: Workers | None = None,
-    progress: Progress = tell_no_one,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
     verified: Verified | None = None,
 ) -> Compared:
     """Verify an archive, and compare it with a device where one is named; `config` is what QMCONFIG says of that.
@@ -115,24 +115,24 @@ def compare(
     """
     began = time.monotonic()
     archive = open_archive(where, key)
-    refuse_strangers(archive.manifest, spaces or {}, queues or {})
-    crew_of = workers or fitting(archive.manifest.messages)
-    with crew_of.on_parts(at_desk, archive) as crew:
+    refuse_unknown_names(archive.manifest, spaces or {}, queues or {})
+    executor = executor or fitting(archive.manifest.messages)
+    with executor.part_workers(target_of, archive) as workers:
         entries = archive.manifest.parts
-        told = told_by(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
-        (verified or Verified()).verify(archive, crew, told)
+        told = step_progress(progress, "Verifying", archive.manifest.messages, 2 * len(entries))
+        (verified or Verified()).verify(archive, workers, told)
         numbered = [(entry, number) for number, entry in enumerate(entries)]
-        found = list(crew.run(digest_part, numbered, lambda ended: told(len(entries) + ended)))
+        found = list(workers.run(digest_part, numbered, lambda ended: told(len(entries) + ended)))
     archived = _in_order(found)
     differences: list[Difference] = []
     if config is not None:
         names = Names(spaces or {}, queues or {})
         alone = alone and archive.manifest.content is not Content.DEFINITIONS
-        stored = _stored(config, archive.manifest, names, crew_of, progress)
+        stored = _stored(config, archive.manifest, names, executor, progress)
         differences = list(_differences(archive.manifest.spaces, archived, stored, names, alone=alone))
         if differences:
-            stored = _stored(config, archive.manifest, names, crew_of, progress, aged=True)
-            by_now = _archived(archive, crew_of, progress, stored.meanwhile)
+            stored = _stored(config, archive.manifest, names, executor, progress, aged=True)
+            by_now = _archived(archive, executor, progress, stored.meanwhile)
             differences = list(_differences(archive.manifest.spaces, by_now, stored, names, alone=alone))
     return Compared(
         archive.manifest.archive, archive.manifest.messages, archived, tuple(differences), time.monotonic() - began
@@ -140,35 +140,35 @@ def compare(
 
 
 def _archived(
-    archive: Archive, workers: Workers, progress: Progress, meanwhile: Meanwhile | None
+    archive: Archive, executor: Executor, progress: Progress, meanwhile: Meanwhile | None
 ) -> dict[Standing, Digest]:
     """Return what an archive that was verified would have by now."""
     entries = archive.manifest.parts
-    with workers.on_parts(at_desk, archive) as crew:
+    with executor.part_workers(target_of, archive) as workers:
         tasks = [(entry, number, meanwhile) for number, entry in enumerate(entries)]
         return _in_order(
-            crew.run(digest_part, tasks, told_by(progress, "Comparing", archive.manifest.messages, len(tasks)))
+            workers.run(digest_part, tasks, step_progress(progress, "Comparing", archive.manifest.messages, len(tasks)))
         )
 
 
 def _stored(
-    config: str, manifest: Manifest, names: Names, workers: Workers, progress: Progress, *, aged: bool = False
+    config: str, manifest: Manifest, names: Names, executor: Executor, progress: Progress, *, aged: bool = False
 ) -> _Stored:
     """Return what the device has in the queues of the archive, or with `aged` should have by now."""
     archived = manifest.spaces
-    wanted = tuple(names.space(space.definition.name) for space in archived)
-    queues = {names.queue(space.definition.name, q.definition.name) for space in archived for q in space.queues}
+    wanted = tuple(names.space(space.name) for space in archived)
+    queues = {names.queue(space.name, q.name) for space in archived for q in space.queues}
     exactly = tuple(glob.escape(name) for name in sorted(queues))
     asked = ExportOptions(selection=Selection(queues=exactly or ("",)), outstanding=Outstanding.LEAVE_OUT)
     with open_device(config) as device:
         here = [space.name for space in device.spaces() if space.name in wanted]
-        with pictured(device, here, workers) as (own, crew, moment):
+        with snapshot_of(device, here, executor) as (own, workers, moment):
             # Nobody has looked after the messages of the picture later than that.
             meanwhile = Meanwhile(manifest.source.snapshot_us, device.clock.now()) if aged else None
-            plan = Plan.made(own, here, asked, moment, workers.count)
-            tasks = [(number, unit, meanwhile) for number, unit in enumerate(plan.units(asked, workers.count))]
-            told = told_by(progress, "Comparing", plan.messages, len(tasks))
-            digests = _in_order(crew.run(digest_runs, tasks, told))
+            plan = Plan.made(own, here, asked, moment, executor.count)
+            tasks = [(number, unit, meanwhile) for number, unit in enumerate(plan.units(asked, executor.count))]
+            told = step_progress(progress, "Comparing", plan.messages, len(tasks))
+            digests = _in_order(workers.run(digest_runs, tasks, told))
     there = {each.space.name: frozenset(queue.name for queue in each.queues) for each in plan.spaces}
     return _Stored(there, digests, meanwhile)
 
@@ -190,12 +190,12 @@ def _differences(
     alone: bool,
 ) -> Iterator[Difference]:
     for space in spaces:
-        name, called = space.definition.name, names.space(space.definition.name)
+        name, called = space.name, names.space(space.name)
         if called not in stored.queues:
             yield Difference(name, None, None, False, f"there is no queue space {called!r} on the device")
             continue
         for each in space.queues:
-            queue, here = each.definition.name, names.queue(name, each.definition.name)
+            queue, here = each.name, names.queue(name, each.name)
             if here not in stored.queues[called]:
                 missing = f"there is no queue {here!r} in queue space {called!r} on the device"
                 yield Difference(name, queue, None, False, missing)
@@ -217,3 +217,52 @@ def _differing(wanted: Digest, there: Digest) -> str:
         return "messages differ"
     is_known = there.ordered and wanted.ordered
     return "the same messages in another order" if is_known and there.order != wanted.order else ""
+
+
+_SETTLED_NS: Final = 2 * 10**9
+"""How long ago a file has to have changed so that its next change is seen: its times are as coarse as a clock."""
+
+
+class _Stamp(NamedTuple):
+    """Which file it is, and when it was changed, which not even its owner can set to another time."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class Verified:
+    """What was verified in the course of one command.
+
+    A later step reads a part again only where its file is another one, was changed since, or was too new to tell; or
+    is not in a directory of this machine, where that is not known. `now` gives the time in nanoseconds since 1970.
+    """
+
+    def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
+        self._now = now
+        self._parts: dict[PartEntry, _Stamp] = {}
+
+    def verify(self, archive: Archive, workers: Workers, told: UnitProgress = no_progress) -> None:
+        """Have the parts read that are not known to be what the manifest says, and refuse the first that is not."""
+        began = self._now()
+        # As they are before they are read, so that what is changed meanwhile is not taken for verified.
+        stamps = _stamps(archive)
+        known = {entry for entry, stamp in stamps.items() if self._parts.get(entry) == stamp}
+        left = [entry for entry in archive.manifest.parts if entry not in known]
+        for _ in workers.run(verify_part, [(entry,) for entry in left], told):
+            pass
+        self._parts |= {entry: stamp for entry, stamp in stamps.items() if began - stamp.changed_ns > _SETTLED_NS}
+
+
+def _stamps(archive: Archive) -> dict[PartEntry, _Stamp]:
+    if not isinstance(archive.files, Directory):
+        return {}
+    return {entry: _stamp(archive, entry) for entry in archive.manifest.parts}
+
+
+def _stamp(archive: Archive, entry: PartEntry) -> _Stamp:
+    with archive.opened(entry) as file:
+        found = os.fstat(file.fileno())
+    return _Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from qmadmin.archive.manifest import Manifest
 from qmadmin.opening import open_device
+from qmadmin.transfer.import_planning import ImportOptions
 from qmcore.errors import InvalidArgumentError
 from qmcore.names import storable
-
-if TYPE_CHECKING:
-    from qmadmin.archive.manifest import Manifest
-    from qmadmin.transfer.import_planning import ImportOptions
 
 ASKED: Final = "move"
 """What was asked for has the destination under this name in the manifest of an archive."""

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Content, Count, Manifest
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
-from qmadmin.transfer.filtering import Tally
-from qmadmin.transfer.naming import Names, as_space, refuse_one_name, refuse_strangers
-from qmadmin.transfer.selecting import Selection
+from qmadmin.device import Device
+from qmadmin.transfer.selecting import Selection, Tally
 from qmcore.acts.importing import imports
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import Alternative, BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
 from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, Source, Stage, Times, total
 from qmcore.message import State
 from qmcore.records import Use
-
-if TYPE_CHECKING:
-    from qmadmin.device import Device
-    from qmcore.space import Space
-
+from qmcore.space import Space
 
 UNFINISHED = (Stage.LOADING, Stage.MERGING)
 """Where an import stands that was cut short."""
@@ -110,7 +104,7 @@ class SpacePlan:
             planned.source: total((planned.use, planned.memory_use, planned.retained)) for planned in self.plan.queues
         }
         return ImportedSpace(
-            source=self.source.definition.name,
+            source=self.source.name,
             name=self.name,
             queues=queues,
             skipped=self.skipped,
@@ -124,13 +118,13 @@ class SpacePlan:
     def _commands(self, queues: Mapping[str, tuple[str, Mode]]) -> Iterator[tuple[str, str]]:
         """Yield the capacity commands that queues are defined with, each after the name of its queue."""
         for archived in self.source.queues:
-            name, mode = queues.get(archived.definition.name, ("", Mode.APPEND))
+            name, mode = queues.get(archived.name, ("", Mode.APPEND))
             if mode is not Mode.APPEND:
                 yield from ((name, command) for command in archived.definition.commands)
 
 
 def is_counted(archive: Archive, device: Device, asked: ImportOptions) -> bool:
-    """Tell whether the archive has to be read to know how much of it is imported; else its manifest says that."""
+    """Return whether the archive has to be read to know how much of it is imported; else its manifest says that."""
     return asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
 
 
@@ -144,15 +138,13 @@ def plans(
     """
     asked = _as_made(archive.manifest, asked)
     counts = None if tallies is None else _counts_of(tallies)
-    spaces = {space.definition.name: space for space in archive.manifest.spaces}
-    refuse_strangers(archive.manifest, asked.spaces, asked.queues)
+    spaces = {space.name: space for space in archive.manifest.spaces}
+    refuse_unknown_names(archive.manifest, asked.spaces, asked.queues)
     names = asked.selection.chosen_spaces(spaces, "the archive")
     refuse_one_name(asked.names, names)
-    asked.selection.refuse_unmatched(
-        (queue.definition.name for name in names for queue in spaces[name].queues), "the archive"
-    )
-    present = {space.name: space for space in device.spaces()}
-    jobs = {name: _jobs(archive, device, present.get(asked.names.space(name))) for name in names}
+    asked.selection.refuse_unmatched((queue.name for name in names for queue in spaces[name].queues), "the archive")
+    planner = _Planner(archive, device, asked, counts, {space.name: space for space in device.spaces()})
+    jobs = {name: planner.jobs(spaces[name]) for name in names}
     is_cut_short = any(job.state in UNFINISHED for found in jobs.values() for job in found)
     if asked.resume and not is_cut_short:
         raise NotOpenError(
@@ -161,8 +153,7 @@ def plans(
             archive=archive.manifest.archive,
         )
     for name in names:
-        earlier = jobs[name] if is_cut_short or asked.once else []
-        plan = _plan(archive, spaces[name], device, present, asked, earlier, counts)
+        plan = planner.plan(spaces[name], jobs[name] if is_cut_short or asked.once else [])
         if plan.plan.queues or plan.creates or plan.skipped:
             yield plan
 
@@ -177,46 +168,101 @@ def _as_made(manifest: Manifest, asked: ImportOptions) -> ImportOptions:
 def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
     """Return how many messages of each queue are meant, in each state."""
     counts: dict[Source, list[Count]] = {}
-    for (space, queue, state, memory), uses in _by_standing(tallies).items():
-        use = total(uses)
+    for each in tallies:
+        space, queue, state, memory = each.standing
+        use = each.use
         counts.setdefault((space, queue), []).append(Count(state, memory, use.messages, use.pages, use.size))
     return counts
 
 
-def _by_standing(tallies: Sequence[Tally]) -> dict[Standing, list[Use]]:
-    found: dict[Standing, list[Use]] = {}
-    for each in tallies:
-        found.setdefault(each.standing, []).append(each.use)
-    return found
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Planner:
+    """What the plans of all queue spaces of an archive are made of.
 
+    `counts` are the messages of each queue that are meant; None are those that the manifest counts. `present` are the
+    queue spaces that the device has.
+    """
 
-def _jobs(archive: Archive, device: Device, space: Space | None) -> list[ImportJob]:
-    """Return the imports of the archive into a queue space, those first that are to go on."""
-    if space is None:
-        return []
-    found = device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
-    its = [job for job in found if job.archive == archive.manifest.archive and job.state is not Stage.ABANDONED]
-    return sorted(its, key=lambda job: job.state not in UNFINISHED)
+    archive: Archive
+    device: Device
+    asked: ImportOptions
+    counts: Mapping[Source, Sequence[Count]] | None
+    present: Mapping[str, Space]
 
+    def jobs(self, source: ArchivedSpace) -> list[ImportJob]:
+        """Return the imports of the archive into a queue space, those first that are to go on."""
+        space = self.present.get(self.asked.names.space(source.name))
+        if space is None:
+            return []
+        found = self.device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
+        archive = self.archive.manifest.archive
+        its = [job for job in found if job.archive == archive and job.state is not Stage.ABANDONED]
+        return sorted(its, key=lambda job: job.state not in UNFINISHED)
 
-def _plan(
-    archive: Archive,
-    source: ArchivedSpace,
-    device: Device,
-    present: Mapping[str, Space],
-    asked: ImportOptions,
-    earlier: Sequence[ImportJob],
-    counts: Mapping[Source, Sequence[Count]] | None,
-) -> SpacePlan:
-    """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
-    whole = counts is not None or not is_counted(archive, device, asked)
-    for job in earlier:
-        # What was published since then is there now, and is not to be taken for what was there before.
-        modes = {planned.source: planned.mode for planned in job.plan.queues}
-        plan = _planned_as(archive, source, device, present, asked, modes, counts)
-        if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
-            return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
-    return _planned_as(archive, source, device, present, asked, {}, counts)
+    def plan(self, source: ArchivedSpace, earlier: Sequence[ImportJob]) -> SpacePlan:
+        """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+        whole = self.counts is not None or not is_counted(self.archive, self.device, self.asked)
+        for job in earlier:
+            # What was published since then is there now, and is not to be taken for what was there before.
+            plan = self._plan(source, {planned.source: planned.mode for planned in job.plan.queues})
+            if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
+                return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
+        return self._plan(source, {})
+
+    def _plan(self, source: ArchivedSpace, modes: Mapping[str, Mode]) -> SpacePlan:
+        asked = self.asked
+        name = asked.names.space(source.name)
+        creates = name not in self.present
+        if creates and asked.selection.content is Content.MESSAGES:
+            raise BadResourceError(
+                f"there is no queue space {name!r} on device {self.device.path!r}",
+                hint="Import the definitions first, or create it with qspacecreate.",
+                space=name,
+            )
+        known = set() if creates else {queue.name for queue in self.device.queues(name)}
+        planned, skipped = [], []
+        for queue in source.queues:
+            if not asked.selection.has_queue(queue.name):
+                continue
+            called = asked.names.queue(source.name, queue.name)
+            mode = modes.get(queue.name) or _mode(called, name, asked, exists=called in known)
+            if mode is None:
+                skipped.append(queue.name)
+            else:
+                planned.append(self._planned(source.name, queue, called, mode))
+        plan = ImportPlan(
+            archive=self.archive.manifest.archive,
+            queues=tuple(planned),
+            first=source.first,
+            last=source.last,
+            adopted=_identifiers(source),
+            times=asked.times,
+            again=asked.again,
+        )
+        return SpacePlan(source, name, plan, tuple(skipped), creates)
+
+    def _planned(self, space: str, queue: ArchivedQueue, name: str, mode: Mode) -> PlannedQueue:
+        states = self.asked.selection.carried_states
+        counts = queue.counts if self.counts is None else self.counts.get((space, queue.name), ())
+
+        def use(*, memory: bool, retained: bool) -> Use:
+            return total(
+                Use(count.messages, count.pages, count.size)
+                for count in counts
+                if count.state in states and count.memory == memory and (count.state is State.CONSUMED) == retained
+            )
+
+        return PlannedQueue(
+            source_space=space,
+            source=queue.name,
+            definition=dataclasses.replace(queue.definition, name=name),
+            mode=mode,
+            enqueue_enabled=queue.enqueue_enabled and not self.asked.closed,
+            dequeue_enabled=queue.dequeue_enabled and self.asked.start,
+            use=use(memory=False, retained=False),
+            memory_use=use(memory=True, retained=False),
+            retained=use(memory=False, retained=True),
+        )
 
 
 def _uncounted(plan: ImportPlan) -> ImportPlan:
@@ -227,102 +273,32 @@ def _uncounted(plan: ImportPlan) -> ImportPlan:
     return dataclasses.replace(plan, queues=tuple(queues))
 
 
-def _planned_as(
-    archive: Archive,
-    source: ArchivedSpace,
-    device: Device,
-    present: Mapping[str, Space],
-    asked: ImportOptions,
-    modes: Mapping[str, Mode],
-    counts: Mapping[Source, Sequence[Count]] | None,
-) -> SpacePlan:
-    selection = asked.selection
-    name = asked.names.space(source.definition.name)
-    there = present.get(name)
-    if there is None and selection.content is Content.MESSAGES:
-        raise BadResourceError(
-            f"there is no queue space {name!r} on device {device.path!r}",
-            hint="Import the definitions first, or create it with qspacecreate.",
-            space=name,
-        )
-    known = {} if there is None else {queue.name: queue for queue in device.queues(name)}
-    planned, skipped = [], []
-    for queue in source.queues:
-        if not selection.has_queue(queue.definition.name):
-            continue
-        called = asked.names.queue(source.definition.name, queue.definition.name)
-        mode = modes.get(queue.definition.name) or _mode(called, known, name, asked)
-        if mode is None:
-            skipped.append(queue.definition.name)
-        else:
-            key = (source.definition.name, queue.definition.name)
-            of_queue = queue.counts if counts is None else counts.get(key, ())
-            planned.append(_planned(source, queue, called, mode, asked, of_queue))
-    plan = ImportPlan(
-        archive=archive.manifest.archive,
-        queues=tuple(planned),
-        first=source.first,
-        last=source.last,
-        adopted=_identifiers(source),
-        times=asked.times,
-        again=asked.again,
-    )
-    return SpacePlan(source, name, plan, tuple(skipped), there is None)
-
-
-def _mode(name: str, known: Mapping[str, object], space: str, asked: ImportOptions) -> Mode | None:
+def _mode(name: str, space: str, asked: ImportOptions, *, exists: bool) -> Mode | None:
     """Return how a queue is imported; None where it is skipped."""
-    if name not in known:
-        if asked.selection.content is Content.MESSAGES:
+    appends = asked.selection.content is Content.MESSAGES
+    if not exists:
+        if appends:
             raise BadQueueError(
                 f"there is no queue {name!r} in queue space {space!r} that the messages could be appended to",
                 hint="Import the definitions first, or create it with qcreate.",
                 queue=name,
             )
         return Mode.CREATE
-    if asked.selection.content is Content.MESSAGES and asked.existing in (Existing.REFUSE, Existing.APPEND):
-        return Mode.APPEND
     match asked.existing:
         case Existing.SKIP:
             return None
         case Existing.REPLACE:
             return Mode.REPLACE
-        case Existing.APPEND:
+        case Existing.REFUSE if not appends:
+            raise InvalidArgumentError(
+                f"queue {name!r} exists already in queue space {space!r}",
+                hint="Say what to do with existing queues (skip, replace, append), or give this one another name.",
+                queue=name,
+                space=space,
+                alternative=Alternative.EXISTING,
+            )
+        case _:
             return Mode.APPEND
-    raise InvalidArgumentError(
-        f"queue {name!r} exists already in queue space {space!r}",
-        hint="Say what to do with existing queues (skip, replace, append), or give this one another name.",
-        queue=name,
-        space=space,
-        alternative=Alternative.EXISTING,
-    )
-
-
-def _planned(
-    source: ArchivedSpace, queue: ArchivedQueue, name: str, mode: Mode, asked: ImportOptions, of_queue: Sequence[Count]
-) -> PlannedQueue:
-    states = asked.selection.carried_states
-    counts = [count for count in of_queue if count.state in states]
-
-    def use(*, memory: bool, retained: bool) -> Use:
-        chosen = [count for count in counts if count.memory == memory and (count.state is State.CONSUMED) == retained]
-        return Use(
-            sum(count.messages for count in chosen),
-            sum(count.pages for count in chosen),
-            sum(count.size for count in chosen),
-        )
-
-    return PlannedQueue(
-        source_space=source.definition.name,
-        source=queue.definition.name,
-        definition=dataclasses.replace(queue.definition, name=name),
-        mode=mode,
-        enqueue_enabled=queue.enqueue_enabled and not asked.closed,
-        dequeue_enabled=queue.dequeue_enabled and asked.start,
-        use=use(memory=False, retained=False),
-        memory_use=use(memory=True, retained=False),
-        retained=use(memory=False, retained=True),
-    )
 
 
 def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
@@ -330,3 +306,63 @@ def _identifiers(source: ArchivedSpace) -> tuple[Adopted, ...]:
     if not source.last or source.incarnation == NO_INCARNATION:
         return ()
     return tuple(as_space(source).pieces(source.first, source.last))
+
+
+_HINT = "Give the name that it has in the archive first; qmspark show shows it."
+
+
+class Names:
+    """What queue spaces and queues of an archive are called on a device."""
+
+    def __init__(self, spaces: Mapping[str, str], queues: Mapping[str, str]) -> None:
+        self._spaces = spaces
+        self._queues = queues
+
+    def space(self, name: str) -> str:
+        """Return the name of a queue space on the device."""
+        return self._spaces.get(name, name)
+
+    def queue(self, space: str, name: str) -> str:
+        """Return the name of a queue on the device; one of a queue space goes before one of all."""
+        return self._queues.get(f"{space}/{name}", self._queues.get(name, name))
+
+    def standing(self, of: Standing) -> Standing:
+        """Return where messages of the archive stand on the device."""
+        space, queue, state, memory = of
+        return self.space(space), self.queue(space, queue), state, memory
+
+
+def refuse_unknown_names(manifest: Manifest, spaces: Iterable[str], queues: Iterable[str]) -> None:
+    """Refuse new names for queue spaces and queues that the archive has not."""
+    known = {space.name: {queue.name for queue in space.queues} for space in manifest.spaces}
+    for name in spaces:
+        if name not in known:
+            raise BadResourceError(
+                f"the archive has no queue space {name!r} that could get another name", hint=_HINT, space=name
+            )
+    everywhere = set().union(*known.values())
+    for name in queues:
+        space, _, queue = name.partition("/")
+        if name not in everywhere and queue not in known.get(space, ()):
+            raise BadQueueError(
+                f"the archive has no queue {name!r} that could get another name", hint=_HINT, queue=name
+            )
+
+
+def refuse_one_name(names: Names, spaces: Iterable[str]) -> None:
+    """Refuse queue spaces of an archive of which two would have one name on the device."""
+    sources: dict[str, str] = {}
+    for name in spaces:
+        new = names.space(name)
+        other = sources.setdefault(new, name)
+        if other != name:
+            raise InvalidArgumentError(
+                f"queue spaces {other!r} and {name!r} of the archive would both be called {new!r}",
+                hint="Give them different names, or import one of them.",
+                space=new,
+            )
+
+
+def as_space(archived: ArchivedSpace) -> Space:
+    """Return a queue space of an archive as one that has its messages: what identifiers they have there."""
+    return Space(0, archived.incarnation, archived.definition, False, 0, archived.adopted)

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
+from qmadmin.archive.file_systems import Place
+from qmadmin.archive.manifest import PartEntry
 from qmadmin.archive.reading import Archive, open_archive
+from qmadmin.attachment import Attachment
 from qmadmin.audit import act
 from qmadmin.console.figures import counted
+from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.transfer.comparing import Verified
+from qmadmin.transfer.executors import Executor, Progress, Workers, no_progress, step_progress
 from qmadmin.transfer.exporting import fitting
-from qmadmin.transfer.filtering import RowFilter, Tally, last_ranks
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
-from qmadmin.transfer.progress import Progress, tell_no_one, told_by
-from qmadmin.transfer.target import ROLE, ImportTarget, at_desk
+from qmadmin.transfer.selecting import RowFilter, Tally, last_ranks
+from qmadmin.transfer.target import ImportTarget, attachment, target_of
 from qmadmin.transfer.units import ImportUnit, load_part, tally_part
-from qmadmin.transfer.verifying import Verified
-from qmadmin.transfer.workers import Crew, Workers
 from qmcore.acts import importing as acts
+from qmcore.definitions import OpenSpace
 from qmcore.errors import BadResourceError, QueueError
-from qmcore.imports import ImportJob, Mode, Stage
+from qmcore.imports import ImportJob, ImportPlan, Mode, Stage
+from qmcore.port import Unit
 from qmcore.purpose import Purpose
 
-if TYPE_CHECKING:
-    from qmadmin.archive.file_systems import Place
-    from qmadmin.archive.manifest import PartEntry
-    from qmadmin.attachment import Attachment
-    from qmadmin.device import Device
+T = TypeVar("T")
 
 MERGED_AT_A_TIME = 2_000
 """Messages that a merge moves, or the end of an import deletes, in one transaction."""
@@ -56,8 +58,8 @@ def load_archive(
     config: str,
     options: ImportOptions | None = None,
     *,
-    workers: Workers | None = None,
-    progress: Progress = tell_no_one,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
     verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Imported:
@@ -73,14 +75,14 @@ def load_archive(
     """
     asked, began = options or ImportOptions(), time.monotonic()
     archive = open_archive(where, asked.key)
-    crew_of, verified = workers or fitting(archive.manifest.messages), verified or Verified()
+    executor, verified = executor or fitting(archive.manifest.messages), verified or Verified()
     with open_device(config) as device:
         if dry_run:
-            planned = _loaded(archive, device, asked, crew_of, progress, verified, dry_run=True)
+            planned = _loaded(archive, device, asked, executor, progress, verified, dry_run=True)
         else:
             what = f"import of archive {archive.manifest.archive}"
             with act(device, what, "load_archive", {"where": str(where)}) as begun:
-                planned = _loaded(archive, device, asked, crew_of, progress, verified, dry_run=False)
+                planned = _loaded(archive, device, asked, executor, progress, verified, dry_run=False)
                 begun.tell(_in_words([plan.told for plan in planned]))
         return _result(archive, planned, began)
 
@@ -89,7 +91,7 @@ def _loaded(
     archive: Archive,
     device: Device,
     asked: ImportOptions,
-    workers: Workers,
+    executor: Executor,
     progress: Progress,
     verified: Verified,
     *,
@@ -98,21 +100,21 @@ def _loaded(
     planned = list(plans(archive, device, asked))
     if not planned and archive.manifest.spaces:
         raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
-    with workers.on_parts(at_desk, archive) as crew, contextlib.ExitStack() as stack:
+    with executor.part_workers(target_of, archive) as workers, contextlib.ExitStack() as stack:
         counts = is_counted(archive, device, asked)
         if not counts:
             _refuse_unfit(device, planned)
-        told = told_by(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
-        verified.verify(archive, crew, told)
+        told = step_progress(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
+        verified.verify(archive, workers, told)
         only = _filter(archive, asked)
         if counts:
-            only, tallies = _counted(archive, device, crew, asked, only, progress)
+            only, tallies = _counted(archive, device, workers, asked, only, progress)
             planned = list(plans(archive, device, asked, tallies))
             _refuse_unfit(device, planned)
         if dry_run:
             return planned
         begun = _all_begun(device, planned, stack)
-        _load(crew, _units(archive, device, begun, workers, asked, only), progress)
+        _load(workers, _units(archive, device, begun, executor, asked, only), progress)
         for each in begun:
             each.publish()
         return [*(plan for plan in planned if plan.done), *(each.told for each in begun)]
@@ -136,48 +138,42 @@ def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions
 
 def imports_into(device: Device, space: str) -> list[ImportJob]:
     """Return the imports into a queue space, the oldest first, also those that are done."""
-    with device.open_space(space, role=ROLE):
-        attached = device.attachment(space, ROLE)
-        return attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
+    with attachment(device, space) as attached:
+        return _jobs(attached)
+
+
+def _jobs(attached: Attachment) -> list[ImportJob]:
+    return attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
+
+
+def _change(attached: Attachment, act: Callable[..., T], *arguments: Any) -> T:
+    return attached.volume.write(lambda unit: act(unit, attached.opened, *arguments), Purpose.STAGE)
 
 
 def abandon(config: str, space: str, archive: str | None = None, *, dry_run: bool = False) -> int:
-    """Give up imports into a queue space that are not published, and delete what they have loaded; return how many.
+    """Abandon imports into a queue space that are not published, and delete what they have loaded; return how many.
 
     `archive` is the identifier of the archive; None means all. With a dry run they are only counted.
     """
-    with open_device(config) as device, device.open_space(space, role=ROLE):
-        attached = device.attachment(space, ROLE)
-        jobs = attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))
-        wanted = [
-            job for job in jobs if job.state in (Stage.LOADING, Stage.ABANDONED) and archive in (None, job.archive)
-        ]
+    with open_device(config) as device, attachment(device, space) as attached:
+        unpublished = [job for job in _jobs(attached) if job.state in (Stage.LOADING, Stage.ABANDONED)]
+        wanted = [job for job in unpublished if archive in (None, job.archive)]
         if wanted and not dry_run:
-            with act(
-                device, f"imports into queue space {space}", "abandon", {"space": space, "archive": archive}
-            ) as begun:
+            what, facts = f"imports into queue space {space}", {"space": space, "archive": archive}
+            with act(device, what, "abandon", facts) as begun:
                 for job in wanted:
-                    _abandon(attached, job)
+                    while _change(attached, acts.abandon, job, MERGED_AT_A_TIME):
+                        pass
                 begun.tell(f"{counted(len(wanted), 'import')} abandoned")
         return len(wanted)
 
 
-def _abandon(attached: Attachment, job: ImportJob) -> None:
-    while attached.volume.write(lambda unit: acts.abandon(unit, attached.opened, job, MERGED_AT_A_TIME), Purpose.STAGE):
-        pass
-
-
 def merging(config: str, archive: str | None = None) -> list[str]:
-    """Return the queue spaces in which an import of an archive, None is any, was published and is not done with."""
+    """Return the queue spaces in which an import of an archive, None is any, was published and is not complete."""
     with open_device(config) as device:
-        return [
-            space.name
-            for space in device.spaces()
-            if any(
-                archive in (None, job.archive) and job.state is Stage.MERGING
-                for job in imports_into(device, space.name)
-            )
-        ]
+        jobs = [(space.name, job) for space in device.spaces() for job in imports_into(device, space.name)]
+    found = [name for name, job in jobs if archive in (None, job.archive) and job.state is Stage.MERGING]
+    return list(dict.fromkeys(found))
 
 
 class _Begun:
@@ -187,42 +183,34 @@ class _Begun:
         self.plan = plan
         self._device = device
         self._attached = attached
-        known = {job.id for job in attached.volume.read(lambda unit: acts.imports(unit, attached.opened.space.id))}
-        now = device.clock.now()
-        self.job: ImportJob = attached.volume.write(
-            lambda unit: acts.begin(unit, attached.opened, plan.plan, now), Purpose.STAGE
-        )
+        known = {job.id for job in _jobs(attached)}
+        self.job: ImportJob = _change(attached, acts.begin, plan.plan, device.clock.now())
         self.told = dataclasses.replace(plan, resumed=self.job.id in known)
 
     @property
     def target(self) -> ImportTarget:
         """What a worker has to know of it."""
-        return ImportTarget(self.plan.name, self.plan.source.definition.name, self.job)
+        return ImportTarget(self.plan.name, self.plan.source.name, self.job)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
         """Return the batches that are there already: the part, and the number of the first row."""
         return self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
 
     def take_back(self) -> None:
-        """Give it up, before anything was loaded; what went on is left as it was."""
+        """Abandon it, before anything was loaded; an import that was resumed is left as it was."""
         if not self.told.resumed:
-            self._attached.volume.write(
-                lambda unit: acts.abandon(unit, self._attached.opened, self.job, 1), Purpose.STAGE
-            )
+            _change(self._attached, acts.abandon, self.job, 1)
             if self.plan.creates:
                 self._device.destroy_space(self.plan.name, force=True)
 
     def publish(self) -> None:
-        """Let everybody see it, and move what is appended to where it belongs."""
-        attached, now = self._attached, self._device.clock.now()
-        job = self.job
+        """Make it visible, and merge what is appended into its queues."""
+        attached, clock, job = self._attached, self._device.clock, self.job
         if job.state is Stage.LOADING:
-            job = attached.volume.write(lambda unit: acts.publish(unit, attached.opened, self.job, now), Purpose.STAGE)
-        while job.state is Stage.MERGING and attached.volume.write(
-            lambda unit: acts.merge(unit, attached.opened, job, MERGED_AT_A_TIME, self._device.clock.now()),
-            Purpose.STAGE,
-        ):
-            pass
+            job = _change(attached, acts.publish, job, clock.now())
+        if job.state is Stage.MERGING:
+            while _change(attached, acts.merge, job, MERGED_AT_A_TIME, clock.now()):
+                pass
 
 
 def _refuse_unfit(device: Device, planned: Sequence[SpacePlan]) -> None:
@@ -231,11 +219,12 @@ def _refuse_unfit(device: Device, planned: Sequence[SpacePlan]) -> None:
         if plan.creates:
             device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
         elif not plan.done:
-            with device.open_space(plan.name, role=ROLE):
-                attached = device.attachment(plan.name, ROLE)
-                attached.volume.read(
-                    lambda unit, plan=plan, attached=attached: acts.check(unit, attached.opened, plan.plan)  # type: ignore[misc]
-                )
+            with attachment(device, plan.name) as attached:
+                attached.volume.read(functools.partial(_check, attached.opened, plan.plan))
+
+
+def _check(opened: OpenSpace, plan: ImportPlan, unit: Unit) -> None:
+    acts.check(unit, opened, plan)
 
 
 def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:
@@ -256,9 +245,9 @@ def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
         if plan.creates:
             device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
             undo.callback(_destroy_unused, device, plan.name)
-        with device.open_space(plan.name, role=ROLE):
-            begun = _Begun(device, plan, device.attachment(plan.name, ROLE))
-            # From now on whoever gives it up takes the queue space back.
+        with attachment(device, plan.name) as attached:
+            begun = _Begun(device, plan, attached)
+            # From now on an abandoned import also destroys the queue space.
             undo.pop_all()
             yield begun
 
@@ -276,15 +265,15 @@ def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:
 
 
 def _counted(
-    archive: Archive, device: Device, crew: Crew, asked: ImportOptions, only: RowFilter, progress: Progress
+    archive: Archive, device: Device, workers: Workers, asked: ImportOptions, only: RowFilter, progress: Progress
 ) -> tuple[RowFilter, list[Tally]]:
     """Read the archive to find what is meant; return what lets it through, and how much it is."""
 
     def tallies(only: RowFilter, count: int | None) -> list[Tally]:
         entries = archive.manifest.parts
-        told = told_by(progress, "Counting", archive.manifest.messages, len(entries))
+        told = step_progress(progress, "Counting", archive.manifest.messages, len(entries))
         tasks = [(entry, only, device.info.page_size, count) for entry in entries]
-        return [each for found in crew.run(tally_part, tasks, told) for each in found]
+        return [each for found in workers.run(tally_part, tasks, told) for each in found]
 
     count = asked.selection.count
     found = tallies(only, count)
@@ -294,9 +283,9 @@ def _counted(
     return only, tallies(only, None)
 
 
-def _load(crew: Crew, units: Sequence[tuple[PartEntry, ImportUnit]], progress: Progress) -> None:
-    told = told_by(progress, "Importing", sum(entry.rows for entry, _ in units), len(units))
-    for _ in crew.run(load_part, units, told):
+def _load(workers: Workers, units: Sequence[tuple[PartEntry, ImportUnit]], progress: Progress) -> None:
+    told = step_progress(progress, "Importing", sum(entry.rows for entry, _ in units), len(units))
+    for _ in workers.run(load_part, units, told):
         pass
 
 
@@ -304,7 +293,7 @@ def _units(
     archive: Archive,
     device: Device,
     begun: Sequence[_Begun],
-    workers: Workers,
+    executor: Executor,
     asked: ImportOptions,
     only: RowFilter,
 ) -> list[tuple[PartEntry, ImportUnit]]:
@@ -322,20 +311,9 @@ def _units(
         if any(portion.space in wanted and portion.state in only.states for portion in entry.portions)
     ]
     # Where there are fewer parts than workers, some of these have nothing to do.
-    rate = asked.rate and asked.rate / max(1, min(workers.count, len(entries)))
-    return [
-        (
-            entry,
-            ImportUnit(
-                config=device.config,
-                targets=targets,
-                only=only,
-                loaded=frozenset(loaded.get(entry.name, ())),
-                rate=rate,
-            ),
-        )
-        for entry in entries
-    ]
+    rate = asked.rate and asked.rate / max(1, min(executor.count, len(entries)))
+    whole = ImportUnit(config=device.config, targets=targets, only=only, rate=rate)
+    return [(entry, dataclasses.replace(whole, loaded=frozenset(loaded.get(entry.name, ())))) for entry in entries]
 
 
 def _result(archive: Archive, planned: Sequence[SpacePlan], began: float) -> Imported:

@@ -7,20 +7,20 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypedDict
 
 from qmadmin.archive.file_systems import Place, place_at
-from qmadmin.archive.manifest import Content
+from qmadmin.archive.manifest import Content, Manifest
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
 from qmadmin.audit import act
 from qmadmin.console.figures import counted
+from qmadmin.device import Device
 from qmadmin.opening import open_device
-from qmadmin.transfer.comparing import Compared, compare
+from qmadmin.transfer.comparing import Compared, Verified, compare
 from qmadmin.transfer.destination import ASKED, Destination
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import Exported, export, fitting
-from qmadmin.transfer.filtering import Tally
+from qmadmin.transfer.executors import Executor, Local, Progress, no_progress, step_progress
+from qmadmin.transfer.exporting import Exported, ExportOptions, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import (
     Imported,
@@ -29,13 +29,10 @@ from qmadmin.transfer.importing import (
     load_archive,
     refuse_what_does_not_fit,
 )
-from qmadmin.transfer.progress import Progress, tell_no_one, told_by
-from qmadmin.transfer.selecting import Outstanding
-from qmadmin.transfer.stopped_queues import ROLE, Frozen, frozen
-from qmadmin.transfer.target import at_desk
+from qmadmin.transfer.selecting import Outstanding, Selection, Tally
+from qmadmin.transfer.stopped_queues import ROLE, StoppedQueues, stopped_queues
+from qmadmin.transfer.target import target_of
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
-from qmadmin.transfer.verifying import Verified
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import (
     Alternative,
     BadResourceError,
@@ -46,12 +43,6 @@ from qmcore.errors import (
 )
 from qmcore.imports import Stage
 from qmcore.records import Use
-
-if TYPE_CHECKING:
-    from qmadmin.archive.manifest import Manifest
-    from qmadmin.device import Device
-    from qmadmin.transfer.selecting import Selection
-    from qmadmin.transfer.workers import Workers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,8 +82,8 @@ def remove_exported(
     config: str,
     *,
     key: bytes | None = None,
-    workers: Workers | None = None,
-    progress: Progress = tell_no_one,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
     verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Removed:
@@ -105,20 +96,20 @@ def remove_exported(
     """
     began = time.monotonic()
     archive = open_archive(where, key)
-    crew_of = workers or fitting(archive.manifest.messages)
+    executor = executor or fitting(archive.manifest.messages)
     entries = archive.manifest.parts
     total = sum(portion.messages for entry in entries for portion in entry.portions if portion.state in REMOVED_STATES)
     with open_device(config) as device:
-        _refuse_stranger(archive.manifest, device)
-        with crew_of.on_parts(at_desk, archive) as crew:
-            told = told_by(progress, "Verifying", archive.manifest.messages, len(entries))
-            (verified or Verified()).verify(archive, crew, told)
+        _refuse_other_device(archive.manifest, device)
+        with executor.part_workers(target_of, archive) as workers:
+            told = step_progress(progress, "Verifying", archive.manifest.messages, len(entries))
+            (verified or Verified()).verify(archive, workers, told)
             if dry_run:
                 return Removed(0, total, time.monotonic() - began)
-            told = told_by(progress, "Removing", total, len(entries))
+            told = step_progress(progress, "Removing", total, len(entries))
             what = f"messages of archive {archive.manifest.archive}"
             with act(device, what, "remove_exported", {"where": str(where)}) as begun:
-                removed = sum(crew.run(remove_part, [(entry, device.config) for entry in entries], told))
+                removed = sum(workers.run(remove_part, [(entry, device.config) for entry in entries], told))
                 begun.tell(f"{counted(removed, 'message')} removed")
     return Removed(removed, total - removed, time.monotonic() - began)
 
@@ -130,8 +121,8 @@ def move(
     *,
     exporting: ExportOptions | None = None,
     importing: ImportOptions | None = None,
-    workers: Workers | None = None,
-    progress: Progress = tell_no_one,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
 ) -> Moved:
     """Move queues from one device to another, by way of an archive that stays.
 
@@ -153,9 +144,16 @@ def move(
             act(there, f"queues moved from device {here.path}", "move", what),
         ):
             asked, landing = exporting or ExportOptions(), importing or ImportOptions()
-            done = _moved(source, destination, where, asked, landing, workers, progress)
+            done = _moved(source, destination, where, asked, landing, {"executor": executor, "progress": progress})
             leaving.tell(f"{counted(done.removed.removed, 'message')} moved")
             return done
+
+
+class _How(TypedDict):
+    """Who does the work, and who is told how far it has come."""
+
+    executor: Executor | None
+    progress: Progress
 
 
 def _moved(
@@ -164,42 +162,33 @@ def _moved(
     where: Path | Place,
     asked: ExportOptions,
     landing: ImportOptions,
-    workers: Workers | None,
-    progress: Progress,
+    how: _How,
 ) -> Moved:
     verified = Verified()
-    _refuse_halves(asked.selection)
+    _refuse_partial_content(asked.selection)
     goes_on = asked.again and holds_archive(where)
     _refuse_itself(source, destination, landing)
     if not goes_on:
         _refuse_unfit(source, destination, where, asked, landing)
-    with frozen(source, asked.selection) as stopped:
+    with stopped_queues(source, asked.selection) as stopped:
         bound_for = Destination.of(destination, landing)
         if goes_on:
             exported = _exported_before(source, where, asked, bound_for, stopped)
         else:
             asked = dataclasses.replace(asked, enabled=stopped.enabled, destination=bound_for)
-            exported = export(source, where, asked, workers=workers, progress=progress)
+            exported = export(source, where, asked, **how)
         with _arriving(destination, exported.manifest, landing, stopped):
             # What is enqueued there before it was compared would be a difference.
             arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
-            imported = load_archive(where, destination, arriving, workers=workers, progress=progress, verified=verified)
+            imported = load_archive(where, destination, arriving, verified=verified, **how)
+            spaces, queues = landing.spaces, landing.queues
             compared = compare(
-                where,
-                destination,
-                key=asked.key,
-                spaces=landing.spaces,
-                queues=landing.queues,
-                workers=workers,
-                progress=progress,
-                verified=verified,
+                where, destination, key=asked.key, spaces=spaces, queues=queues, verified=verified, **how
             )
             # Where nothing is left to be removed all was found to be equal before, and they may work with it there.
             if not goes_on or _left(source, exported.manifest):
                 _refuse_differences(compared)
-            removed = remove_exported(
-                where, source, key=asked.key, workers=workers, progress=progress, verified=verified
-            )
+            removed = remove_exported(where, source, key=asked.key, verified=verified, **how)
             waiting = _start(destination, exported.manifest, landing)
         stopped.stay()
     emptied = not _is_partial(asked.selection)
@@ -211,7 +200,7 @@ def _moved(
     return Moved(exported, imported, compared, removed, bound_for.device, tuple(waiting), emptied, left)
 
 
-def _refuse_halves(selection: Selection) -> None:
+def _refuse_partial_content(selection: Selection) -> None:
     if selection.content is Content.DEFINITIONS:
         raise InvalidArgumentError(
             "a move without messages would only stop the queues", hint="Export the definitions, and import them."
@@ -239,7 +228,7 @@ def _refuse_unfit(
     refuse_occupied(where, again=asked.again)
     # Transactions that are open now are waited for later.
     rehearsed = dataclasses.replace(asked, outstanding=Outstanding.ROLLED_BACK, again=False)
-    would_be = export(source, Path(), rehearsed, workers=Alone(), dry_run=True)
+    would_be = export(source, Path(), rehearsed, executor=Local(), dry_run=True)
     # How many pages messages take is not known before they are read: each takes one at least.
     least = [Tally(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
     try:
@@ -259,8 +248,8 @@ def _left(source: str, manifest: Manifest) -> int:
     left = 0
     with open_device(source) as device:
         for archived in manifest.spaces:
-            with device.open_space(archived.definition.name, role=ROLE) as space:
-                left += sum(space.usage(queue.definition.name).messages for queue in archived.queues)
+            with device.open_space(archived.name, role=ROLE) as space:
+                left += sum(space.usage(queue.name).messages for queue in archived.queues)
     return left
 
 
@@ -282,19 +271,19 @@ def _refuse_differences(compared: Compared) -> None:
 
 
 def _exported_before(
-    source: str, where: Path | Place, asked: ExportOptions, bound_for: Destination, stopped: Frozen
+    source: str, where: Path | Place, asked: ExportOptions, bound_for: Destination, stopped: StoppedQueues
 ) -> Exported:
     """Return what a move to the same place that was cut short had exported, which nobody can have changed since."""
     manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
-        _refuse_stranger(manifest, device)
+        _refuse_other_device(manifest, device)
     bound_for.refuse_another(manifest)
     _refuse_other_selection(manifest, asked.selection)
     for space in manifest.spaces:
         for queue in space.queues:
-            _refuse_started(space.definition.name, queue.definition.name, stopped)
+            _refuse_started(space.name, queue.name, stopped)
     counts = {
-        (space.definition.name, queue.definition.name, count.state, count.memory): count.messages
+        (space.name, queue.name, count.state, count.memory): count.messages
         for space in manifest.spaces
         for queue in space.queues
         for count in queue.counts
@@ -312,7 +301,7 @@ def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
         )
 
 
-def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:
+def _refuse_started(space: str, queue: str, stopped: StoppedQueues) -> None:
     if any(stopped.enabled.get((space, queue), ())):
         raise InUseError(
             f"queue {queue!r} of queue space {space!r} was started after it was exported, so that the archive no longer"
@@ -325,7 +314,7 @@ def _refuse_started(space: str, queue: str, stopped: Frozen) -> None:
 
 
 @contextlib.contextmanager
-def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: Frozen) -> Iterator[None]:
+def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: StoppedQueues) -> Iterator[None]:
     """See to it that messages which are in both places can be consumed in one at most, where the block fails.
 
     How things stand then is the last of the error's hint, or of an interrupt's notes.
@@ -349,7 +338,7 @@ def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stop
 
 
 def _has_arrived(destination: str, manifest: Manifest, landing: ImportOptions) -> bool:
-    """Tell whether a queue of the archive is at the destination for all to see, or may be."""
+    """Return whether a queue of the archive is at the destination for all to see, or may be."""
     try:
         with open_device(destination) as device:
             return any(
@@ -373,37 +362,35 @@ def _give_up(destination: str, manifest: Manifest, landing: ImportOptions) -> No
 def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[str]:
     """Return the queue spaces of the destination that the archive is imported into, those that are there."""
     there = {space.name for space in device.spaces()}
-    wanted = (landing.names.space(space.definition.name) for space in manifest.spaces)
+    wanted = (landing.names.space(space.name) for space in manifest.spaces)
     return [name for name in wanted if name in there]
 
 
 def _is_partial(selection: Selection) -> bool:
-    """Tell whether queues may have messages left that were not selected."""
+    """Return whether queues may have messages left that were not selected."""
     return selection.picks or not set(REMOVED_STATES) <= set(selection.carried_states)
 
 
 def _go_on(config: str, manifest: Manifest) -> None:
-    """Let messages be enqueued and dequeued at the source as before the move."""
+    """Start the queues at the source as they were before the move."""
     with open_device(config) as device:
         for archived in manifest.spaces:
-            with device.open_space(archived.definition.name, role=ROLE) as space:
+            with device.open_space(archived.name, role=ROLE) as space:
                 for queue in archived.queues:
-                    space.start_queue(
-                        queue.definition.name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled
-                    )
+                    space.start_queue(queue.name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled)
 
 
 def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tuple[str, str]]:
-    """Let messages be enqueued where they were before the move, and dequeued if that is asked for.
+    """Start the queues at the destination as they were before the move; for dequeuing only if that is asked for.
 
     Return the queue spaces and queues from which messages could be dequeued before, and cannot be now.
     """
     waiting = []
     with open_device(config) as device:
         for archived in manifest.spaces:
-            with device.open_space(landing.names.space(archived.definition.name), role=ROLE) as space:
+            with device.open_space(landing.names.space(archived.name), role=ROLE) as space:
                 for queue in archived.queues:
-                    name = landing.names.queue(archived.definition.name, queue.definition.name)
+                    name = landing.names.queue(archived.name, queue.name)
                     dequeue = queue.dequeue_enabled and landing.start
                     space.start_queue(name, enqueue=queue.enqueue_enabled, dequeue=dequeue)
                     if queue.dequeue_enabled and not space.queue(name).dequeue_enabled:
@@ -411,7 +398,7 @@ def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tupl
     return waiting
 
 
-def _refuse_stranger(manifest: Manifest, device: Device) -> None:
+def _refuse_other_device(manifest: Manifest, device: Device) -> None:
     whence = manifest.source
     if whence.device_id != device.info.id:
         raise BadResourceError(

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from qmadmin.transfer.workers import Enter, Told, Unit, tell_nobody
+from qmadmin.transfer.executors import Enter, Unit, UnitProgress, no_progress
 from qmcore.errors import SystemFailureError
 
 _END_SECONDS = 10.0
@@ -25,13 +25,13 @@ _HINT = "Check whether the machine ran out of memory, then repeat the command."
 
 
 class Worker:
-    """Whoever does, somewhere else, what comes through a connection."""
+    """A worker in another process, which does what it receives through a connection."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.connection = connection
 
     def send(self, unit: Unit, *arguments: Any) -> None:
-        """Have it call `unit`; the answer is to be received before anything else is sent."""
+        """Let it call `unit`; the answer has to be received before anything else is sent."""
         try:
             self.connection.send((unit, arguments))
         except OSError:
@@ -50,7 +50,7 @@ class Worker:
         return result
 
     def dismiss(self, *, at_once: bool) -> None:
-        """Have it end, after what it is at; `at_once` in the middle of it."""
+        """Tell it to end when its current unit is done; `at_once`: in the middle of it."""
         del at_once
         self.connection.close()
 
@@ -84,7 +84,7 @@ class Process(Worker):
             theirs.close()
 
     def dismiss(self, *, at_once: bool) -> None:
-        """Have it end, after what it is at; `at_once` in the middle of it."""
+        """Tell it to end when its current unit is done; `at_once`: in the middle of it."""
         if at_once:
             self._process.terminate()
         super().dismiss(at_once=at_once)
@@ -102,14 +102,14 @@ class Process(Worker):
 
 
 class Pool:
-    """Workers, each with what `enter(*arguments)`, a context manager, gives it."""
+    """Executor, each with what `enter(*arguments)`, a context manager, gives it."""
 
-    def __init__(self, hire: Callable[[int], Worker], count: int, enter: Enter, *arguments: Any) -> None:
-        """`hire` gives a worker, by its number from 0."""
+    def __init__(self, start: Callable[[int], Worker], count: int, enter: Enter, *arguments: Any) -> None:
+        """`start` gives a worker, by its number from 0."""
         self._workers: list[Worker] = []
         try:
             for number in range(count):
-                self._workers.append(hire(number))
+                self._workers.append(start(number))
             for worker in self._workers:
                 worker.send(enter, *arguments)
         except BaseException:
@@ -131,13 +131,13 @@ class Pool:
         self._end(at_once=error is not None)
 
     def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
-        """Have every worker call the same at the same time, and return what they return within the seconds."""
+        """Let every worker call `unit` at the same time, and return what they return within the seconds."""
         for worker in self._workers:
             worker.send(unit, *arguments)
         return [worker.receive(seconds) for worker in self._workers]
 
-    def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: Told = tell_nobody) -> Iterator[Any]:
-        """Have the workers call `unit` with each of the tasks, and yield what it returns as it comes.
+    def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
+        """Let the workers call `unit` with each of the tasks, and yield what it returns as it comes.
 
         What one of them raises is raised here, and the others get no more.
         """

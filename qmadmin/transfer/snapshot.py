@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from qmadmin.device import Device
 from qmadmin.opening import open_device
-from qmadmin.transfer.workers import Alone, Crew, Workers, myself
+from qmadmin.transfer.executors import Executor, Local, Workers, local_workers
 from qmcore.acts import manage_spaces
-
-if TYPE_CHECKING:
-    from qmadmin.device import Device
-    from qmcore.port import Snapshot, Unit
-    from qmcore.queue import Queue
-    from qmcore.space import Space
+from qmcore.port import Snapshot, Unit
+from qmcore.queue import Queue
+from qmcore.space import Space
 
 T = TypeVar("T")
 
@@ -32,7 +30,7 @@ Tokens = Mapping[str, str]
 """What makes a snapshot of a volume the same as another one, by the paths of the volumes."""
 
 
-class Reader:
+class SnapshotReader:
     """One process's look at queue spaces of a device."""
 
     def __init__(self, device: Device, names: Sequence[str]) -> None:
@@ -42,7 +40,7 @@ class Reader:
         self._queues: dict[str, dict[str, Queue]] = {}
 
     def begin(self, tokens: Tokens) -> Tokens:
-        """Have everything stand still from now on, or as it does for whom the tokens are from; return our own."""
+        """Begin the snapshot, the same as that of the tokens if there are any; return our own tokens."""
         for volume in self.volumes.values():
             if volume.path not in self._snapshots:
                 token = tokens.get(volume.path, "") or next(iter(self.tokens.values()), "")
@@ -70,42 +68,44 @@ class Reader:
         return self.read(space, lambda unit, found: work(unit, found, queue))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """End the snapshot."""
         self._stack.close()
 
 
 @contextlib.contextmanager
-def reading(config: str, names: Sequence[str], tokens: Tokens) -> Iterator[Reader]:
-    """Give a reader of a device of its own; with tokens it has begun."""
-    with open_device(config) as device, contextlib.closing(Reader(device, names)) as reader:
+def reading(config: str, names: Sequence[str], tokens: Tokens) -> Iterator[SnapshotReader]:
+    """Open a device for the block, which gets a reader of it; with tokens the reader has begun."""
+    with open_device(config) as device, contextlib.closing(SnapshotReader(device, names)) as reader:
         if tokens:
             reader.begin(tokens)
         yield reader
 
 
 @contextlib.contextmanager
-def pictured(device: Device, names: Sequence[str], workers: Workers) -> Iterator[tuple[Reader, Crew, int]]:
-    """Give a reader of this process, a crew each of which has another one, and the moment that all of them show."""
+def snapshot_of(
+    device: Device, names: Sequence[str], executor: Executor
+) -> Iterator[tuple[SnapshotReader, Workers, int]]:
+    """Make a reader in this process, workers each of which has another one, and the time that all of them show."""
     if not device.readonly:
         for name in names:
             # What processes that died have left would be taken for open transactions.
             device.tidy_space(name)
-    with contextlib.closing(Reader(device, names)) as own, contextlib.ExitStack() as stack:
+    with contextlib.closing(SnapshotReader(device, names)) as own, contextlib.ExitStack() as stack:
         moment = device.clock.now()
-        if isinstance(workers, Alone):
+        if isinstance(executor, Local):
             _begin_still(own)
-            yield own, myself(own), moment
+            yield own, local_workers(own), moment
         elif device.kind == "postgresql":
-            yield own, stack.enter_context(workers.apart(reading, device.config, names, own.begin({}))), moment
+            yield own, stack.enter_context(executor.workers(reading, device.config, names, own.begin({}))), moment
         else:
-            team = stack.enter_context(workers.together(reading, device.config, names, {}))
+            workers = stack.enter_context(executor.gathered(reading, device.config, names, {}))
             moment = device.clock.now()
             # One that does not answer must not keep everybody from writing.
-            _begin_still(own, lambda: team.each(Reader.begin, {}, seconds=_BEGIN_SECONDS))
-            yield own, team, moment
+            _begin_still(own, lambda: workers.each(SnapshotReader.begin, {}, seconds=_BEGIN_SECONDS))
+            yield own, workers, moment
 
 
-def _begin_still(own: Reader, others: Callable[[], object] = lambda: None) -> None:
+def _begin_still(own: SnapshotReader, others: Callable[[], object] = lambda: None) -> None:
     with contextlib.ExitStack() as still:
         # In one order, or two exports could hold each other up.
         for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):

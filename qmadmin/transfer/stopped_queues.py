@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.space import QueueSpace
+from qmadmin.transfer.selecting import Selection
 from qmcore.acts import outstanding
 from qmcore.errors import InUseError
-
-if TYPE_CHECKING:
-    from qmadmin.device import Device
-    from qmadmin.space import QueueSpace
-    from qmadmin.transfer.selecting import Selection
-    from qmcore.queue import Queue
+from qmcore.queue import Queue
 
 ROLE = "move"
 """What others see of a process that moves queues."""
@@ -23,7 +20,7 @@ _WAIT_SECONDS = 30.0
 """How long transactions that have messages of a queue may take to end before it is moved."""
 
 
-class Frozen:
+class StoppedQueues:
     """Queues that are stopped for a move, and in which directions they were started before."""
 
     def __init__(self, undo: contextlib.ExitStack) -> None:
@@ -43,19 +40,19 @@ class Frozen:
         return any(map(any, self.enabled.values()))
 
     def stay(self) -> None:
-        """Let the queues stay stopped."""
+        """Keep the queues stopped."""
         self._undo.pop_all()
 
 
 @contextlib.contextmanager
-def frozen(config: str, selection: Selection) -> Iterator[Frozen]:
-    """Have queues stopped, and start them again as they were unless they are to stay so.
+def stopped_queues(config: str, selection: Selection) -> Iterator[StoppedQueues]:
+    """Stop queues for the block, and start them again as they were unless they are to stay stopped.
 
     Raises InUseError where another move of a queue space is under way, for which nothing is stopped, or where
     transactions that have messages of a queue do not end in time.
     """
     with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
-        found = Frozen(undo)
+        found = StoppedQueues(undo)
         for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
             space = opened.enter_context(device.open_space(name, role=ROLE))
             # Of two that begin at the same time each sees the other one, as both are attached by now.

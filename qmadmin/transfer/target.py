@@ -1,4 +1,4 @@
-"""What a worker has before it: an archive, and what it takes to load it into a device or to remove it from one.
+"""What a worker works on: an archive, and the device that it loads it into or removes it from.
 
 A device is opened when it is first needed, and stays open for the units that follow.
 """
@@ -8,23 +8,28 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from qmadmin.archive.manifest import ArchivedSpace
+from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
+from qmadmin.attachment import Attachment
+from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage, remove_carried
 from qmcore.imports import ImportJob, Source
+from qmcore.port import Volume
 from qmcore.purpose import Purpose
-
-if TYPE_CHECKING:
-    from qmadmin.archive.manifest import ArchivedSpace
-    from qmadmin.archive.reading import Archive
-    from qmadmin.attachment import Attachment
-    from qmcore.port import Volume
 
 ROLE = "import"
 """What others see of a process that imports."""
+
+
+@contextlib.contextmanager
+def attachment(device: Device, space: str) -> Iterator[Attachment]:
+    """Open a queue space for the block, which gets this process's attachment to it."""
+    with device.open_space(space, role=ROLE):
+        yield device.attachment(space, ROLE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,13 +42,13 @@ class ImportTarget:
 
 
 @contextlib.contextmanager
-def at_desk(archive: Archive) -> Iterator[Desk]:
-    """Give a desk with an archive on it."""
+def target_of(archive: Archive) -> Iterator[Target]:
+    """Make the target of an archive, whose devices are closed at the end of the block."""
     with contextlib.ExitStack() as stack:
-        yield Desk(archive, stack)
+        yield Target(archive, stack)
 
 
-class Desk:
+class Target:
     """An archive, and the device that it is loaded into or removed from."""
 
     def __init__(self, archive: Archive, stack: contextlib.ExitStack) -> None:
@@ -58,7 +63,7 @@ class Desk:
             device = self._stack.enter_context(open_device(config))
             for target in targets:
                 if target.job.plan.memory_use.messages:
-                    # Whoever is attached has the memory of the queue space open.
+                    # An attached process has the memory of the queue space open.
                     self._stack.enter_context(device.open_space(target.name, role=ROLE))
             volumes = {target.source: device.volume_of_space(target.name) for target in targets}
             self._loaders[config] = Loader(volumes, targets)
@@ -69,9 +74,8 @@ class Desk:
         if config not in self._removers:
             device = self._stack.enter_context(open_device(config))
             attached = {}
-            for name in (space.definition.name for space in self.archive.manifest.spaces):
-                self._stack.enter_context(device.open_space(name, role=ROLE))
-                attached[name] = device.attachment(name, ROLE)
+            for name in (space.name for space in self.archive.manifest.spaces):
+                attached[name] = self._stack.enter_context(attachment(device, name))
             self._removers[config] = Remover(self.archive, attached)
         return self._removers[config]
 
@@ -84,7 +88,7 @@ class Loader:
         self._targets = {target.source: target for target in targets}
 
     def wants(self, source: Source) -> bool:
-        """Tell whether a queue of the archive is imported."""
+        """Return whether a queue of the archive is imported."""
         target = self._targets.get(source[0])
         return target is not None and source in target.job.queues
 
@@ -111,4 +115,4 @@ class Remover:
         )
 
     def _archived(self, name: str) -> ArchivedSpace:
-        return next(space for space in self._archive.manifest.spaces if space.definition.name == name)
+        return next(space for space in self._archive.manifest.spaces if space.name == name)

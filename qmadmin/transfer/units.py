@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
-from qmadmin.transfer.ageing import aged
-from qmadmin.transfer.digesting import Digest
-from qmadmin.transfer.filtering import RowFilter, Tally, tally
-from qmadmin.transfer.naming import as_space
-from qmadmin.transfer.target import Desk, ImportTarget
+from qmadmin.transfer.digesting import Digest, Meanwhile, aged
+from qmadmin.transfer.import_planning import as_space
+from qmadmin.transfer.selecting import RowFilter, Tally, tally
+from qmadmin.transfer.target import ImportTarget, Target
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage
 from qmcore.acts.stores import stores
-from qmcore.bulk_rows import SIZE, Row
+from qmcore.bulk_rows import SIZE, Row, Run
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
 from qmcore.row_rules import refuse_damaged
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
 
     from qmadmin.archive.manifest import PartEntry
     from qmadmin.archive.reading import Archive
-    from qmadmin.transfer.ageing import Meanwhile
-    from qmadmin.transfer.snapshot import Reader
-    from qmcore.bulk_rows import Run
+    from qmadmin.transfer.snapshot import SnapshotReader
     from qmcore.condition import Condition
     from qmcore.port import Unit
     from qmcore.queue import Queue
 
+T = TypeVar("T")
 
 REMOVED_AT_A_TIME = 500
 """Messages that are removed in one transaction."""
@@ -57,7 +55,7 @@ class ExportUnit:
     rate: float | None = None
 
 
-def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
+def write_part(reader: SnapshotReader, directory: str, unit: ExportUnit) -> PartEntry:
     """Write a part of an archive, and return what the manifest says of it."""
     pace = Pace(unit.rate)
     with part_in(Path(directory), unit.name) as part:
@@ -65,7 +63,8 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
 
             def write(work: Unit, found: Space, queue: Queue, run: Run = run) -> int:
                 count = 0
-                for batch in _batches(work, found, queue, run, unit.condition):
+                for rows in _rows(work, found, queue, run, unit.condition):
+                    batch = _batch(found, queue, run, rows)
                     part.write(batch)
                     count += batch.num_rows
                     pace.keep(batch.num_rows)
@@ -81,45 +80,41 @@ def write_part(reader: Reader, directory: str, unit: ExportUnit) -> PartEntry:
         return part.close()
 
 
-def size_runs(reader: Reader, unit: ExportUnit) -> list[tuple[Standing, int]]:
+def size_runs(reader: SnapshotReader, unit: ExportUnit) -> list[tuple[Standing, int]]:
     """Return the bytes of the bodies in the runs of a unit, which are not read for that."""
-
-    def size(run: Run) -> Callable[[Unit, Space, Queue], int]:
-        return lambda work, found, queue: sum(
-            row[SIZE] for rows in _rows(work, found, queue, run, unit.condition, body=False) for row in rows
-        )
-
-    return [
-        ((space, run.queue, state_in_archive(run.state), run.memory), reader.read_queue(space, run.queue, size(run)))
-        for space, run in unit.runs
-    ]
+    found = _of_runs(reader, unit, lambda _space, _queue, _run, rows: (row[SIZE] for row in rows), body=False)
+    return [((space, run.queue, state_in_archive(run.state), run.memory), sum(sizes)) for space, run, sizes in found]
 
 
-def read_unit(reader: Reader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
+def read_unit(reader: SnapshotReader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
     """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
+    for _, run, batches in _of_runs(reader, unit, lambda *of: [_batch(*of)], body=body):
+        for batch in batches:
+            yield run.state, batch
+
+
+def _of_runs(
+    reader: SnapshotReader,
+    unit: ExportUnit,
+    of_rows: Callable[[Space, Queue, Run, list[Row]], Iterable[T]],
+    *,
+    body: bool = True,
+) -> Iterator[tuple[str, Run, list[T]]]:
+    """Yield the runs of a unit, each after its queue space, with what a function yields of their rows."""
     for space, run in unit.runs:
-        # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
-        yield from reader.read_queue(
-            space,
-            run.queue,
-            lambda work, found, queue, run=run: list(_stated(work, found, queue, run, unit, body=body)),  # type: ignore[misc]
-        )
+
+        def read(work: Unit, found: Space, queue: Queue, run: Run = run) -> list[T]:
+            # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
+            pieces = _rows(work, found, queue, run, unit.condition, body=body)
+            return [each for rows in pieces for each in of_rows(found, queue, run, rows)]
+
+        yield space, run, reader.read_queue(space, run.queue, read)
 
 
-def _stated(
-    work: Unit, space: Space, queue: Queue, run: Run, unit: ExportUnit, *, body: bool
-) -> Iterator[tuple[State, RecordBatch]]:
-    for batch in _batches(work, space, queue, run, unit.condition, body=body):
-        yield run.state, batch
-
-
-def _batches(
-    unit: Unit, space: Space, queue: Queue, run: Run, condition: Condition | None, *, body: bool = True
-) -> Iterator[RecordBatch]:
-    for rows in _rows(unit, space, queue, run, condition, body=body):
-        # What nobody could import is told of where it can still be mended.
-        refuse_damaged(rows, queue.name, space.msgid)
-        yield batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
+def _batch(space: Space, queue: Queue, run: Run, rows: list[Row]) -> RecordBatch:
+    # What nobody could import is told of where it can still be mended.
+    refuse_damaged(rows, queue.name, space.msgid)
+    return batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
 
 
 def state_in_archive(state: State) -> State:
@@ -148,17 +143,18 @@ class ImportUnit:
     rate: float | None = None
 
 
-def load_part(desk: Desk, entry: PartEntry, unit: ImportUnit) -> int:
+def load_part(target: Target, entry: PartEntry, unit: ImportUnit) -> int:
     """Load a part of an archive, and return how many messages were loaded."""
     pace, count = Pace(unit.rate), 0
-    loader, names = desk.loader(unit.config, unit.targets), _namers(desk.archive)
-    for first, batch in desk.archive.batches(entry):
+    loader, names = target.loader(unit.config, unit.targets), _namers(target.archive)
+    for first, batch in target.archive.batches(entry):
         of_space: dict[str, list[importing.Group]] = {}
-        for space, queue, state, memory, rows in rows_of(batch):
-            if loader.wants((space, queue)) and (space, first) not in unit.loaded:
-                meant = unit.only.rows((space, queue, state, memory), rows, names[space])
-                if meant:
-                    of_space.setdefault(space, []).append(((space, queue), state, memory, meant))
+        for standing, rows in rows_of(batch):
+            space, queue, state, memory = standing
+            if not loader.wants((space, queue)) or (space, first) in unit.loaded:
+                continue
+            if meant := unit.only.rows(standing, rows, names[space]):
+                of_space.setdefault(space, []).append(((space, queue), state, memory, meant))
         for space, groups in of_space.items():
             loader.load(space, (entry.name, first), groups)
             loaded = sum(len(rows) for *_, rows in groups)
@@ -167,75 +163,71 @@ def load_part(desk: Desk, entry: PartEntry, unit: ImportUnit) -> int:
     return count
 
 
-def tally_part(desk: Desk, entry: PartEntry, only: RowFilter, page_size: int, count: int | None) -> list[Tally]:
+def tally_part(target: Target, entry: PartEntry, only: RowFilter, page_size: int, count: int | None) -> list[Tally]:
     """Return what of a part is meant, and the first `count` ranks of each queue; the batches one by one."""
-    names = _namers(desk.archive)
-    found = []
-    for _, batch in desk.archive.batches(entry):
-        for space, queue, state, memory, rows in rows_of(batch):
-            standing = (space, queue, state, memory)
-            found.append(tally(standing, only.rows(standing, rows, names[space]), page_size, count))
-    return found
+    names = _namers(target.archive)
+    return [
+        tally(standing, only.rows(standing, rows, names[standing[0]]), page_size, count)
+        for _, batch in target.archive.batches(entry)
+        for standing, rows in rows_of(batch)
+    ]
 
 
 def _namers(archive: Archive) -> dict[str, Callable[[int], str]]:
     """Return what names the messages of each queue space of an archive, by their sequence numbers."""
-    return {space.definition.name: as_space(space).msgid for space in archive.manifest.spaces}
+    return {space.name: as_space(space).msgid for space in archive.manifest.spaces}
 
 
 def _retentions(archive: Archive) -> dict[tuple[str, str], int]:
     """Return how many seconds the queues of an archive keep what was consumed."""
     return {
-        (space.definition.name, queue.definition.name): queue.definition.retention
+        (space.name, queue.name): queue.definition.retention
         for space in archive.manifest.spaces
         for queue in space.queues
     }
 
 
-def verify_part(desk: Desk, entry: PartEntry) -> None:
+def verify_part(target: Target, entry: PartEntry) -> None:
     """Refuse a part that is not what the manifest says."""
-    desk.archive.verify_part(entry)
+    target.archive.verify_part(entry)
 
 
-def remove_part(desk: Desk, entry: PartEntry, config: str) -> int:
+def remove_part(target: Target, entry: PartEntry, config: str) -> int:
     """Remove from a device what a part has of it, and return how many messages it was."""
-    removed, remover = 0, desk.remover(config)
-    for standing, rows in desk.archive.places(entry, REMOVED_AT_A_TIME):
+    removed, remover = 0, target.remover(config)
+    for standing, rows in target.archive.places(entry, REMOVED_AT_A_TIME):
         if standing[2] in REMOVED_STATES:
             removed += remover.remove(standing, [CarriedMessage(*row) for row in rows])
     return removed
 
 
 def digest_part(
-    desk: Desk, entry: PartEntry, number: int, meanwhile: Meanwhile | None = None
+    target: Target, entry: PartEntry, number: int, meanwhile: Meanwhile | None = None
 ) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a part has, or would have by now, with the number of the part."""
-    names, retentions = _namers(desk.archive), _retentions(desk.archive)
+    names, retentions = _namers(target.archive), _retentions(target.archive)
     found = [
         ((space, queue, each.state, memory), Digest.of(each.rows, names[space], ordered=each.ordered))
-        for _, batch in desk.archive.batches(entry)
-        for space, queue, state, memory, rows in rows_of(batch)
+        for _, batch in target.archive.batches(entry)
+        for (space, queue, state, memory), rows in rows_of(batch)
         for each in aged(meanwhile, state, rows, retentions[space, queue])
     ]
     return number, found
 
 
 def digest_runs(
-    reader: Reader, number: int, unit: ExportUnit, meanwhile: Meanwhile | None = None
+    reader: SnapshotReader, number: int, unit: ExportUnit, meanwhile: Meanwhile | None = None
 ) -> tuple[int, list[tuple[Standing, Digest]]]:
     """Return the digests of what a device has in some runs, or should have by now, with the number of the unit."""
 
-    def digests(run: Run) -> Callable[[Unit, Space, Queue], list[tuple[State, Digest]]]:
-        return lambda work, found, queue: [
-            (each.state, Digest.of(each.rows, found.msgid, ordered=each.ordered))
-            for rows in _rows(work, found, queue, run, unit.condition)
-            for each in aged(meanwhile, run.state, rows, queue.definition.retention)
-        ]
+    def digests(space: Space, queue: Queue, run: Run, rows: list[Row]) -> Iterator[tuple[State, Digest]]:
+        for each in aged(meanwhile, run.state, rows, queue.definition.retention):
+            yield each.state, Digest.of(each.rows, space.msgid, ordered=each.ordered)
 
     return number, [
         ((space, run.queue, state, run.memory), digest)
-        for space, run in unit.runs
-        for state, digest in reader.read_queue(space, run.queue, digests(run))
+        for space, run, found in _of_runs(reader, unit, digests)
+        for state, digest in found
     ]
 
 

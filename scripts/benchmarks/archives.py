@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import qmadmin
 from benchmarks import machine
+from qmadmin.transfer.executors import Executor, Processes, cores
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Processes, Workers, cores
 from qmcore.errors import OperatingSystemError
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition
@@ -162,20 +162,20 @@ class Run:
                 found.append(("Spark JDBC", self._jdbc_import))
         return [*found, ("SQLAlchemy loop", self._loop_import), ("sqlite3 < dump", self._dump_import)]
 
-    def _spark_workers(self) -> Workers:
-        from qmadmin.spark.spark_workers import SparkWorkers
+    def _spark_workers(self) -> Executor:
+        from qmadmin.spark.spark_executor import SparkExecutor
 
         assert self._session is not None
-        return SparkWorkers(self._session)
+        return SparkExecutor(self._session)
 
-    def _export(self, workers: Workers) -> None:
+    def _export(self, workers: Executor) -> None:
         shutil.rmtree(self._archive, ignore_errors=True)
-        export(str(self._device), self._archive, workers=workers)
+        export(str(self._device), self._archive, executor=workers)
 
-    def _import(self, workers: Workers) -> None:
+    def _import(self, workers: Executor) -> None:
         target = self._fresh("target")
         qmadmin.create_device(target, 2 * _pages(self._asked.messages, self._asked.bytes)).close()
-        load_archive(self._archive, str(target), workers=workers)
+        load_archive(self._archive, str(target), executor=workers)
 
     def _jdbc_export(self) -> None:
         shutil.rmtree(self._parquet, ignore_errors=True)
@@ -256,7 +256,7 @@ class Run:
             if what == "export":
                 self._export(Processes(_CORES))
             else:
-                load_archive(self._archive, str(device), _into_live(), workers=Processes(_CORES))
+                load_archive(self._archive, str(device), _into_live(), executor=Processes(_CORES))
             rate = self._asked.messages / (time.perf_counter() - began)
             stop.touch()
             figures = json.loads(producer.stdout.readline())

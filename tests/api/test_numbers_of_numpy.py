@@ -19,7 +19,7 @@ import pytest
 import qmadmin
 from qmadmin import mib
 from qmadmin.atmi import *
-from qmadmin.consumers.function_outcome import failure_of, reply_of
+from qmadmin.consumers.function_handler import failure_of, reply_of
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from tests.fix_atmi import refused
 

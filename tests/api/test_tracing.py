@@ -14,7 +14,7 @@ from qmadmin.consumers import current
 from qmadmin.consumers.call_spans import call_span, handed_on
 from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmadmin.forwarder.command_service import CommandService
-from qmadmin.forwarder.http_messages import request_headers
+from qmadmin.forwarder.http_service import request_headers
 from qmcore.message import PLAIN_CONTROL, EnqueueControl
 from tests.fix_process import environment
 from tests.fix_store import make_queue

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.archive import manifest_file, sealing
-from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive import manifest_file
+from qmadmin.archive.arrays import pa, pq
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.manifest import PartEntry
-from qmadmin.archive.pages import CHUNK_BYTES
 from qmadmin.archive.part_reading import batches, verify_part
+from qmadmin.archive.part_validation import CHUNK_BYTES
 from qmadmin.archive.reading import check_files, checked_manifest, open_archive
 from qmadmin.archive.writing import ArchiveWriter
 from qmcore.errors import QueueError
@@ -121,7 +121,7 @@ class TestSigned:
 
     def test_a_signed_archive_is_opened_with_its_key(self, signed):
         assert contents(open_archive(signed, KEY))
-        assert not (signed / sealing.PLAIN).exists()
+        assert not (signed / manifest_file.PLAIN).exists()
 
     def test_a_signed_archive_needs_its_key(self, signed):
         with refuses("key-needed", "the archive is signed, and no key was given to check it with"):
@@ -137,7 +137,7 @@ class TestSigned:
             open_archive(signed, KEY)
 
     def test_a_signature_that_was_replaced_by_a_digest_is_refused_where_a_key_is_given(self, signed):
-        (signed / sealing.SIGNED).unlink()
+        (signed / manifest_file.SIGNED).unlink()
         resealed(signed, lambda document: None)
         with refuses("not-signed", "the archive is not signed, so that the given key proves nothing"):
             open_archive(signed, KEY)
@@ -148,7 +148,7 @@ class TestSigned:
             open_archive(signed, KEY)
 
     def test_a_signature_that_is_none_is_refused(self, signed):
-        (signed / sealing.SIGNED).write_text("?")
+        (signed / manifest_file.SIGNED).write_text("?")
         with refuses("bad-seal", "manifest.hmac is not a digest of the manifest"):
             open_archive(signed, KEY)
 
@@ -156,15 +156,15 @@ class TestSigned:
     def test_a_key_of_another_size_is_refused(self, signed, size):
         (signed.parent / "key").write_bytes(bytes(size))
         with refuses("bad-key", f"a key has 16 to 4096 bytes, this one {size}"):
-            sealing.key_of(signed.parent / "key")
+            manifest_file.key_of(signed.parent / "key")
         with refuses("bad-key", f"a key has 16 to 4096 bytes, this one {size}"):
             open_archive(signed, bytes(size))
 
     def test_a_key_file_is_read_as_it_is(self, signed):
         (signed.parent / "key").write_bytes(KEY + b"\n")
-        assert sealing.key_of(signed.parent / "key") == KEY + b"\n"
+        assert manifest_file.key_of(signed.parent / "key") == KEY + b"\n"
         with refuses("unreadable", f"there is no file '{signed.parent}/none' with a key"):
-            sealing.key_of(signed.parent / "none")
+            manifest_file.key_of(signed.parent / "none")
 
 
 def test_a_key_for_an_archive_that_is_not_signed_is_refused(archive):

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.archive.arrow import pa, pq
+from qmadmin.archive.arrays import pa, pq
 from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.part_reading import SLICE_BYTES, SLICE_ROWS, batches, verify_part
 from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS, PartWriter
-from qmadmin.archive.portions import sizes_of, slices
 from qmadmin.archive.reading import open_archive
-from qmadmin.archive.rows import batch_of, rows_of
+from qmadmin.archive.rows import batch_of, rows_of, sizes_of, slices
 from qmadmin.archive.writing import ArchiveWriter, part_in
 from qmcore import bulk_rows
 from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
@@ -295,7 +294,7 @@ class TestRowGroups:
         body = bytes(64 * 2**20)
         entry, file = in_memory([[row(1, body=b"x")], [row(2, body=body)], [row(3, body=b"y")]])
         verify_part(entry, file)
-        found = [row for _, each in batches(entry, file) for group in rows_of(each) for row in group[4]]
+        found = [row for _, each in batches(entry, file) for _, rows in rows_of(each) for row in rows]
         assert [len(row[bulk_rows.BODY]) for row in found] == [1, 64 * 2**20, 1]
 
     def test_a_part_without_messages_is_one(self):
@@ -410,7 +409,7 @@ with path.open("wb") as file, PartWriter("x.parquet", file) as writer:
 with path.open("rb") as file:
     verify_part(entry, file)
     for _, found in batches(entry, file):
-        assert len(rows_of(found)[0][4]) == 1
+        assert len(rows_of(found)[0][1]) == 1
 print(peak() - before)
 """)
     assert int(said) < 8 * 16
@@ -440,7 +439,7 @@ def test_without_pyarrow_one_sentence_names_the_extra():
 import sys
 sys.modules["pyarrow"] = None
 from qmcore.errors import ReleaseError
-import qmadmin.archive.manifest_file, qmadmin.archive.columns, qmadmin.archive.sealing
+import qmadmin.archive.manifest_file, qmadmin.archive.columns, qmadmin.archive.manifest_file
 try:
     import qmadmin.archive.reading
 except ReleaseError as error:

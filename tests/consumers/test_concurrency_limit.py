@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from qmadmin.consumers.concurrency_limit import ConcurrencyLimit
+from qmadmin.consumers.worker_pool import ConcurrencyLimit
 from tests.fix_process import eventually
 
 

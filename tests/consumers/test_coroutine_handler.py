@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from qmadmin.consumers.coroutine_handler import CoroutineHandler
-from qmadmin.consumers.event_loop import EventLoop
+from qmadmin.consumers.coroutine_handler import CoroutineHandler, EventLoop
 from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
 from qmadmin.forwarder.program_log import WORDING
 from qmcore.errors import ProtocolError

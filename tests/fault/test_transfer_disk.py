@@ -12,11 +12,10 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer import importing
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.executors import Local, Processes
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import abandon, load_archive
-from qmadmin.transfer.workers import Alone, Processes
 from qmcore.errors import OperatingSystemError, QueueError
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
@@ -68,11 +67,11 @@ class TestExport:
         source = lay_out(tmp_path / "QUE", 4_100, 300)
         filling = leave(small_disk, 150)
         with pytest.raises(OperatingSystemError, match="No space left"):
-            export(source, small_disk / "archive", workers=Processes(2))
+            export(source, small_disk / "archive", executor=Processes(2))
         assert [path.name for path in small_disk.iterdir()] == ["filling"]
         filling.unlink()
-        export(source, small_disk / "archive", workers=Alone())
-        assert compare(small_disk / "archive", source, workers=Alone()).differences == ()
+        export(source, small_disk / "archive", executor=Local())
+        assert compare(small_disk / "archive", source, executor=Local()).differences == ()
 
     def test_what_was_killed_on_a_full_disk_makes_room_when_it_is_begun_again(self, small_disk, tmp_path, doomed):
         source = lay_out(tmp_path / "QUE", 40, 2_000)
@@ -148,10 +147,10 @@ class TestImport:
     def test_one_of_several_processes_that_finds_no_room_ends_it(self, small_disk, archive, there):
         filling = leave(small_disk, 200)
         with pytest.raises(OperatingSystemError):
-            load_archive(archive, there, workers=Processes(2))
+            load_archive(archive, there, executor=Processes(2))
         filling.unlink()
         assert self.visible(there) == []
-        assert load_archive(archive, there, workers=Alone()).spaces[0].resumed
+        assert load_archive(archive, there, executor=Local()).spaces[0].resumed
         assert compare(archive, there).differences == ()
 
     def test_what_is_appended_is_there_once_although_the_room_ended_in_the_merge(

@@ -8,8 +8,7 @@ import pytest
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.forwarder.descriptions import HttpDescription
 from qmadmin.forwarder.errors import StartError
-from qmadmin.forwarder.http_messages import HEADERS
-from qmadmin.forwarder.http_service import HttpService
+from qmadmin.forwarder.http_service import HEADERS, HttpService
 from qmcore.message import BODY_MAX, Origin, Reason
 from tests.fix_service import call, failure_of, unavailability_of
 

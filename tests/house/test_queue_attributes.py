@@ -14,7 +14,7 @@ import pytest
 
 from qmadmin import mib
 from qmadmin.opening import create_device, open_device
-from qmadmin.spark.queue_table import queue_batch
+from qmadmin.spark.device_tables import queue_batch
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive

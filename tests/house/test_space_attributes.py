@@ -13,7 +13,7 @@ import pytest
 
 from qmadmin import mib
 from qmadmin.opening import create_device, open_device
-from qmadmin.spark.space_table import space_batch
+from qmadmin.spark.device_tables import space_batch
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Selection

@@ -9,11 +9,10 @@ import pytest
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
 from qmadmin.consumers.statistics import Statistics
-from qmadmin.forwarder import command_service, http_messages, outcome
-from qmadmin.forwarder.descriptions import KINDS
+from qmadmin.forwarder import command_service, http_service
+from qmadmin.forwarder.descriptions import KINDS, keys_of
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.forwarder.service_keys import keys_of
 from qmadmin.manual import interfaces, programs, services
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
@@ -137,7 +136,7 @@ def test_default_of_a_key_stands_as_in_the_file():
 
 
 @pytest.mark.parametrize(
-    "meanings", [command_service.FACTS, outcome.NAMES, http_messages.HEADERS, http_messages.ANSWERS]
+    "meanings", [command_service.FACTS, command_service.OUTCOMES, http_service.HEADERS, http_service.ANSWERS]
 )
 def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
     said = section(ROOT / "man" / "tmqforward.8", "SERVICES")

@@ -11,9 +11,9 @@ import click
 import pytest
 from rich.console import Console
 
-from qmadmin.spark.kinds import Age
+from qmadmin.spark.kinds import AGE
 from qmadmin.spark.program import qmspark as group
-from qmadmin.spark.progress_meter import Meter, told_of
+from qmadmin.spark.report import Meter, told_of
 from tests.fix_process import PATIENCE, environment, eventually
 from tests.fix_qmspark import PROGRAM
 
@@ -143,7 +143,7 @@ class TestRefusal:
     ("text", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("2h", 7200), ("7d", 604_800), ("1.5h", 5400)]
 )
 def test_age_is_seconds_or_has_a_unit(text, seconds):
-    assert Age().convert(text, None, None) == seconds
+    assert AGE.convert(text, None, None) == seconds
 
 
 class TestEnd:

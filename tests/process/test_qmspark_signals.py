@@ -10,9 +10,9 @@ import pytest
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Alone
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
 
@@ -36,7 +36,7 @@ def device(tmp_path_factory):
 @pytest.fixture(scope="module")
 def archive(device):
     written = Path(device).with_name("archive")
-    export(device, written, workers=Alone())
+    export(device, written, executor=Local())
     return written
 
 
@@ -54,7 +54,7 @@ def doom(place, number, event="return", **more):
 @pytest.mark.parametrize(
     ("number", "options", "place", "event"),
     [
-        (signal.SIGINT, [], "qmadmin.transfer.snapshot:Reader.begin", "return"),
+        (signal.SIGINT, [], "qmadmin.transfer.snapshot:SnapshotReader.begin", "return"),
         (signal.SIGTERM, [], "qmadmin.archive.part_writing:PartWriter.write", "return"),
         (signal.SIGINT, [], "qmadmin.archive.writing:_put_in_place", "return"),
         (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.pool:Process.__init__", "return"),
@@ -100,8 +100,8 @@ def test_an_import_that_is_told_to_end_is_not_seen_and_goes_on(doomed, archive, 
 def goes_on(archive, there):
     with open_device(there) as device:
         assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
-    load_archive(archive, there, workers=Alone())
-    assert compare(archive, there, workers=Alone()).differences == ()
+    load_archive(archive, there, executor=Local())
+    assert compare(archive, there, executor=Local()).differences == ()
 
 
 class TestWorkers:
@@ -111,7 +111,7 @@ class TestWorkers:
         "place",
         [
             Doom("qmadmin.transfer.snapshot:reading", who="worker"),
-            Doom("qmadmin.transfer.snapshot:Reader.begin", who="worker"),
+            Doom("qmadmin.transfer.snapshot:SnapshotReader.begin", who="worker"),
             Doom(f"{UNITS}:write_part", "return", who="worker"),
         ],
         ids=str,

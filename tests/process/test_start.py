@@ -13,7 +13,7 @@ import pytest
 
 from qmadmin.forwarder import program
 from qmadmin.forwarder.errors import UsageError
-from qmadmin.forwarder.settings import place, queue_names
+from qmadmin.forwarder.options import place, queue_names
 from qmadmin.version import __version__
 from tests.fix_process import Site, environment
 
@@ -117,7 +117,7 @@ def test_device_of_somebody_else_that_can_only_be_read_is_refused():
     # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
     become_another = """
 import difflib, os, pwd, sqlite3, sys, qmadmin.space
-import qmadmin.consumers.function_outcome, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
+import qmadmin.consumers.function_handler, qmadmin.forwarder.daemon, qmstorage.sqlite.opening
 from qmadmin.forwarder import program
 os.setuid(pwd.getpwnam("nobody").pw_uid)
 sys.exit(program.main(sys.argv[1:]))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from qmadmin.transfer.snapshot import pictured
-from qmadmin.transfer.workers import Processes
+from qmadmin.transfer.executors import Processes
+from qmadmin.transfer.snapshot import snapshot_of
 from tests import snapshot_reader
 from tests.fix_store import eventually, make_queue, space_definition
 
@@ -56,7 +56,7 @@ def test_all_readers_have_each_message_once_while_others_move_them(real_device, 
     for mover in movers:
         mover.expect("ready")
     eventually(lambda: busy.usage("MEMORY").enqueued > 0, "messages are in memory")
-    with pictured(real_device, ["BUSY"], Processes(READERS)) as (own, crew, _moment):
+    with snapshot_of(real_device, ["BUSY"], Processes(READERS)) as (own, crew, _moment):
         mine = snapshot_reader.seen(own, "BUSY")
         assert [number for number, *_ in mine] == list(range(MESSAGES))
         # Each message that was moved has another number, so that what is the same is of one moment.

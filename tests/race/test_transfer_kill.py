@@ -12,12 +12,11 @@ import pytest
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.executors import Local
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import abandon, load_archive
 from qmadmin.transfer.selecting import Selection
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
@@ -58,7 +57,7 @@ def stock(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stock")
     device, archive = directory / "QUE", directory / "archive"
     lay_out(str(device))
-    export(str(device), archive, workers=Alone())
+    export(str(device), archive, executor=Local())
     return Stock(device, archive, {name: contents(device, name) for name in BODIES})
 
 
@@ -93,8 +92,8 @@ class TestExport:
     @pytest.mark.parametrize(
         "doom",
         [
-            Doom("qmadmin.transfer.snapshot:Reader.begin"),
-            Doom("qmadmin.transfer.snapshot:Reader.begin", "return"),
+            Doom("qmadmin.transfer.snapshot:SnapshotReader.begin"),
+            Doom("qmadmin.transfer.snapshot:SnapshotReader.begin", "return"),
             Doom(f"{WRITING}:ArchiveWriter.create", "return"),
             Doom("qmadmin.archive.part_writing:PartWriter.write", "return"),
             Doom("qmadmin.archive.part_writing:PartWriter.close"),
@@ -110,14 +109,14 @@ class TestExport:
     )
     def test_an_export_that_was_killed_is_no_archive_and_is_begun_again(self, doomed, source, tmp_path, doom):
         archive = tmp_path / "archive"
-        doomed.run(doom, export, source, archive, workers=Alone())
+        doomed.run(doom, export, source, archive, executor=Local())
         if archive.exists():
             with pytest.raises(BadResourceError):
                 open_archive(archive)
         if archive.exists() and any(archive.iterdir()):
             with pytest.raises(InUseError, match="was not finished"):
                 export(source, archive)
-        export(source, archive, ExportOptions(again=True), workers=Alone())
+        export(source, archive, ExportOptions(again=True), executor=Local())
         assert not [path.name for path in archive.iterdir() if path.name.startswith(".")]
         assert compare(archive, source).differences == ()
         takes_messages(source)
@@ -129,7 +128,7 @@ class TestExport:
     )
     def test_one_that_was_killed_behind_its_manifest_is_an_archive(self, doomed, source, tmp_path, doom):
         archive = tmp_path / "archive"
-        doomed.run(doom, export, source, archive, workers=Alone())
+        doomed.run(doom, export, source, archive, executor=Local())
         assert compare(archive, source).differences == ()
         with pytest.raises(InUseError, match="holds an archive already"):
             export(source, archive, ExportOptions(again=True))
@@ -177,11 +176,11 @@ class TestImport:
     def test_nobody_sees_anything_of_an_import_that_was_killed_and_it_goes_on(
         self, doomed, archive, there, stock, doom
     ):
-        doomed.run(doom, load_archive, archive, there, workers=Alone())
+        doomed.run(doom, load_archive, archive, there, executor=Local())
         with open_device(there) as device:
             assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
         assert faults(there) == []
-        load_archive(archive, there, workers=Alone())
+        load_archive(archive, there, executor=Local())
         self.is_all_there(archive, there, stock)
 
     def is_all_there(self, archive, there, stock):
@@ -195,10 +194,10 @@ class TestImport:
 
     @pytest.mark.parametrize("doom", PUBLISHED, ids=str)
     def test_queue_spaces_that_were_published_stay_and_the_others_follow(self, doomed, archive, there, stock, doom):
-        doomed.run(doom, load_archive, archive, there, workers=Alone())
+        doomed.run(doom, load_archive, archive, there, executor=Local())
         assert contents(there, "FIRST") == stock.messages["FIRST"]
         assert contents(there, "SECOND") == {}
-        load_archive(archive, there, workers=Alone())
+        load_archive(archive, there, executor=Local())
         self.is_all_there(archive, there, stock)
 
     @pytest.mark.parametrize("doom", [LOADING[1], PUBLISHED[-1]], ids=str)
@@ -206,8 +205,8 @@ class TestImport:
         self, doomed, archive, there, stock, doom
     ):
         some = ImportOptions(selection=Selection(count=3))
-        doomed.run(doom, load_archive, archive, there, some, workers=Alone())
-        found = load_archive(archive, there, some, workers=Alone())
+        doomed.run(doom, load_archive, archive, there, some, executor=Local())
+        found = load_archive(archive, there, some, executor=Local())
         assert (found.messages, [space.resumed for space in found.spaces]) == (8, [True, True])
         assert {name: contents(there, name) for name in BODIES} == {
             name: {queue: ids[:3] for queue, ids in queues.items()} for name, queues in stock.messages.items()
@@ -217,7 +216,7 @@ class TestImport:
 
     @pytest.mark.parametrize("doom", [BEGINNING[1], LOADING[2], LOADING[-1]], ids=str)
     def test_one_that_was_killed_can_be_given_up_and_leaves_nothing(self, doomed, archive, there, stock, doom):
-        doomed.run(doom, load_archive, archive, there, workers=Alone())
+        doomed.run(doom, load_archive, archive, there, executor=Local())
         with open_device(there) as device:
             names = [space.name for space in device.spaces()]
         for name in names:
@@ -225,7 +224,7 @@ class TestImport:
             with open_device(there) as device:
                 assert device.space_usage(name).messages == 0
                 device.destroy_space(name)
-        load_archive(archive, there, workers=Alone())
+        load_archive(archive, there, executor=Local())
         self.is_all_there(archive, there, stock)
 
     @pytest.mark.parametrize("existing", [Existing.APPEND, Existing.REPLACE], ids=lambda value: value.value)
@@ -240,7 +239,7 @@ class TestImport:
                 space.enqueue_many("Q", [f"old {number}" for number in range(2100)])
         old = contents(there, "FIRST")["Q"]
         options = ImportOptions(existing=existing)
-        doomed.run(doom, load_archive, archive, there, options, workers=Alone())
+        doomed.run(doom, load_archive, archive, there, options, executor=Local())
         seen = contents(there, "FIRST")["Q"]
         published = stock.messages["FIRST"]["Q"]
         assert sorted(set(seen)) == sorted(seen)
@@ -248,7 +247,7 @@ class TestImport:
         if doom in LOADING:
             assert seen == old
         assert faults(there) == []
-        load_archive(archive, there, options, workers=Alone())
+        load_archive(archive, there, options, executor=Local())
         before = old if existing is Existing.APPEND else []
         assert contents(there, "FIRST")["Q"] == [*before, *published]
         assert contents(there, "SECOND") == stock.messages["SECOND"]
@@ -266,9 +265,9 @@ class TestPostgres:
         assert doomed.program(doom, "import", stock.archive, database_url).returncode == -signal.SIGKILL
         with open_device(database_url) as device:
             assert [queue.name for space in device.spaces() for queue in device.queues(space.name)] == []
-        load_archive(stock.archive, database_url, workers=Alone())
+        load_archive(stock.archive, database_url, executor=Local())
         assert {name: contents(database_url, name) for name in BODIES} == stock.messages
-        assert compare(stock.archive, database_url, workers=Alone()).differences == ()
+        assert compare(stock.archive, database_url, executor=Local()).differences == ()
         assert faults(database_url) == []
 
     @pytest.mark.parametrize("doom", [PUBLISHED[-1], MERGING[-1]], ids=str)
@@ -280,7 +279,7 @@ class TestPostgres:
                 old = space.enqueue("Q", "old")
         appending = ["--existing", "append"]
         assert doomed.program(doom, "import", *appending, stock.archive, database_url).returncode == -signal.SIGKILL
-        load_archive(stock.archive, database_url, ImportOptions(existing=Existing.APPEND), workers=Alone())
+        load_archive(stock.archive, database_url, ImportOptions(existing=Existing.APPEND), executor=Local())
         assert contents(database_url, "FIRST")["Q"] == [old, *stock.messages["FIRST"]["Q"]]
         assert contents(database_url, "SECOND") == stock.messages["SECOND"]
         assert faults(database_url) == []

@@ -10,12 +10,11 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import rows_of
 from qmadmin.opening import create_device
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.executors import Local, Processes
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Outstanding
-from qmadmin.transfer.workers import Alone, Processes
 from qmcore import bulk_rows
 from qmcore.errors import InUseError, InvalidArgumentError
 from tests.fix_store import drain, make_queue, space_definition
@@ -111,7 +110,7 @@ def bodies(directory):
     archive, found = open_archive(directory), {}
     for entry in archive.manifest.parts:
         for _, batch in archive.batches(entry):
-            for _, queue, _, _, rows in rows_of(batch):
+            for (_, queue, *_), rows in rows_of(batch):
                 found.setdefault(queue, []).extend(row[bulk_rows.BODY].decode() for row in rows)
     return found
 
@@ -134,7 +133,7 @@ class TestExport:
             for number in range(3):
                 directory = tmp_path / f"archive-{number}"
                 options = ExportOptions(outstanding=outstanding)
-                export(real_device.config, directory, options, workers=Alone(), progress=mover.does_something)
+                export(real_device.config, directory, options, executor=Local(), progress=mover.does_something)
                 found = bodies(directory)
                 tokens = [*found.get("A", []), *found.get("B", [])]
                 left_out = open_archive(directory).manifest.spaces[0].left_out
@@ -148,7 +147,7 @@ class TestExport:
         with beside(MOVER) as mover:
             options = ExportOptions(outstanding=Outstanding.ROLLED_BACK)
             directory = tmp_path / "archive"
-            export(real_device.config, directory, options, workers=Processes(2), progress=mover.does_something)
+            export(real_device.config, directory, options, executor=Processes(2), progress=mover.does_something)
             found = bodies(directory)
         assert sorted([*found.get("A", []), *found.get("B", [])]) == sorted(TOKENS)
         assert len(found["Q"]) == 4_000
@@ -163,7 +162,7 @@ class TestImport:
             with device.open_space("SPACE") as space:
                 make_queue(space, "Q", retries=3)
                 space.enqueue_many("Q", [f"{number:05d}" for number in range(2_200)])
-            export(device.config, tmp_path / "archive", workers=Alone())
+            export(device.config, tmp_path / "archive", executor=Local())
         return tmp_path / "archive"
 
     def test_live_messages_and_appended_ones_come_once_and_in_their_order(
@@ -172,7 +171,7 @@ class TestImport:
         asked = ImportOptions(existing=Existing.APPEND)
         ending = "say('end')\nfor text in texts:\n    say(text)"
         with beside(TRADER, ending) as trader:
-            load_archive(archive, real_device.config, asked, workers=Alone(), progress=trader.does_something)
+            load_archive(archive, real_device.config, asked, executor=Local(), progress=trader.does_something)
             trader.does_something()
         lines = trader.lines()
         taken = lines[lines.index("end") + 1 :]
@@ -187,7 +186,7 @@ class TestImport:
         ending = "say('end')\nfor text in texts:\n    say(text)"
         asked = ImportOptions(queues={"Q": "NEW"}, start=True)
         with beside(TRADER, ending) as trader:
-            load_archive(archive, real_device.config, asked, workers=Alone(), progress=trader.does_something)
+            load_archive(archive, real_device.config, asked, executor=Local(), progress=trader.does_something)
         lines = trader.lines()
         taken = lines[lines.index("end") + 1 :]
         assert [*taken, *drain(space)] == [f"live {number}" for number in range(len(taken))]
@@ -201,7 +200,7 @@ class TestImport:
 from pathlib import Path
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Alone
+from qmadmin.transfer.executors import Local
 
 def step(what, reached, total):
     if what == "Importing":
@@ -209,7 +208,7 @@ def step(what, reached, total):
         heard()
 
 try:
-    load_archive(Path(sys.argv[1]), sys.argv[2], ImportOptions(queues={"Q": "NEW"}), workers=Alone(), progress=step)
+    load_archive(Path(sys.argv[1]), sys.argv[2], ImportOptions(queues={"Q": "NEW"}), executor=Local(), progress=step)
     say("imported")
 except QueueError as error:
     say(error.name)
@@ -222,7 +221,7 @@ except QueueError as error:
         child.say()
         child.line()
         # Both are at it now, and we come to the end of it first.
-        assert load_archive(archive, real_device.config, asked, workers=Alone()).spaces[0].resumed
+        assert load_archive(archive, real_device.config, asked, executor=Local()).spaces[0].resumed
         said = []
         while not said or said[-1].isdigit():
             child.say()

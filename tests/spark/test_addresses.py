@@ -15,11 +15,10 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device
 from qmadmin.spark.hadoop import hadoop_place
 from qmadmin.spark.querying import ask
-from qmadmin.spark.spark_workers import SparkWorkers
+from qmadmin.spark.spark_executor import SparkExecutor
 from qmadmin.spark.views import shown
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
@@ -29,7 +28,7 @@ from tests.doom import Doom
 from tests.fix_archive import refuses
 from tests.fix_spark import address_of
 from tests.fix_store import make_queue, space_definition
-from tests.spark.test_spark_workers import Stumbling
+from tests.spark.test_executors import Stumbling
 
 PART = "part-00000.parquet"
 MANY = 5_000
@@ -75,17 +74,17 @@ class TestCarrying:
     def test_queue_space_goes_there_and_comes_back_and_the_archive_is_like_any_other(
         self, spark, place, directory: Path, tmp_path: Path, full, there
     ):
-        workers = SparkWorkers(spark, 2)
+        workers = SparkExecutor(spark, 2)
         steps = []
-        exported = export(full.config, place, workers=workers)
+        exported = export(full.config, place, executor=workers)
         assert len(exported.manifest.parts) > 1
         load_archive(
-            place, there.config, ImportOptions(start=True), workers=workers, progress=lambda *step: steps.append(step)
+            place, there.config, ImportOptions(start=True), executor=workers, progress=lambda *step: steps.append(step)
         )
         assert ("Importing", MANY, MANY) in steps
         with there.open_space("SPACE") as space:
             assert len(list(space.messages("Q"))) == MANY
-        compared = compare(place, there.config, workers=workers)
+        compared = compare(place, there.config, executor=workers)
         assert compared.differences == ()
         shutil.copytree(directory, tmp_path / "copy")
         without_sums(tmp_path / "copy")
@@ -93,7 +92,7 @@ class TestCarrying:
 
     def test_archive_that_was_copied_there_is_read(self, spark, place, directory: Path, full, there):
         export(full.config, directory)
-        load_archive(place, there.config, workers=SparkWorkers(spark, 2))
+        load_archive(place, there.config, executor=SparkExecutor(spark, 2))
         assert compare(directory, there.config).differences == ()
 
     def test_shell_takes_what_lies_there_and_what_it_writes_is_taken(self, spark, place, directory: Path, laid_out):
@@ -103,7 +102,7 @@ class TestCarrying:
         assert ran.status == 0, ran.both
         shutil.rmtree(directory)
         assert laid_out.run(f"qexport -s COPY '{directory}'\n").status == 0
-        assert compare(place, laid_out.device, workers=SparkWorkers(spark, 2)).differences == ()
+        assert compare(place, laid_out.device, executor=SparkExecutor(spark, 2)).differences == ()
         assert open_archive(place).manifest.messages == 2
 
     def test_programs_ask_about_an_address_as_about_a_device(self, spark, place, directory: Path, full):
@@ -112,10 +111,10 @@ class TestCarrying:
             assert ask(spark, "SELECT count(*) FROM messages").table.rows == [(MANY,)]
 
     def test_move_leaves_nothing_and_removal_takes_what_is_there(self, spark, place, full, there):
-        workers = SparkWorkers(spark, 2)
-        moved = move(full.config, there.config, place, workers=workers)
+        workers = SparkExecutor(spark, 2)
+        moved = move(full.config, there.config, place, executor=workers)
         assert (moved.removed.removed, moved.removed.kept) == (MANY, 0)
-        again = remove_exported(place, full.config, workers=workers)
+        again = remove_exported(place, full.config, executor=workers)
         assert (again.removed, again.kept) == (0, MANY)
         with full.open_space("SPACE") as space:
             assert list(space.messages("Q")) == []
@@ -123,15 +122,15 @@ class TestCarrying:
     def test_selection_is_counted_before_it_is_imported(self, spark, place, full, there):
         export(full.config, place)
         asked = ImportOptions(selection=Selection(count=7))
-        assert load_archive(place, there.config, asked, workers=SparkWorkers(spark, 2)).messages == 7
+        assert load_archive(place, there.config, asked, executor=SparkExecutor(spark, 2)).messages == 7
 
     def test_task_that_failed_is_tried_again_and_nothing_is_there_twice(
         self, spark, place, tmp_path: Path, full, there
     ):
         (tmp_path / "marks").mkdir()
         export(full.config, place)
-        stumbling = Stumbling(SparkWorkers(spark, 2), tmp_path / "marks")
-        load_archive(place, there.config, ImportOptions(start=True), workers=stumbling)
+        stumbling = Stumbling(SparkExecutor(spark, 2), tmp_path / "marks")
+        load_archive(place, there.config, ImportOptions(start=True), executor=stumbling)
         assert {mark.name.split("-")[0] for mark in (tmp_path / "marks").iterdir()} == {"verify_part", "load_part"}
         with there.open_space("SPACE") as arrived:
             assert [m.text for m in arrived.dequeue_many("Q", 2 * MANY)] == [f"{number}" for number in range(MANY)]
@@ -142,11 +141,11 @@ class TestCarrying:
         data[10] ^= 1
         (directory / PART).write_bytes(data)
         with pytest.raises(SystemFailureError, match=rf"gave up the job: Checksum error: /.*{PART}") as told:
-            compare(place, workers=SparkWorkers(spark, 2))
+            compare(place, executor=SparkExecutor(spark, 2))
         assert "\n" not in told.value.message
         without_sums(directory)
         with refuses("digest", f"part '{PART}' was altered: it has another digest"):
-            compare(place, workers=SparkWorkers(spark, 2))
+            compare(place, executor=SparkExecutor(spark, 2))
 
     def test_part_that_is_gone_by_then_is_told(self, spark, place, directory: Path, full, monkeypatch):
         export(full.config, place)
@@ -154,7 +153,7 @@ class TestCarrying:
         (directory / PART).unlink()
         monkeypatch.setattr("qmadmin.transfer.comparing.open_archive", lambda *_: found)
         with pytest.raises(SystemFailureError, match=PART):
-            compare(place, workers=SparkWorkers(spark, 2))
+            compare(place, executor=SparkExecutor(spark, 2))
 
     def test_full_disk_of_the_staging_directory_is_told_with_its_path(
         self, spark, directory: Path, full, small_disk: Path, monkeypatch

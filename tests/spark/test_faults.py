@@ -10,9 +10,9 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Alone
 from qmcore.acts import importing
 from qmcore.errors import InvalidArgumentError
 from tests.doom import Doom
@@ -42,7 +42,7 @@ def stock(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stock")
     device = str(directory / "QUE")
     fill(device)
-    exported = export(device, directory / "archive", workers=Alone())
+    exported = export(device, directory / "archive", executor=Local())
     assert len(exported.manifest.parts) == 4
     return Stock(device, directory / "archive", contents(device))
 
@@ -83,13 +83,13 @@ def batches(config):
 
 
 def is_archive_of(config, archive):
-    compared = compare(archive, config, workers=Alone())
+    compared = compare(archive, config, executor=Local())
     assert (compared.messages, compared.differences) == (len(TEXTS), ())
 
 
 def is_all_there(stock, there):
     assert contents(there) == stock.messages
-    assert compare(stock.archive, there, workers=Alone()).differences == ()
+    assert compare(stock.archive, there, executor=Local()).differences == ()
     assert faults(there) == []
     with pytest.raises(InvalidArgumentError, match="exists already"):
         load_archive(stock.archive, there)

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.spark import held, register
-from qmadmin.spark.parallelism import parallelism
-from qmadmin.spark.source_options import SourceOptions
+from qmadmin.spark.session import parallelism
+from qmadmin.spark.source import SourceOptions
 from qmcore.errors import InvalidArgumentError
 from tests.fix_store import make_queue
 

@@ -10,8 +10,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from qmadmin.device import Device
 from qmadmin.spark import register
-from qmadmin.spark.incoming import Arriving, checked, refuse_unfit
-from qmadmin.spark.write_options import WriteOptions
+from qmadmin.spark.source import WriteOptions
+from qmadmin.spark.writing import Arriving, checked, refuse_unfit
 from qmcore.errors import InvalidArgumentError
 from qmcore.queue import Delivery
 from tests.fix_store import make_queue, queue_definition, space_definition

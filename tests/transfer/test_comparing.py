@@ -13,8 +13,7 @@ from qmadmin.console.results import Severity
 from qmadmin.device import Device
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import Difference, compare
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import Selection
 from qmcore.message import State

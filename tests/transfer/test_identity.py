@@ -17,10 +17,10 @@ from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.space import QueueSpace
 from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.executors import Processes
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Processes
 from qmcore.message import BODY_MAX
 from tests.fix_store import space_definition
 from tests.transfer.drawing import ACTS, Act, done, seen
@@ -166,8 +166,8 @@ def test_the_largest_body_that_there_can_be_arrives_as_it_was(
     body = random.Random(0).randbytes(BODY_MAX)
     with files.device() as first, laid_out(first, [], memory=False) as space, here.device() as second:
         msgids = space.enqueue_many("fifo", [b"small", body, b"small"])
-        export(first.config, tmp_path / "archive", workers=Processes(2))
-        load_archive(tmp_path / "archive", second.config, ImportOptions(start=True), workers=Processes(2))
+        export(first.config, tmp_path / "archive", executor=Processes(2))
+        load_archive(tmp_path / "archive", second.config, ImportOptions(start=True), executor=Processes(2))
         assert compare(tmp_path / "archive", second.config).differences == ()
         with second.open_space("SPACE") as arrived:
             assert arrived.dequeue("fifo", msgid=msgids[1]).body == body  # type: ignore[union-attr]

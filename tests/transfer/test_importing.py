@@ -11,17 +11,16 @@ import pytest
 from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
 from qmadmin.opening import create_device
-from qmadmin.transfer import export_planning, importing
+from qmadmin.transfer import exporting, importing
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.export_planning import ExportOptions, Plan
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.executors import Local, Processes
+from qmadmin.transfer.exporting import ExportOptions, Plan, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
 from qmadmin.transfer.selecting import Selection
-from qmadmin.transfer.snapshot import pictured
+from qmadmin.transfer.snapshot import snapshot_of
 from qmadmin.transfer.units import ImportUnit
-from qmadmin.transfer.workers import Alone, Processes
 from qmcore.definitions import OpenSpace
 from qmcore.device import Extent
 from qmcore.errors import BadQueueError, BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, Resource
@@ -114,13 +113,13 @@ def test_the_rate_is_that_of_all_who_have_something_to_do(
 
     monkeypatch.setattr(importing, "_load", load)
     with pytest.raises(InvalidArgumentError, match="seen"):
-        load_archive(archive, here.config, ImportOptions(rate=6.0), workers=Processes(2))
+        load_archive(archive, here.config, ImportOptions(rate=6.0), executor=Processes(2))
     assert rates == [6.0]
 
 
 def test_the_rate_of_an_export_is_that_of_all_who_have_something_to_do(there: Device) -> None:
     asked = ExportOptions(rate=6.0)
-    with pictured(there, ["ONE", "TWO"], Alone()) as (own, _, moment):
+    with snapshot_of(there, ["ONE", "TWO"], Local()) as (own, _, moment):
         plan = Plan.made(own, ["ONE", "TWO"], asked, moment, 4)
         assert [unit.rate for unit in plan.units(asked, 4)] == [6.0]
 
@@ -201,10 +200,10 @@ def test_worker_processes_write_and_load_what_one_process_does(there: Device, he
     with there.open_space("ONE") as space:
         space.enqueue_many("B", [str(number) for number in range(5_000)])
     workers = Processes(2)
-    exported = export(there.config, tmp_path / "many", workers=workers)
+    exported = export(there.config, tmp_path / "many", executor=workers)
     assert len(exported.manifest.parts) > 1
-    load_archive(tmp_path / "many", here.config, workers=workers)
-    assert compare(tmp_path / "many", here.config, workers=workers).differences == ()
+    load_archive(tmp_path / "many", here.config, executor=workers)
+    assert compare(tmp_path / "many", here.config, executor=workers).differences == ()
 
 
 def test_only_what_is_unchanged_since_the_export_is_removed_from_the_source(there: Device, archive: Path) -> None:
@@ -340,9 +339,9 @@ def test_the_first_messages_are_the_same_for_an_export_and_for_an_import_where_s
 def test_the_first_messages_are_shared_among_workers_as_all_are(
     there: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_planning, "LEAST_MESSAGES", 10)
+    monkeypatch.setattr(exporting, "LEAST_MESSAGES", 10)
     with there.open_space("ONE") as space:
         space.enqueue_many("B", [b"x"] * 100)
     picked = ExportOptions(selection=Selection(spaces=("ONE",), queues=("B",), count=90))
-    made = export(there.config, tmp_path / "picked", picked, workers=Processes(2)).manifest
+    made = export(there.config, tmp_path / "picked", picked, executor=Processes(2)).manifest
     assert [part.rows for part in made.parts] == [12] * 7 + [6]

@@ -9,13 +9,12 @@ from qmadmin.archive.manifest import Content
 from qmadmin.archive.reading import open_archive
 from qmadmin.console import archives, moves
 from qmadmin.opening import create_device, open_device
-from qmadmin.transfer.export_planning import ExportOptions
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.executors import Local
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into
 from qmadmin.transfer.moving import move
 from qmadmin.transfer.selecting import Selection
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
 from qmcore.imports import Stage
 from qmcore.times import MICROS
@@ -60,7 +59,7 @@ def moved(source, there, tmp_path):
             tmp_path / name,
             exporting=exporting,
             importing=landing,
-            workers=Alone(),
+            executor=Local(),
             progress=progress,
         )
 
@@ -232,10 +231,10 @@ def test_while_queues_are_moved_another_move_of_them_is_refused_and_disturbs_not
     def another(what, _done, _total):
         if what == "Removing":
             with pytest.raises(InUseError, match="are being moved by two processes"):
-                move(source, third.path, tmp_path / "another", workers=Alone())
+                move(source, third.path, tmp_path / "another", executor=Local())
 
     before = texts(source)
-    move(source, there, tmp_path / "archive", workers=Alone(), progress=another)
+    move(source, there, tmp_path / "archive", executor=Local(), progress=another)
     assert (texts(source), texts(there), stages(third.path)) == ([], before, [])
     assert (directions(source), directions(there)) == (STOPPED, (True, False))
     assert not (tmp_path / "another").exists()
@@ -272,7 +271,7 @@ def test_what_is_enqueued_by_a_transaction_that_commits_after_the_export_stays_a
             there,
             tmp_path / "archive",
             importing=ImportOptions(start=True),
-            workers=Alone(),
+            executor=Local(),
             progress=commit,
         )
     assert (texts(source), len(texts(there)), done.left) == (["later"], 9, 1)
@@ -280,7 +279,7 @@ def test_what_is_enqueued_by_a_transaction_that_commits_after_the_export_stays_a
 
 
 def test_a_move_tells_which_queues_are_stopped_where_and_what_starts_them(source, there, tmp_path):
-    done = move(source, there, tmp_path / "archive", workers=Alone())
+    done = move(source, there, tmp_path / "archive", executor=Local())
     at_destination, at_source = moves.moved(done).notices
     assert at_destination.text == "the queues are stopped for dequeuing at the destination"
     assert at_destination.hint.endswith(f": qmadmin -c 'qopen SPACE' -c 'qstart -d Q' {there}")
@@ -288,14 +287,14 @@ def test_a_move_tells_which_queues_are_stopped_where_and_what_starts_them(source
     assert at_source.hint.endswith(f": qmadmin -c 'qopen SPACE' -c 'qstart Q' {source}")
     with open_device(there) as device, device.open_space("SPACE") as space:
         space.start_queue("Q")
-    again = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), workers=Alone())
+    again = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), executor=Local())
     assert told(again) == [at_source.text]
 
 
 def test_a_move_of_several_queues_tells_how_each_is_started(source, there, tmp_path):
     with open_device(source) as device, device.open_space("SPACE") as space:
         make_queue(space, "P")
-    hints = [notice.hint for notice in moves.moved(move(source, there, tmp_path / "archive", workers=Alone())).notices]
+    hints = [notice.hint for notice in moves.moved(move(source, there, tmp_path / "archive", executor=Local())).notices]
     assert [hint.count("start each of them, as the first: qmadmin") for hint in hints] == [1, 1]
 
 
@@ -390,10 +389,10 @@ def test_a_move_of_which_the_second_queue_space_did_not_arrive_goes_on_when_noth
 
     before = texts(source)
     with pytest.raises(InUseError, match="was created while the import was under way") as caught:
-        move(source, there, tmp_path / "archive", workers=Alone(), progress=in_the_way)
+        move(source, there, tmp_path / "archive", executor=Local(), progress=in_the_way)
     assert "The queues stay stopped in both places" in caught.value.hint
     assert (directions(source), texts(source), texts(there)) == (STOPPED, before, before)
     with open_device(there) as device, device.open_space("TWO") as space:
         space.destroy_queue("Q")
-    done = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), workers=Alone())
+    done = move(source, there, tmp_path / "archive", exporting=ExportOptions(again=True), executor=Local())
     assert (texts(source), texts(there), done.removed.removed) == ([], before, 10)

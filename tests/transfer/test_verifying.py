@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device
-from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.comparing import Verified, compare
+from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import remove_exported
-from qmadmin.transfer.verifying import Verified
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import SystemFailureError
 
 
@@ -30,11 +29,11 @@ class Watched:
         self.asked = Counter()
 
     @contextlib.contextmanager
-    def apart(self, enter, *arguments):
-        with Alone().apart(enter, *arguments) as crew:
+    def workers(self, enter, *arguments):
+        with Local().workers(enter, *arguments) as crew:
             yield _Watched(crew, self.asked)
 
-    together = on_parts = apart
+    gathered = part_workers = workers
 
 
 class _Watched:
@@ -58,7 +57,7 @@ def later():
 def archive(file_device, tmp_path):
     with file_device.open_space("SPACE") as space:
         space.enqueue_many("Q", ["x" * 100] * 20)
-    export(file_device.config, tmp_path / "archive", workers=Alone())
+    export(file_device.config, tmp_path / "archive", executor=Local())
     return tmp_path / "archive"
 
 
@@ -70,24 +69,24 @@ def there(tmp_path):
 
 def test_all_steps_of_a_command_together_verify_once(archive, there, file_device):
     workers, verified = Watched(), Verified(later)
-    load_archive(archive, there, workers=workers, verified=verified, dry_run=True)
-    load_archive(archive, there, workers=workers, verified=verified)
-    compare(archive, there, workers=workers, verified=verified)
-    remove_exported(archive, file_device.config, workers=workers, verified=verified)
+    load_archive(archive, there, executor=workers, verified=verified, dry_run=True)
+    load_archive(archive, there, executor=workers, verified=verified)
+    compare(archive, there, executor=workers, verified=verified)
+    remove_exported(archive, file_device.config, executor=workers, verified=verified)
     assert workers.asked["verify_part"] == 1
 
 
 def test_steps_of_different_commands_do_not(archive):
     workers = Watched()
     for _ in range(2):
-        compare(archive, workers=workers)
+        compare(archive, executor=workers)
     assert workers.asked["verify_part"] == 2
 
 
 def test_what_is_so_new_that_a_change_may_not_be_seen_is_read_again(archive):
     workers, verified = Watched(), Verified(lambda: (archive / "part-00000.parquet").stat().st_ctime_ns)
     for _ in range(2):
-        compare(archive, workers=workers, verified=verified)
+        compare(archive, executor=workers, verified=verified)
     assert workers.asked["verify_part"] == 2
 
 
@@ -111,7 +110,7 @@ def replaced(part: Path) -> None:
 @pytest.mark.parametrize("touch", [altered, replaced])
 def test_a_part_that_was_touched_between_two_steps_is_read_again(archive, there, touch):
     verified = Verified(later)
-    load_archive(archive, there, workers=Alone(), verified=verified, dry_run=True)
+    load_archive(archive, there, executor=Local(), verified=verified, dry_run=True)
     touch(archive / "part-00000.parquet")
     with pytest.raises(SystemFailureError, match="was altered"):
-        load_archive(archive, there, workers=Alone(), verified=verified)
+        load_archive(archive, there, executor=Local(), verified=verified)

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from qmadmin.opening import create_device
-from qmadmin.spark.spark_workers import SparkWorkers
+from qmadmin.spark.spark_executor import SparkExecutor
 from qmadmin.transfer.comparing import compare
+from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.workers import Alone
 from qmcore.errors import InUseError, InvalidArgumentError, SystemFailureError
 from tests.fix_store import space_definition
 from tests.transfer.drawing import ACTS as DRAWN
@@ -38,7 +38,7 @@ MANY = 9_000
 
 
 def workers(who: str, spark):
-    return SparkWorkers(spark, 2) if who == "spark" else Alone()
+    return SparkExecutor(spark, 2) if who == "spark" else Local()
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_what_spark_carries_is_the_same_in_everything_that_can_be_seen(
         with device.open_space("SPACE") as space:
             done(space, ACTS, memory=True)
             space.enqueue_many("empty", [b"%d" % number for number in range(MANY)])
-            exported = export(device.config, tmp_path / "archive", workers=workers(exporter, spark))
+            exported = export(device.config, tmp_path / "archive", executor=workers(exporter, spark))
             before = seen(space)
         assert len(exported.manifest.parts) > 1
-        load_archive(tmp_path / "archive", other.config, ImportOptions(start=True), workers=workers(importer, spark))
+        load_archive(tmp_path / "archive", other.config, ImportOptions(start=True), executor=workers(importer, spark))
         with other.open_space("SPACE") as arrived:
             assert seen(arrived) == before
-        compared = compare(tmp_path / "archive", other.config, workers=workers(exporter, spark))
+        compared = compare(tmp_path / "archive", other.config, executor=workers(exporter, spark))
         assert compared.differences == ()
-        assert compared.digests == compare(tmp_path / "archive", workers=workers(importer, spark)).digests
+        assert compared.digests == compare(tmp_path / "archive", executor=workers(importer, spark)).digests
 
 
 RUNNERS = st.sampled_from(["spark", "alone"])
@@ -90,12 +90,12 @@ def test_an_import_of_an_export_is_the_same_whoever_of_the_two_has_done_which(sp
     def check(acts: list[Act], memory: bool, exporter: str, importer: str) -> None:
         archive = tmp_path / f"archive-{next(numbers)}"
         with files.device() as device, laid_out(device, acts, memory=memory) as space, files.device() as other:
-            export(device.config, archive, workers=workers(exporter, spark))
+            export(device.config, archive, executor=workers(exporter, spark))
             before = seen(space)
-            load_archive(archive, other.config, ImportOptions(start=True), workers=workers(importer, spark))
+            load_archive(archive, other.config, ImportOptions(start=True), executor=workers(importer, spark))
             with other.open_space("SPACE") as arrived:
                 assert seen(arrived) == before
-            assert compare(archive, other.config, workers=workers(exporter, spark)).differences == ()
+            assert compare(archive, other.config, executor=workers(exporter, spark)).differences == ()
 
     check()
 
@@ -103,15 +103,15 @@ def test_an_import_of_an_export_is_the_same_whoever_of_the_two_has_done_which(sp
 class Stumbling:
     """Tasks of Spark each of which fails once, when it has done all of its work."""
 
-    def __init__(self, workers: SparkWorkers, marks: Path) -> None:
+    def __init__(self, workers: SparkExecutor, marks: Path) -> None:
         self.count = workers.count
-        self.together = workers.together
+        self.gathered = workers.gathered
         self._workers = workers
         self._marks = marks
 
     @contextlib.contextmanager
-    def on_parts(self, enter, archive) -> Iterator[_Stumbling]:
-        with self._workers.on_parts(enter, archive) as crew:
+    def part_workers(self, enter, archive) -> Iterator[_Stumbling]:
+        with self._workers.part_workers(enter, archive) as crew:
             yield _Stumbling(crew, self._marks)
 
 
@@ -145,13 +145,13 @@ def test_a_task_that_failed_is_tried_again_and_nothing_is_there_twice(spark, tmp
         with device.open_space("SPACE") as space:
             space.create_queue(QUEUES[0])
             space.enqueue_many("fifo", [b"%d" % number for number in range(5_000)])
-        export(device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+        export(device.config, tmp_path / "archive", executor=SparkExecutor(spark, 2))
     with create_device(str(tmp_path / "here" / "QUE"), 60_000) as other:
         load_archive(
             tmp_path / "archive",
             other.config,
             ImportOptions(start=True),
-            workers=Stumbling(SparkWorkers(spark, 2), marks),
+            executor=Stumbling(SparkExecutor(spark, 2), marks),
         )
         assert {mark.name.split("-")[0] for mark in marks.iterdir()} == {"verify_part", "load_part"}
         with other.open_space("SPACE") as arrived:
@@ -159,11 +159,11 @@ def test_a_task_that_failed_is_tried_again_and_nothing_is_there_twice(spark, tmp
 
 
 def test_what_the_engine_refuses_in_a_task_is_raised_as_it_is_without_spark(spark, file_device, tmp_path: Path):
-    export(file_device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+    export(file_device.config, tmp_path / "archive", executor=SparkExecutor(spark, 2))
     with pytest.raises(InvalidArgumentError, match="exists already"):
-        load_archive(tmp_path / "archive", file_device.config, workers=SparkWorkers(spark, 2))
+        load_archive(tmp_path / "archive", file_device.config, executor=SparkExecutor(spark, 2))
     with pytest.raises(InUseError, match="holds an archive already"):
-        export(file_device.config, tmp_path / "archive", workers=SparkWorkers(spark, 2))
+        export(file_device.config, tmp_path / "archive", executor=SparkExecutor(spark, 2))
 
 
 def test_damage_that_a_task_finds_is_told_in_its_own_sentence(spark, file_device, tmp_path: Path):
@@ -175,4 +175,4 @@ def test_damage_that_a_task_finds_is_told_in_its_own_sentence(spark, file_device
     data[10] ^= 1
     part.write_bytes(data)
     with pytest.raises(SystemFailureError, match=r"part 'part-00000\.parquet' was altered"):
-        compare(tmp_path / "archive", workers=SparkWorkers(spark, 2))
+        compare(tmp_path / "archive", executor=SparkExecutor(spark, 2))
