@@ -7,7 +7,15 @@ import pytest
 import qmadmin.attachment
 import qmadmin.device
 import qmadmin.transacting
-from qmcore.acts import dequeue_in_transaction, outstanding, returning, rolling_back, transaction_part, transactions
+from qmcore.acts import (
+    dequeue_in_transaction,
+    outstanding,
+    returning,
+    rolling_back,
+    succession,
+    transaction_part,
+    transactions,
+)
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
 from tests.fix_store import attachment_of, drain, make_queue
@@ -112,6 +120,27 @@ def test_an_interrupt_at_any_line_of_a_dequeue_leaves_nothing_that_a_rollback_wo
         begun[-1].leave_context()
         begun[-1].rollback(counts=False)
         assert (_stand(space), _left_behind(space)) == ([(State.READY, 0)], False)
+
+
+@pytest.mark.parametrize("module", [succession, transaction_part])
+def test_an_interrupt_at_any_line_of_a_commit_that_takes_the_next_message_leaves_nothing_to_its_successor(
+    store, module
+):
+    space = store.space()
+    make_queue(space, retries=1000)
+    space.enqueue_many("Q", ["x"] * 200)
+    begun = [_take(space)]
+
+    def follow():
+        begun.append(begun[0].successor(None))
+        begun[0].commit_and_take([], begun[1], "Q")
+
+    for _ in at_every_line(module, follow):
+        for transaction in begun:
+            if transaction.active:
+                transaction.rollback(counts=False)
+        assert ({state for state, _ in _stand(space)}, _left_behind(space)) == ({State.READY}, False)
+        begun[:] = [_take(space)]
 
 
 @pytest.mark.parametrize("module", [transactions, transaction_part])

@@ -6,7 +6,7 @@ Where anything is refused nothing is done, and the same steps, taken one by one,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from qmcore.acts.dequeue import Wanted, claims_for, messages_of
 from qmcore.acts.dequeue_in_transaction import note
@@ -28,6 +28,9 @@ from qmcore.queue import Delivery
 from qmcore.selection import FIRST
 from qmcore.transitions import Claimed, Refused
 
+_Taken = tuple[Claimed | None, Sequence[int]]
+"""What the successor has claimed, and the sequence numbers that are left over."""
+
 
 def commit_and_take(
     volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], successor: Branch | None, name: str, now: int
@@ -42,7 +45,7 @@ def commit_and_take(
         # Memory follows the disk in steps of its own, and where each step is a journey there are short ways for each.
         return None
 
-    def done(unit: Unit) -> tuple[Claimed | None, Sequence[int]]:
+    def done(unit: Unit) -> _Taken:
         items, left = _accepted(unit, branch, outgoing)
         commit_branch(unit, branch, [*branch.pending, *items], now)
         if successor is None:
@@ -50,28 +53,26 @@ def commit_and_take(
         successor.reserved = left
         return _take_first(unit, successor, name), left
 
-    if successor is not None:
-        # Noted before: whatever interrupts us behind the commit, the rollback looks for what is held.
-        successor.may_hold = True
     try:
-        taken, left = volume.write(done, Purpose.MESSAGES)
+        taken, left = volume.write(done, Purpose.MESSAGES) if successor is None else _at_risk(volume, successor, done)
     except (OperatingSystemError, SystemFailureError, OutcomeUnknownError):
         raise
     except QueueError:
-        return _nothing(successor, None)
+        return None
     if successor is None or taken is None:
         branch.reserved = left
         leave_numbers(branch)
-        return _nothing(successor, [])
+        return []
     note(successor, _first_of(name, successor), taken)
     return messages_of(successor.opened, name, taken)
 
 
-def _nothing(successor: Branch | None, found: list[Message] | None) -> list[Message] | None:
-    """Note that the successor holds nothing, and return what was found."""
-    if successor is not None:
-        successor.may_hold = False
-    return found
+def _at_risk(volume: Volume, successor: Branch, work: Callable[[Unit], _Taken]) -> _Taken:
+    with successor.at_risk() as risk:
+        found = volume.write(work, Purpose.MESSAGES)
+        if found[0] is None:
+            risk.nothing_left()
+        return found
 
 
 def _accepted(unit: Unit, branch: Branch, outgoing: Sequence[Outgoing]) -> tuple[list[Accepted], Sequence[int]]:
