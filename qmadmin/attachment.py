@@ -160,7 +160,7 @@ class Attachment:
                 self._attach_again(self.opened.me)
 
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
-        """End what others have left, where it is our turn or has to be `now`; tell whether others take us for alive."""
+        """End what others have left, if it is our turn or has to be `now`; return whether others take us for alive."""
         if self.volume.take_housekeeping_turn(self.opened.space.id, self._clock.now()) or now:
             return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
@@ -183,7 +183,7 @@ class Attachment:
         )
 
     def is_current(self) -> bool:
-        """Tell whether the queue space is still the one that was opened, and not another of the same name."""
+        """Return whether the queue space is still the one that was opened, and not another of the same name."""
         found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
         return found is not None and found.incarnation == self.opened.space.incarnation
 

@@ -283,7 +283,7 @@ def _settings() -> Configuration:
 
 
 def _is_of_request(word: str) -> bool:
-    """Tell whether an argument belongs to a request of the management information base, and is no device.
+    """Return whether an argument belongs to a request of the management information base, and is no device.
 
     There may be `=` in a path or a URL, too; the name of an attribute is one word.
     """

@@ -110,7 +110,7 @@ class Setting(Generic[T]):
                 return "a text in quotes, without control characters"
 
     def allows(self, value: object) -> bool:
-        """Tell whether the file may give it this value."""
+        """Return whether the file may give it this value."""
         match self.kind:
             case Kind.FLAG:
                 return isinstance(value, bool)

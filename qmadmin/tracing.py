@@ -21,7 +21,7 @@ _LIBRARY: Final = "opentelemetry.trace"
 
 
 def is_in_use() -> bool:
-    """Tell whether the application has imported OpenTelemetry."""
+    """Return whether the application has imported OpenTelemetry."""
     return sys.modules.get(_LIBRARY) is not None
 
 

@@ -349,7 +349,7 @@ def _cause(error: BaseException) -> Cause:
 
 
 def _is_of_the_store(error: BaseException | None) -> bool:
-    """Tell whether it is the store, its disk, or the way to it, that failed."""
+    """Return whether it is the store, its disk, or the way to it, that failed."""
     return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
         isinstance(error, QueueError) and error.unreachable
     )

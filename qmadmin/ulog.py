@@ -115,7 +115,7 @@ class UlogHandler(logging.Handler):
         self._path, self._identity = path, _identity(os.fstat(self._file))
 
     def _is_moved(self, path: str) -> bool:
-        """Tell whether somebody has taken the file away, or put another in its place, as a rotation does."""
+        """Return whether somebody has taken the file away, or put another in its place, as a rotation does."""
         if path == TO_STDERR:
             return False
         try:

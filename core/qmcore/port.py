@@ -117,7 +117,7 @@ class HistoryRecords(Protocol):
         """Return when the first of the retained messages of each queue was consumed, of all queues that have any."""
 
     def has_outlived(self, queue_id: int, before_us: int) -> bool:
-        """Tell whether the queue has retained messages that were consumed before a time."""
+        """Return whether the queue has retained messages that were consumed before a time."""
 
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
@@ -139,7 +139,7 @@ class TransactionRecords(Protocol):
         """Record that the transaction is committed and memory has to follow; False means that it was given up."""
 
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
-        """Tell whether that owner still has the transaction, and it is active."""
+        """Return whether that owner still has the transaction, and it is active."""
 
     def transactions(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space."""
@@ -151,7 +151,7 @@ class TransactionRecords(Protocol):
         """Record who is attached."""
 
     def is_attached(self, owner_id: int) -> bool:
-        """Tell whether the owner was not given up."""
+        """Return whether the owner was not given up."""
 
     def owners(self, space_id: int) -> list[Owner]:
         """Return who is attached to the queue space, longest first."""
@@ -190,16 +190,16 @@ class TransactionRecords(Protocol):
         """CommandClaim what another owner had claimed; False where somebody else did."""
 
     def is_claimed(self, claim: CommandClaim) -> bool:
-        """Tell whether the command is still to be started: its queue may be gone, or its claim undone."""
+        """Return whether the command is still to be started: its queue may be gone, or its claim undone."""
 
     def settle_claim(self, claim: CommandClaim) -> None:
         """Note that the command was started."""
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
-        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+        """Let the high limit be reached again; False where it was not reached, or its command is not started yet."""
 
     def is_tripped(self, queue_id: int, *, memory: bool) -> bool:
-        """Tell whether the high limit was reached and the use has not been down at the low limit since."""
+        """Return whether the high limit was reached and the use has not been down at the low limit since."""
 
 
 class ForwardingRecords(Protocol):
@@ -338,19 +338,19 @@ class Volume(Protocol):
         """Run `work` in one database transaction that changes nothing; WrongPurposeError where it does."""
 
     def comes_free(self, seconds: float) -> bool:
-        """Tell whether a write could begin within the seconds, which other writers may take until then."""
+        """Return whether a write could begin within the seconds, which other writers may take until then."""
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the store, in its transaction; it stands or falls with that."""
 
     def is_joined(self, connection: object = None) -> bool:
-        """Tell whether this thread has a transaction of the application open, for which `write` would wait for ever.
+        """Return whether this thread has a transaction of the application open, for which `write` would wait for ever.
 
         It has joined one on the store, or is about to join that of the connection.
         """
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""
+        """Open the memory of a queue space for its non-persistent messages; return whether it had to be made."""
 
     def detach_memory(self, space: Space) -> None:
         """Let go of the memory of a queue space, once for each time that it was attached."""
@@ -390,7 +390,7 @@ class Volume(Protocol):
         """Return what is another value after each commit that changes something; None where that is not known."""
 
     def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
-        """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
+        """Return whether no process has looked after the queue space in the last second, and note that we do now."""
 
     def compare_clocks(self) -> None:
         """Bring the clock of this process up to date with the one that all who share the volume go by."""
@@ -421,7 +421,7 @@ class Volume(Protocol):
         """Return the numbers of those owners whose processes live and are still attached."""
 
     def is_same_boot(self, owner: Owner) -> bool:
-        """Tell whether the machine has run without restart since the owner attached."""
+        """Return whether the machine has run without restart since the owner attached."""
 
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""

@@ -89,7 +89,7 @@ class MessageRecords(Protocol):
         """Return when the next message of the queue that is kept back becomes available."""
 
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
-        """Tell whether the queue has messages that became available, and ones that expired."""
+        """Return whether the queue has messages that became available, and ones that expired."""
 
     def first_moments(self) -> list[tuple[int, int]]:
         """Return when the next messages of each queue become available and expire, of all queues that have any."""
@@ -226,13 +226,13 @@ class HoldRecords(Protocol):
         """Delete what the transaction has spilled for the queue; return how much that was."""
 
     def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue, be it one that it enqueues."""
+        """Return whether a transaction holds a message of the queue, be it one that it enqueues."""
 
     def taken_from(self, queue_id: int) -> bool:
-        """Tell whether a transaction has dequeued or locked a message of the queue."""
+        """Return whether a transaction has dequeued or locked a message of the queue."""
 
     def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
-        """Tell whether the transaction has something of one of the queues."""
+        """Return whether the transaction has something of one of the queues."""
 
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
@@ -364,4 +364,4 @@ class MemoryStore(Store, Protocol):
         """Delete all messages of a queue and count it no longer."""
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
-        """Delete all messages, and begin to count anew."""
+        """Delete all messages, and reset the counters."""

@@ -146,7 +146,7 @@ class Context:
             return self._spaces[name]
 
     def comes_free(self, name: str, seconds: float) -> bool:
-        """Tell whether the queue space could be written within the seconds; raises as `space` does."""
+        """Return whether the queue space could be written within the seconds; raises as `space` does."""
         self._check_call(name)
         with _tpenoent():
             device = self._joined()

@@ -96,7 +96,7 @@ class _Run:
                 self._tell_how_it_ended()
 
     def _read(self) -> bool:
-        """Read once, and tell whether there may be more some time."""
+        """Read once, and return whether there may be more some time."""
         try:
             chunk = os.read(self._pipe, _CHUNK)
         except BlockingIOError:

@@ -78,7 +78,7 @@ class Interpreter:
         return True
 
     def _fails(self, line: str) -> bool:
-        """Do what a command line says; tell whether it was refused, which the exit status tells of the whole."""
+        """Do what a command line says; return whether it was refused, which the exit status tells of the whole."""
         before, self._session.status = self._session.status, Exit.OK
         try:
             self.obey(line)

@@ -207,15 +207,15 @@ class Holdings(Messages):
         return self._delete_held(transaction_id, queue_id, Role.ENQUEUED)
 
     def held_in(self, queue_id: int) -> bool:
-        """Tell whether a transaction holds a message of the queue, be it one that it enqueues."""
+        """Return whether a transaction holds a message of the queue, be it one that it enqueues."""
         return self.one(_HELD_IN, of_queue=queue_id) is not None
 
     def taken_from(self, queue_id: int) -> bool:
-        """Tell whether a transaction has dequeued or locked a message of the queue."""
+        """Return whether a transaction has dequeued or locked a message of the queue."""
         return self.one(_TAKEN_FROM, of_queue=queue_id) is not None
 
     def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
-        """Tell whether the transaction has something of one of the queues."""
+        """Return whether the transaction has something of one of the queues."""
         return any(self.one(_HOLDS, of_trans=transaction_id, of_queue=queue_id) for queue_id in queue_ids)
 
     def holders(self) -> list[int]:

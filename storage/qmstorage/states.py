@@ -160,7 +160,7 @@ class States(Runner):
         return None if row is None else int(row[0])
 
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
-        """Tell whether the queue has messages that became available, and ones that expired."""
+        """Return whether the queue has messages that became available, and ones that expired."""
         available, expired = self.all(PENDING_WORK, of_queue=queue_id, now=now_us)[0]
         return bool(available), bool(expired)
 
@@ -237,7 +237,7 @@ class States(Runner):
         )
 
     def has_ready(self, queue_id: int) -> bool:
-        """Tell whether the queue has a message that can be dequeued."""
+        """Return whether the queue has a message that can be dequeued."""
         return self.one(_ANY_READY, of_queue=queue_id) is not None
 
     def find(self, queue_id: int, choice: Choice) -> bytes | None:

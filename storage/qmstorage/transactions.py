@@ -88,7 +88,7 @@ class Transactions(Forwardings):
         return self.one(_MARK_COMMITTED, trans_id=transaction_id, of_owner=owner_id) is not None
 
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
-        """Tell whether that owner still has the transaction, and it is active."""
+        """Return whether that owner still has the transaction, and it is active."""
         if self.purpose.again:
             raise WrongPurposeError(self.purpose, "goes on with a transaction, and may be done twice")
         return self.one(_IS_ACTIVE, trans_id=transaction_id, of_owner=owner_id) is not None
@@ -118,7 +118,7 @@ class Transactions(Forwardings):
         self.run(_ADD_OWNER, **values)
 
     def is_attached(self, owner_id: int) -> bool:
-        """Tell whether the owner was not given up."""
+        """Return whether the owner was not given up."""
         return self.one(_IS_ATTACHED, of_owner=owner_id) is not None
 
     def owners(self, space_id: int) -> list[Owner]:

@@ -54,7 +54,7 @@ class MemoryStore(BulkLoad, Damages, Counters, Listings):
         self.remove_counters(space_id, queue_id)
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
-        """Delete all messages, and begin to count anew."""
+        """Delete all messages, and reset the counters."""
         for statement in _CLEAR:
             self.run(statement)
         for queue_id in (0, *(queue.id for queue in queues)):
@@ -120,7 +120,7 @@ class SqlUnit(BulkLoad, Damages, Imports, Highest, Listings, History, Transactio
         return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.level(space_id)
 
     def change_generation(self, space_id: int) -> None:
-        """Let everybody read the definitions of a queue space anew, ourselves at once."""
+        """Let everybody read the definitions of a queue space again, ourselves at once."""
         super().change_generation(space_id)
         self.afterwards(CHANGES.note)
 

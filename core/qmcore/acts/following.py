@@ -18,7 +18,7 @@ from qmcore.store import MemoryStore
 
 
 def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
-    """Tell whether memory is behind the disk, or has followed it and the record of that is still there."""
+    """Return whether memory is behind the disk, or has followed it and the record of that is still there."""
     memory = unit.memory(opened.space.id)
     if memory is None:
         return False

@@ -37,7 +37,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
 def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
     """Give a queue another definition; its order and whether it groups messages cannot be changed.
 
-    Messages that it has keep their expiry. A capacity limit that was reached can be reached anew.
+    Messages that it has keep their expiry. A capacity limit that was reached can be reached again.
     """
     old = opened.definitions(unit).queue(definition.name)
     was, wanted = plain(old.definition), plain(definition)

@@ -27,7 +27,7 @@ def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit
 
 
 def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
-    """Tell whether the queue has retained messages whose retention is over."""
+    """Return whether the queue has retained messages whose retention is over."""
     before = kept_from(queue.definition.retention, now)
     return before is not None and unit.has_outlived(queue.id, before)
 

@@ -94,7 +94,7 @@ class Ending:
         return self.verdict if self.on is None or self.on == msgid else PLAIN
 
     def counts(self, msgid: str) -> bool:
-        """Tell whether the end counts as a try of a message."""
+        """Return whether the end counts as a try of a message."""
         return self.cause.counts and (self.tries_others or self.on == msgid)
 
 

@@ -64,7 +64,7 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
 
 
 def concerns(volume: Volume, branch: Branch, msgid: str) -> bool:
-    """Tell whether a message with this identifier stands in a queue that the transaction has taken messages of."""
+    """Return whether a message with this identifier stands in a queue that the transaction has taken messages of."""
 
     def found(unit: Unit) -> bool:
         space = branch.opened.definitions(unit).space

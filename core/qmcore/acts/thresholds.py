@@ -26,17 +26,17 @@ def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now:
 
 
 def is_watched(queue: Queue) -> bool:
-    """Tell whether the queue has a capacity limit with a command."""
+    """Return whether the queue has a capacity limit with a command."""
     return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
 
 
 def is_reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> bool:
-    """Tell whether the queue is at a high limit that has a command, by all that it holds in a store."""
+    """Return whether the queue is at a high limit that has a command, by all that it holds in a store."""
     return bool(_reached(unit, opened, queue, store))
 
 
 def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
-    """Arm the capacity commands anew whose low limit a departure from the queue has reached."""
+    """Arm the capacity commands again whose low limit a departure from the queue has reached."""
     if not is_watched(queue):
         return
     known = opened.definitions(unit)
@@ -51,7 +51,7 @@ def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) ->
 
 
 def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
-    """Arm anew what the loss of all non-persistent messages has brought down to its low limit."""
+    """Arm again what the loss of all non-persistent messages has brought down to its low limit."""
     memory = unit.memory(opened.space.id)
     if memory is not None:
         for queue in opened.definitions(unit).queues.values():
@@ -59,7 +59,7 @@ def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
 
 
 def note_growth(unit: Unit, opened: OpenSpace) -> None:
-    """Arm anew what has come down to its low limit because the queue space has more room than before."""
+    """Arm again what has come down to its low limit because the queue space has more room than before."""
     for queue in opened.definitions(unit).queues.values():
         if queue.definition.threshold.high.unit is LimitUnit.PERCENT:
             note_departure(unit, opened, queue, unit)

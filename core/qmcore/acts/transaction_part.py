@@ -208,7 +208,7 @@ def adds(branch: Branch, delivery: Delivery) -> Use:
 
 
 def count_pending(branch: Branch) -> None:
-    """Count anew what the process keeps of what the transaction enqueues."""
+    """Count again what the process keeps of what the transaction enqueues."""
     branch.kept_bytes = sum(bytes_kept(item.outgoing) for item in branch.pending)
     branch.brings = {}
     for item in branch.pending:

@@ -217,7 +217,7 @@ def _commit_branches(unit: Unit, branches: Sequence[Branch], now: int) -> None:
 
 
 def _is_committed(volume: Volume, branches: Sequence[Branch]) -> bool:
-    """Tell whether the disk says that the transaction is committed, which it does where memory had a part in it."""
+    """Return whether the disk says that the transaction is committed, which it does where memory had a part in it."""
 
     def found(unit: Unit) -> bool:
         ids = {branch.id for branch in branches}

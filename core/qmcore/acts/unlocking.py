@@ -35,7 +35,7 @@ def put_back(store: Store, holding: Holding, retries: int, now: int, *, delay: i
 
 
 def is_over(holding: Holding, now: int) -> bool:
-    """Tell whether a message has expired."""
+    """Return whether a message has expired."""
     return holding.expires_us is not None and holding.expires_us <= now
 
 

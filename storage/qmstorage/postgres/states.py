@@ -241,7 +241,7 @@ class SharedHistory(History):
 class SharedClaims(Claims):
     """High limits that were reached, and who is to start their commands.
 
-    What somebody else is about to claim or to arm anew is passed over: an application may take long to commit.
+    What somebody else is about to claim or to arm again is passed over: an application may take long to commit.
     """
 
     schema: str
@@ -260,7 +260,7 @@ class SharedClaims(Claims):
         return row is not None
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
-        """Let the high limit be reached anew; False where it was not reached, or its command is not started yet."""
+        """Let the high limit be reached again; False where it was not reached, or its command is not started yet."""
         key = self._key(queue_id, memory=memory)
         return self.one(_REARM, of_queue=queue_id, of_memory=memory, key=key) is not None
 

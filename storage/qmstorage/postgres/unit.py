@@ -62,7 +62,7 @@ class PostgresMemoryStore(
     gives_numbers = False
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
-        """Delete all messages, and begin to count anew."""
+        """Delete all messages, and reset the counters."""
         low, high = numbers.number(space_id, 0), numbers.number(space_id + 1, 0) - 1
         for removal in (_REMOVE_MESSAGES, _REMOVE_BODIES):
             self.run(removal, low=low, high=high)

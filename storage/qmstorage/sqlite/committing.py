@@ -102,7 +102,7 @@ class Committer:
             self._probe.reach(Point.AFTER_WAKE_UP, wanted)
 
     def _is_done_by_others(self, gate: WriterGate, batch: list[Work[Any]]) -> bool:
-        """Wait before the gate, and tell whether another process has done the work meanwhile; if not, we are inside."""
+        """Wait before the gate; return whether another process has done the work meanwhile; if not, we are inside."""
         handoff, request = self._resources.handoff, batch[0].request
         if handoff is None or request is None or len(batch) > 1 or not handoff.post(request):
             gate.enter()
@@ -135,7 +135,7 @@ class Committer:
             if connection.in_transaction:
                 unit.roll_back()
             if self._unit is None:
-                # A statement that an interrupt has left in its middle would keep the log from being written anew.
+                # A statement that an interrupt has left in its middle would keep the log from being written again.
                 unit.close()
         return wanted
 

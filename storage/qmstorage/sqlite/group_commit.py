@@ -273,7 +273,7 @@ class CommitQueue:
         self._wake_one()
 
     def _wake_one(self) -> None:
-        """Wake one of those who are to be woken; he wakes the next."""
+        """Wake one of those that are to be woken; it wakes the next."""
         while self._to_be_woken:
             try:
                 work = self._to_be_woken.popleft()

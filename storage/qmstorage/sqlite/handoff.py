@@ -1,20 +1,20 @@
-"""Where processes leave works for each other: who has the writer does those of the others too, in the same commit.
+"""Where processes hand works to each other: the one that has the writer does those of others too, in the same commit.
 
-Each commit has to be brought to the disk, and each process that waits for the writer has to be woken. Whoever finds the
-gate closed posts what he asks, and sleeps; whoever is inside looks, just before his commit, what was posted. So there
-is a commit for several works, and none of them waits for a turn.
+Each commit has to be synced, and each process that waits for the writer has to be woken. A process that finds the gate
+closed posts its request, and sleeps; the process inside looks, just before its commit, what was posted. So there is one
+commit for several works, and none of them waits for a turn.
 
-Only who is inside SQLite's own lock takes a work, says what came of it, or takes back his own: the gate alone keeps
-nobody out. What was done for others is counted in the same transaction, one number for each commit that did, and their
-answers name that number: where the database has it, they are committed, whatever has become of the process. So nothing
-is done twice, and nothing is left undone:
+Only a process inside SQLite's own lock takes a work, answers it, or takes back its own: the gate alone keeps nobody
+out. Commits with works of others are counted in the same transaction, one number for each, and the answers name that
+number: where the database has it, they are committed, whatever has become of the process. So nothing is done twice, and
+nothing is left undone:
 
-- he who does the work may die at any step: who comes next finds that the number was not committed, and does it anew, or
-  that it was, and then its owner takes the answer and brings it to the disk himself;
-- he may stand still: the owner gives up as he would before the gate, and is told that the outcome is unknown if his
-  work was taken;
-- the owner may die: nobody works for a process that is not there;
-- a work may fail: all is undone, it is marked as declined, and its owner goes alone.
+- the process that does the work may die at any step: the next one finds that the number was not committed, and does it
+  again, or that it was, and then the owner takes the answer and syncs it itself;
+- it may be stopped: the owner gives up as it would before the gate, and is told that the outcome is unknown if its work
+  was taken;
+- the owner may die: no process works for one that is gone;
+- a work may fail: all is undone, it is marked as declined, and its owner does it alone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _STATE, _TAKEN, _ANSWERED, _DECLINED = 3, 1, 2, 3
 """How far a work is, in the last two bits of the word that says which it is."""
 
 _LOOK_MILLISECONDS: Final = 2
-"""After which an owner who sleeps looks whether the gate is open: who was to wake him may be gone."""
+"""After which an owner that sleeps checks whether the gate is open: the process that was to wake it may be gone."""
 
 _SYNC_SECONDS: Final = 0.05
-"""How long he leaves it to another to bring to the disk what that one has committed."""
+"""How long an owner leaves it to another process to sync what that one has committed."""
 
 _FULL_SECONDS: Final = 1.0
 """After which a process that found all places taken looks for one again."""
@@ -89,7 +89,7 @@ class Handoff:
     # ---- the owner of a work -----------------------------------------------------------------------------------------
 
     def post(self, request: Command) -> bool:
-        """Leave a work to whoever has the writer; tell whether that can be."""
+        """Leave a work to the process that has the writer; return whether that is possible."""
         if self._place is None and not self._takes_place():
             return False
         content = self._requests.packed(request)
@@ -102,7 +102,7 @@ class Handoff:
         return True
 
     def wait(self, gate: WriterGate) -> Answer | None:
-        """Wait until another has done the work, and return his answer; None: the gate is open, and the caller inside.
+        """Wait until another has done the work, and return its answer; None: the gate is open, and the caller inside.
 
         Raises what the gate raises to whoever waits in vain; OutcomeUnknownError, where the work was begun by then.
         """
@@ -111,7 +111,7 @@ class Handoff:
         end = time.monotonic() + translate.BUSY_SECONDS
         synced_by = 0.0
         while True:
-            # Who stood still himself, for long, looks before he gives up.
+            # A process that was itself stopped for long checks before it gives up.
             is_over = time.monotonic() > end
             if places.synced[place] == number or 0 < synced_by < time.monotonic():
                 found = places.answered(place, number)
@@ -134,7 +134,7 @@ class Handoff:
                 raise NotOpenError(self._given_up, path=self._path)
 
     def withdraw(self) -> bool:
-        """Take back what was posted, if anything; tell whether it was begun, so that its outcome is unknown."""
+        """Take back what was posted, if anything; return whether it was begun, so that its outcome is unknown."""
         place, number = self._place, self.asked
         if place is None or not number or self._given_up:
             return False
@@ -143,7 +143,7 @@ class Handoff:
         return self.places.taken[place] in (number << 2 | _TAKEN, number << 2 | _ANSWERED)
 
     def take_off(self) -> None:
-        """Let nobody begin any more what was posted, if anything was."""
+        """Withdraw what was posted, if anything was, so that it is not begun any more."""
         if self._place is not None and self.asked and not self._given_up:
             self.places.withdrawn[self._place] = self.asked
             self.places.posted[self._place] = 0
@@ -267,7 +267,7 @@ class Handoff:
         """Take a work and return what is asked; None where it is not to be done."""
         places = self.places
         if not places.is_alive(place):
-            # Or each commit would look at it. Whoever has just taken the place finds that his work is nobody's.
+            # Or each commit would look at it. A process that has just taken the place finds that its work is not taken.
             places.posted[place] = 0
             return None
         if not places.has_open(place, self._file):
@@ -286,7 +286,7 @@ class Handoff:
         return content
 
     def _is_done(self, place: int, number: int, unit: SqliteUnit) -> bool:
-        """Tell whether a work that was taken is committed; if not, forget that it was taken."""
+        """Return whether a work that was taken is committed; if not, forget that it was taken."""
         places = self.places
         if places.committed[place] == number:
             return True

@@ -89,7 +89,7 @@ class Places:
         )
 
     def any_posted(self) -> bool:
-        """Tell whether there is a request; each commit asks that."""
+        """Return whether there is a request; each commit asks that."""
         return self._memory[_POSTED] != _NONE
 
     def posts(self) -> list[tuple[int, int]]:
@@ -120,11 +120,11 @@ class Places:
         return None
 
     def is_alive(self, place: int) -> bool:
-        """Tell whether the process whose place it is lives."""
+        """Return whether the process whose place it is is alive."""
         return is_locked(self._fd, place)
 
     def has_open(self, place: int, file: bytes) -> bool:
-        """Tell whether the owner of a place has the file open, and not one of the same name that was there before."""
+        """Return whether the owner of a place has the file open, and not one of the same name that was there before."""
         start = _OWNERS_FROM + place * _OWNER_BYTES
         return self._memory[start : start + _FILE.size] == file
 
@@ -155,7 +155,7 @@ class Places:
         return self._get(_ANSWERS_FROM, place, number)
 
     def close(self) -> None:
-        """Give the place up. Who is just telling another that its work is done may do so: the memory goes with him."""
+        """Give the place up. A thread that is just answering another process may go on: it frees the memory."""
         unlocks(self._fd, NUMBER)
         os.close(self._fd)
 
@@ -240,7 +240,7 @@ def _is_complete(fd: int) -> bool:
 
 
 def _make(surroundings: Surroundings) -> bool:
-    """Make the file, and give it its name then: what others have mapped is never written anew.
+    """Make the file, and give it its name then: what others have mapped is never rewritten.
 
     False: another is just doing so, or has done so.
     """

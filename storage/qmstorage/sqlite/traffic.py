@@ -192,7 +192,7 @@ class Traffic(States, Holdings):
         self.notifications.came(place.queue_id)
 
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
-        """Tell whether the queue has messages that became available, and ones that expired."""
+        """Return whether the queue has messages that became available, and ones that expired."""
         # In the order of its text: both parts ask for the queue and for the time.
         available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
         return bool(available), bool(expired)

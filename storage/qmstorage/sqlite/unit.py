@@ -173,7 +173,7 @@ def read_once(
     finally:
         if connection.in_transaction:
             cursor.execute("ROLLBACK")
-        # A statement that an interrupt has left in its middle would keep the log from being written anew.
+        # A statement that an interrupt has left in its middle would keep the log from being written again.
         cursor.close()
 
 

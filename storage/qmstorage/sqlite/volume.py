@@ -142,7 +142,7 @@ class SqliteVolume:
             return rows
 
     def comes_free(self, seconds: float) -> bool:
-        """Tell whether a write could begin within the seconds, which other writers may take until then."""
+        """Return whether a write could begin within the seconds, which other writers may take until then."""
         end = time.monotonic() + seconds
         if not self._writing.acquire(timeout=seconds):
             return False
@@ -161,7 +161,7 @@ class SqliteVolume:
         return joining.write_on(self, self._texts, connection, work)
 
     def is_joined(self, connection: object = None) -> bool:
-        """Tell whether this thread has joined a transaction of the application's own, or is about to join this one."""
+        """Return whether this thread has joined a transaction of the application, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
         return any(
@@ -186,7 +186,7 @@ class SqliteVolume:
         return self._levels
 
     def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Open the memory of a queue space for its non-persistent messages; tell whether it had to be made."""
+        """Open the memory of a queue space for its non-persistent messages; return whether it had to be made."""
         with self._alone():
             return self._memory_files.attach(space, queues)
 
@@ -290,7 +290,7 @@ class SqliteVolume:
             return versions, self._connection.total_changes
 
     def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
-        """Tell whether no process has looked after the queue space in the last second, and note that we do now."""
+        """Return whether no process has looked after the queue space in the last second, and note that we do now."""
         return self._resources.turns.take(space_id, now_us)
 
     def compare_clocks(self) -> None:
@@ -330,7 +330,7 @@ class SqliteVolume:
         return {owner.id for owner in owners if self._resources.owners.is_alive(owner)}
 
     def is_same_boot(self, owner: Owner) -> bool:
-        """Tell whether the machine has run without restart since the owner attached."""
+        """Return whether the machine has run without restart since the owner attached."""
         return is_same_boot(owner)
 
     def close(self) -> None:
