@@ -330,8 +330,8 @@ class Volume(Protocol):
 
         `purpose` says what it is for, and so what the store promises; a work that does what its purpose does not allow
         is refused with WrongPurposeError. `work` may be run more than once and must have no effect outside of its unit.
-        Whatever it is for, it is done again where its result is a `Nothing` and nobody can tell whether it was
-        committed.
+        Whatever it is for, it is done again where its result is a `Nothing`, or a list of `Empty`, and nobody can tell
+        whether it was committed.
         """
 
     def read(self, work: Callable[[Unit], T]) -> T:

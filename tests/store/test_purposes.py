@@ -25,6 +25,12 @@ def consume(unit, opened):
     assert isinstance(unit.claim(claim), Claimed)
 
 
+def hold(unit, opened):
+    wanted = dequeuing.Wanted("Q", FIRST, 1, branch=Branch(opened, opened.owner, 0, None))
+    (claim,) = dequeuing.claims_for(opened, opened.definitions(unit), wanted)
+    assert isinstance(unit.claim(claim), Claimed)
+
+
 def begin(unit, opened):
     record_once(unit, Branch(opened, opened.owner, 0, None))
 
@@ -58,6 +64,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
     [
         (bring, FOR_GOOD),
         (consume, FOR_GOOD),
+        (hold, ONCE),
         (begin, ONCE),
         (record, ONCE),
         (switch, ALONE),
