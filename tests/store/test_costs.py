@@ -115,7 +115,7 @@ def test_a_commit_that_takes_the_next_message_too_is_one_for_each_message(space,
         successor = transaction.successor(None)
         found = cost(lambda: transaction.commit_and_take([reply], successor, "Q"))
     with successor:
-        assert costs(found) == (1, 12, 9, 1)
+        assert costs(found) == (1, 12, 8, 1)
 
 
 def test_a_dequeue_that_finds_nothing_changes_and_syncs_nothing(space, cost):

@@ -113,15 +113,20 @@ def test_a_queue_that_is_stopped_gives_no_successor_and_the_commit_is_left_to_be
     assert drain(space) == ["second", "third"]
 
 
-def test_messages_that_stay_together_are_not_taken_so(store):
+def test_of_messages_that_stay_together_the_successor_takes_one_of_the_next_group_as_a_dequeue_does(store):
     space = store.space()
     make_queue(space, "Q", grouping=True)
-    space.enqueue_many("Q", ["first", "second"])
-    space.enqueue("Q", "third")
+    for group in (["first", "second"], ["third", "fourth"], ["fifth"]):
+        space.enqueue_many("Q", group)
     with space.transaction() as transaction:
         assert len(space.dequeue_many("Q", 2)) == 2
-        assert transaction.commit_and_take([], transaction.successor(None), "Q") == []
-    assert drain(space) == ["third"]
+        successor = transaction.successor(None)
+        assert [message.text for message in transaction.commit_and_take([], successor, "Q")] == ["third"]
+    # Nobody else gets the rest of its group.
+    assert space.dequeue("Q", transactional=False).text == "fifth"
+    with successor:
+        assert space.dequeue("Q").text == "fourth"
+    assert drain(space) == []
 
 
 def test_what_is_due_is_left_to_a_dequeue_that_looks_for_it(space, clock):
