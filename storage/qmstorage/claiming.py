@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
-from qmcore.records import Holding, Outcome, Place, Role, TransactionRecord
+from qmcore.message_rows import ID, PAGES, SIZE
+from qmcore.records import Outcome, Place, Role, TransactionRecord, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
 from qmstorage.levels import rearm
@@ -106,7 +106,12 @@ def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> C
 
 
 def hold(
-    unit: U, command: Claim, holder: Holder, parts: Sequence[Read], begin: Callable[[U, Guard, Holder], int | Refused]
+    unit: U,
+    command: Claim,
+    holder: Holder,
+    parts: Sequence[Read],
+    begin: Callable[[U, Guard, Holder], int | Refused],
+    level: Use | None = None,
 ) -> Claimed | Refused:
     """Let a transaction hold messages, and lock the others of their groups; `begin` makes it known before."""
     source, role = command.source, Role(holder.role)
@@ -125,14 +130,14 @@ def hold(
                 store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
         else:
             store.take_out(source.queue_id, its)
-            store.hold(holder.transaction_id, [_holding(source, each) for each in its], role)
+            store.hold(holder.transaction_id, source.queue_id, its, role)
     for store, its, _ in others:
         store.take_out(source.queue_id, its)
-        store.hold(holder.transaction_id, [_holding(source, each) for each in its], Role.LOCKED)
+        store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
     locks = role is Role.LOCKED or bool(others)
-    return Claimed(_taken(unit, parts), locks, sequences, transactions)
+    return Claimed(_taken(unit, parts), locks, sequences, transactions, level)
 
 
 def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
@@ -237,8 +242,9 @@ def _first_of(parts: Sequence[Part], limit: int) -> list[Part]:
 def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
     """Return messages in the order of their keys."""
     if len(parts) == 1:
-        ((store, its, _),) = parts
-        return [Taken(row, retries, store is not unit) for _, retries, row in its]
+        store, its, _ = parts[0]
+        in_memory = store is not unit
+        return [Taken(row, retries, in_memory) for _, retries, row in its]
     keyed = [(key, Taken(row, retries, store is not unit)) for store, its, _ in parts for key, retries, row in its]
     return [taken for _, taken in sorted(keyed, key=itemgetter(0))]
 
@@ -246,7 +252,3 @@ def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
 def _place(source: Source, each: Sound) -> Place:
     key, retries, row = each
     return Place(row[ID], source.queue_id, key, retries)
-
-
-def _holding(source: Source, each: Sound) -> Holding:
-    return Holding(_place(source, each), each[2][PAGES], each[2][SIZE], each[2][EXPIRES])

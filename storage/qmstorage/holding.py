@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, select, update
 
 from qmcore.condition import Condition
+from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
 from qmcore.records import Holding, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
@@ -16,7 +17,7 @@ from qmcore.transitions import Arrival
 from qmstorage import conditions, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import Among, Named, says
-from qmstorage.messages import Messages
+from qmstorage.messages import Messages, Sound
 from qmstorage.schema import IS_LOCKED, chunk, held, message
 from qmstorage.statements import Row, Statement, given, insert_into, written
 
@@ -100,25 +101,25 @@ _HOLDERS = select(held.c.trans_id).distinct()
 class Holdings(Messages):
     """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
 
-    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
-        """Let the transaction hold messages that were taken out of `ready`."""
+    def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
+        """Let the transaction hold messages of a queue that were taken out of `ready`."""
         self.many(
             _HOLD,
             [
                 {
                     "trans_id": transaction_id,
-                    "message_id": holding.place.message_id,
-                    "queue_id": holding.place.queue_id,
-                    "order_key": holding.place.order_key,
-                    "retries": holding.place.retries,
-                    "pages": holding.pages,
-                    "size": holding.size,
-                    "expires_at": holding.expires_us,
+                    "message_id": row[ID],
+                    "queue_id": queue_id,
+                    "order_key": key,
+                    "retries": retries,
+                    "pages": row[PAGES],
+                    "size": row[SIZE],
+                    "expires_at": row[EXPIRES],
                     "role": int(role),
                     "delay": None,
                     "lifetime": None,
                 }
-                for holding in holdings
+                for key, retries, row in its
             ],
         )
 

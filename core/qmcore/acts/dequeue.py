@@ -86,10 +86,11 @@ def claims_for(opened: OpenSpace, known: Definitions, wanted: Wanted) -> list[Cl
 def messages_of(opened: OpenSpace, queue: str, claimed: Claimed) -> list[Message]:
     """Return the messages of a queue that were claimed."""
     space = opened.space if opened.known is None else opened.known.space
-    return [
-        message_of(row, space, queue, Delivery.NONPERSIST if memory else Delivery.PERSIST, retries)
-        for row, retries, memory in claimed.taken
-    ]
+    messages = []
+    for row, retries, memory in claimed.taken:
+        delivery = Delivery.NONPERSIST if memory else Delivery.PERSIST
+        messages.append(message_of(row, space, queue, delivery, retries))
+    return messages
 
 
 def source_from(known: Definitions, name: str) -> Source:

@@ -18,7 +18,7 @@ def dequeue(volume: Volume, branch: Branch, wanted: Wanted, now: int) -> list[Me
     branch.reserved = branch.reserved or left_numbers(branch, 1)
     last_change = CHANGES.last
     with branch.at_risk() as risk:
-        claimed = claim(volume, branch.opened, wanted._replace(branch=branch))
+        claimed = claim(volume, branch.opened, Wanted(*wanted[:4], branch, wanted.role))
         if isinstance(claimed, Nothing):
             risk.nothing_left()
             return claimed

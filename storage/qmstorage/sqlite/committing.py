@@ -183,7 +183,8 @@ class Committer:
                 # From here on they are not to be declined.
                 served.clear()
             # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
-            settle(batch, self.note_commit() if connection.total_changes > before else 0)
+            has_changed = connection.total_changes > before
+            settle(batch, (1 if log is None else log.note_commit()) if has_changed else 0)
         except sqlite3.Error:
             raise
         except BaseException:

@@ -154,6 +154,8 @@ class CommitQueue:
 
     def __init__(self) -> None:
         self._queued: deque[Work[Any]] = deque()
+        self.append = self._queued.append
+        """Queues a work."""
         self._leader: dict[None, Work[Any]] = {}
         """The work whose thread leads, if one does."""
         self._together = 1
@@ -163,10 +165,6 @@ class CommitQueue:
 
     def __len__(self) -> int:
         return len(self._queued)
-
-    def append(self, work: Work[Any]) -> None:
-        """Queue a work."""
-        self._queued.append(work)
 
     def leave(self, work: Work[Any]) -> None:
         """Take a work out of the queue, unless it is out already."""

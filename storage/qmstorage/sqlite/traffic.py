@@ -15,9 +15,9 @@ from sqlalchemy import bindparam, delete, insert, select
 
 from qmcore import numbers
 from qmcore.damage import NO_RECORD
-from qmcore.message_rows import BODY_ID, EXPIRES, ID, fault_in
+from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.order import LAST, SEQUENCE_TOP
-from qmcore.records import Holding, Place, Role, Use
+from qmcore.records import Place, Role, Use
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
 from qmstorage.holding import Holdings, for_each_role
@@ -250,22 +250,12 @@ class Traffic(States, Holdings):
             if row[EXPIRES] is not None:
                 self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
 
-    def hold(self, transaction_id: int, holdings: Sequence[Holding], role: Role = Role.DEQUEUED) -> None:
-        """Let the transaction hold messages that were taken out of `ready`."""
-        for holding in holdings:
-            place = holding.place
-            self.run_in_order(
-                HOLD,
-                transaction_id,
-                place.message_id,
-                place.queue_id,
-                place.order_key,
-                place.retries,
-                holding.pages,
-                holding.size,
-                holding.expires_us,
-                int(role),
-            )
+    def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
+        """Let the transaction hold messages of a queue that were taken out of `ready`."""
+        execute, text = self._cursor.execute, self._texts.in_order[HOLD]
+        for key, retries, row in its:
+            held = row[ID], queue_id, key, retries, row[PAGES], row[SIZE], row[EXPIRES], int(role)
+            execute(text, (transaction_id, *held))
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
         its = self.run_in_order(HELD[role], queue_id, transaction_id).fetchall()

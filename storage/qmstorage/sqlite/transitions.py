@@ -151,8 +151,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             return taken
         if holder is None:
             return claiming.consume(self, command, taken, now)
-        claimed = claiming.hold(self, command, holder, taken, _begin_holding)
-        return claimed if isinstance(claimed, Refused) else claimed._replace(level=Use(*main[2:]))
+        return claiming.hold(self, command, holder, taken, _begin_holding, Use(*main[2:]))
 
     def count(
         self,
