@@ -12,7 +12,6 @@ from typing import NamedTuple
 from qmcore import numbers
 from qmcore.acts.enqueue import stopped
 from qmcore.acts.housekeeping import freshen
-from qmcore.acts.identifying import choices
 from qmcore.acts.sending import send
 from qmcore.acts.stores import stores
 from qmcore.acts.transaction_part import RESERVED_AT_A_TIME, Branch, holder_of
@@ -125,7 +124,7 @@ def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Mess
     """Return a message that stays where it is, as it would be dequeued now."""
     queue = dequeuable(unit, opened, name)
     space = opened.definitions(unit).space
-    for choice in choices(unit, space, queue, selection):
+    for choice in choices_of(space, selection) or (FIRST_CHOICE,):
         first = _first(unit, queue, choice)
         message = first and first[1].peek(space, name, queue.id, first[0])
         if message:

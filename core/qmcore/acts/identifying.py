@@ -6,14 +6,10 @@ numbers; then those are meant that stand where the identifier is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from qmcore import numbers
 from qmcore.acts.stores import stores
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.selection import FIRST, FIRST_CHOICE, Choice, Selection
 from qmcore.space import Space
 
 
@@ -27,18 +23,3 @@ def numbers_of(unit: Unit, space: Space, queue: Queue, msgid: str) -> list[int]:
         return found
     there = {number for store in stores(unit, space.id) for number in store.among(queue.id, found)}
     return [number for number in found if number in there]
-
-
-_FIRST_CHOICES: Final = (FIRST_CHOICE,)
-
-
-def choices(unit: Unit, space: Space, queue: Queue, selection: Selection) -> Sequence[Choice]:
-    """Return what a store looks for, one after the other; nothing for an identifier that no message here can have.
-
-    Raises BadMessageIdError for an identifier that is none.
-    """
-    if selection is FIRST:
-        return _FIRST_CHOICES
-    if selection.msgid is None:
-        return [Choice(None, selection.corrid, selection.corrid_like, selection.condition, space)]
-    return [Choice(number) for number in numbers_of(unit, space, queue, selection.msgid)]

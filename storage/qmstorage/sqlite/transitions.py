@@ -46,6 +46,8 @@ from qmstorage.unit import SqlUnit
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
 ).where(*OF_SPACE)
+_MAIN_OF_QUEUE: Final = MAIN.add_columns(*PENDING_WORK.selected_columns)
+"""The same, and whether something is due or has expired in a queue."""
 _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(
     given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue")
 )
@@ -130,15 +132,14 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         guard, source, choices, limit, body, is_tidy, holder = command
         space_id, queue_id, is_special = guard.space_id, source.queue_id, guard.memory_pages or source.retains
         execute, texts = self._cursor.execute, self._texts.in_order
-        main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
+        now = self.clock.now()
+        # In the order of its text: both questions are for the queue and for the time.
+        main: Row | None = execute(texts[_MAIN_OF_QUEUE], (queue_id, now, queue_id, now, space_id)).fetchone()
         if main is None or main[0] != guard.generation:
             return STALE
-        now = self.clock.now()
-        if not is_tidy:
-            # In the order of its text: both parts ask for the queue and for the time.
-            due, expired = execute(texts[PENDING_WORK], (queue_id, now, queue_id, now)).fetchone()
-            if due or expired or (is_special and claiming.is_untidy(self, command, now)):
-                return Empty(queue_id, None, held=False, is_untidy=True)
+        _, _, *level, has_due, has_expired = main
+        if not is_tidy and (has_due or has_expired or (is_special and claiming.is_untidy(self, command, now))):
+            return Empty(queue_id, None, held=False, is_untidy=True)
         if choices or is_special or source.grouping or (holder is not None and holder.locks):
             parts = claiming.choose(self, command)
         else:
@@ -151,7 +152,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             return taken
         if holder is None:
             return claiming.consume(self, command, taken, now)
-        return claiming.hold(self, command, holder, taken, _begin_holding, Use(*main[2:]))
+        return claiming.hold(self, command, holder, taken, _begin_holding, Use(*level))
 
     def count(
         self,
