@@ -33,7 +33,7 @@ from qmcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from qmadmin.maintenance import Care
+    from qmadmin.maintenance import Maintenance
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -97,7 +97,7 @@ def recorded_as(line: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def act(device: Care, target: str, call: str, arguments: Mapping[str, object] = _NONE) -> Iterator[Act]:
+def act(device: Maintenance, target: str, call: str, arguments: Mapping[str, object] = _NONE) -> Iterator[Act]:
     """Record a destructive act on the device before the block does it, and then what came of it.
 
     `target` is the object that it is about; `call`, with the arguments, is what a program has called. The outcome is
@@ -163,7 +163,7 @@ def failure(error: BaseException) -> str:
 def destructive(
     target: str, terms: str = "", *, outcome: str = "", counts: str = "message"
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Have each call of a method of a device or a queue space recorded, but for dry runs.
+    """Record each call of a method of a device or a queue space, but for dry runs.
 
     `target` is what the call is about, and `terms` what becomes of it, with places for the arguments. A method that
     returns how many it was has an `outcome` with a place for that number of what it `counts`; one that does not may
@@ -182,7 +182,7 @@ def destructive(
             if values.get("dry_run"):
                 return method(handle, *positional, **named)
             # A queue space knows its device, and a device is itself what keeps the record.
-            device: Care = vars(handle).get("_device", handle)
+            device: Maintenance = vars(handle).get("_device", handle)
             with act(device, _target(handle, target, terms, values), call, values) as begun:
                 with _counted(begun, given.arguments, outcome, counts):
                     result = method(*given.args, **given.kwargs)
@@ -241,7 +241,7 @@ def _moment(value: object) -> str:
 # ---- the record ------------------------------------------------------------------------------------------------------
 
 
-def _begin(device: Care, target: str, call: str, arguments: Mapping[str, object]) -> AuditEntry:
+def _begin(device: Maintenance, target: str, call: str, arguments: Mapping[str, object]) -> AuditEntry:
     device.refuse_readonly()
     try:
         return device.audit(_command(call, arguments), target)
@@ -252,11 +252,11 @@ def _begin(device: Care, target: str, call: str, arguments: Mapping[str, object]
         raise in_other_words(error, message=_unrecorded(device, target, error)) from error
 
 
-def _unrecorded(device: Care, target: str, error: QueueError) -> str:
+def _unrecorded(device: Maintenance, target: str, error: QueueError) -> str:
     return f"nothing was done to {target}, because device {device.path!r} could not record it: {error.message}"
 
 
-def _end(device: Care, entry: AuditEntry, outcome: str) -> None:
+def _end(device: Maintenance, entry: AuditEntry, outcome: str) -> None:
     """Record the outcome; what was done is not taken for failed because of what goes wrong with its record."""
     try:
         device.audit_outcome(entry, outcome)

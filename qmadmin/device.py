@@ -14,7 +14,7 @@ from typing import Self
 from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity.launching import Commands, refusal
-from qmadmin.maintenance import Care
+from qmadmin.maintenance import Maintenance
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
@@ -36,7 +36,7 @@ logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transacting")
 
 
-class Device(Care):
+class Device(Maintenance):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
     After a fork, the child opens its own files by itself.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qmcore.findings import Finding
 
 
-class Care(Administering):
+class Maintenance(Administering):
     """The part of a device that looks after it."""
 
     def command_refusal(self, space: str, command: str) -> str:

@@ -20,7 +20,7 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
-    from qmadmin.maintenance import Care
+    from qmadmin.maintenance import Maintenance
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.device import DeviceEntry, DeviceInfo
     from qmcore.times import Clock
@@ -176,7 +176,7 @@ class Administering(ABC):
         else:
             given = {"name": definition.name, "memory": definition.memory}
             target = f"memory of queue space {definition.name}: {definition.memory} bytes"
-            with act(cast("Care", self), target, "Device.change_space", given) as begun:
+            with act(cast("Maintenance", self), target, "Device.change_space", given) as begun:
                 changed, lost = self._redefine(volume, present, definition)
                 begun.tell(f"removed with {counted(lost, 'non-persistent message')}")
         if initialize and not changed.initialized:
@@ -203,7 +203,7 @@ class Administering(ABC):
         return changed, stored
 
     def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
-        """Have the memory that the queue space now says, of which nobody else has anything open."""
+        """Make or remove the memory as the definition now says; nobody else has anything of it open."""
         if not changed.definition.memory:
             volume.remove_memory(before)
         elif attached and not before.definition.memory:
@@ -312,7 +312,7 @@ class Administering(ABC):
         return next((volume for volume in self.missing_volumes() if volume.lost and name in volume.spaces), None)
 
     def _give_up(self, name: str, lost: MissingVolume, *, force: bool, dry_run: bool) -> None:
-        """Have the device forget a queue space whose volume is lost."""
+        """Remove a queue space whose volume is lost from the table of contents."""
         if dry_run:
             manage_spaces.refuse_loss(name, lost, force=force)
             return

@@ -51,7 +51,7 @@ def join(
     *,
     nests: bool = True,
 ) -> None:
-    """Let the calls in this context, on a queue space or with None on all of the device, belong to a transaction.
+    """Make the calls in this context, on a queue space or with None on all of the device, part of a transaction.
 
     One that does not nest is refused inside another one.
     """
@@ -62,7 +62,7 @@ def join(
 
 
 def leave(transaction: Transaction) -> None:
-    """Let calls in this context no longer belong to a transaction."""
+    """Make calls in this context no longer part of a transaction."""
     joined = _open.get()
     is_alone = len(joined) == 1 and joined[0].find() is transaction
     _open.set(() if is_alone else tuple(one for one in joined if one.find() not in (transaction, None)))

@@ -136,7 +136,7 @@ def restore_device(
 
 @contextlib.contextmanager
 def _recorded_in_replaced(path: str | None, record: AuditEntry) -> Iterator[None]:
-    """Have the device that is to be replaced keep the record, which goes with it, and says why where it stays."""
+    """Record it on the device that is to be replaced, too: the record goes with it, or says why it is still there."""
     found = None
     # One that is damaged keeps no record, and is what a backup is for.
     with contextlib.suppress(QueueError):

@@ -21,7 +21,7 @@ from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit, leave_quietly, make_fit, say
 from qmadmin.console.results import Line
-from qmadmin.options import Argument, Documented, Option, files
+from qmadmin.options import Argument, Documented, files, option
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
@@ -60,93 +60,65 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
 
 
 @click.command(cls=Documented, options_metavar=OPTIONS)
-@click.option(
-    "-f",
-    "--file",
+@option(
+    "-f, --file FILE",
     "command_file",
-    cls=Option,
-    metavar="FILE",
     shell_complete=files,
     help="Read the commands from FILE.",
     more="A dash means the standard input, which is also the default.",
 )
-@click.option(
-    "-c",
-    "--command",
+@option(
+    "-c, --command COMMAND",
     "commands",
-    cls=Option,
-    metavar="COMMAND",
     multiple=True,
     help="Run the command; may be given several times.",
     more="Further lines of it answer its prompts. A prompt without an answer takes its default; if it has none, or"
     " asks for confirmation, that is an error.",
 )
-@click.option(
-    "-s",
-    "--space",
-    "space",
-    cls=Option,
-    metavar="SPACE",
+@option(
+    "-s, --space SPACE",
     shell_complete=_spaces,
     setting=ShellSettings.space,
     help="Open the queue space before the first command, as qopen does.",
     more="A script opens it when a command needs it, so that the script itself may create it. A qopen or qclose in"
     " the script overrides the option.",
 )
-@click.option(
-    "--format",
+@option(
+    "--format FORMAT",
     "form",
-    cls=Option,
-    metavar="FORMAT",
     type=click.Choice([form.value for form in Format]),
     setting=ShellSettings.format,
     help="Write results as table, plain, json or csv.",
     more="See the command format.",
 )
-@click.option("--stop-on-error", cls=Option, is_flag=True, help="End a script at its first error.")
-@click.option(
-    "-y",
-    "--yes",
-    cls=Option,
-    is_flag=True,
+@option("--stop-on-error", help="End a script at its first error.")
+@option(
+    "-y, --yes",
     help="Give -y to every command that asks for confirmation.",
     more="Answers in a script to such questions are skipped.",
 )
-@click.option(
+@option(
     "--upgrade",
-    cls=Option,
-    is_flag=True,
     help="Upgrade the device to the schema version of this release.",
     more="Every process has to close it first. The program makes a backup, and asks for confirmation unless -y is"
     " given. All volumes of the device are upgraded together or none is, whatever happens; at the end the program"
     " prints how to go back.",
 )
-@click.option(
-    "--plan",
-    cls=Option,
-    is_flag=True,
-    help="With --upgrade: report what would be done, and do nothing.",
-)
-@click.option(
-    "--backup",
-    cls=Option,
-    metavar="PATH",
+@option("--plan", help="With --upgrade: report what would be done, and do nothing.")
+@option(
+    "--backup PATH",
     help="With --upgrade: the path of the backup.",
     more="It must not exist. By default its name is that of the device with date and time, next to the device, or for"
     " a device on PostgreSQL, which pg_dump saves, in the current directory.",
 )
-@click.option(
+@option(
     "--backed-up",
-    cls=Option,
-    is_flag=True,
     help="With --upgrade: the device was saved in another way.",
     more="No backup is made then. On PostgreSQL this is required if pg_dump is not installed.",
 )
-@click.option(
-    "--mib",
+@option(
+    "--mib CLASS",
     "request",
-    cls=Option,
-    metavar="CLASS",
     help="Carry out one request of the management information base, and print the result as JSON.",
     more="The arguments are get, set or help, and attributes as NAME=VALUE. The classes are T_APPQSPACE, T_APPQ,"
     " T_APPQMSG and T_APPQTRANS; help lists their attributes.",
@@ -257,7 +229,7 @@ def _about_second(arguments: Sequence[str]) -> str:
 
 
 def _look_for_little_garbage() -> None:
-    """Have Python look for garbage seldom, and not at the end: that took a fifth of the time of one command."""
+    """Make Python look for garbage seldom, and not at the end: that took a fifth of the time of one command."""
     gc.set_threshold(_GARBAGE_AT)
     atexit.register(gc.freeze)
 
@@ -283,7 +255,7 @@ def _settings() -> Configuration:
 
 
 def _is_of_request(word: str) -> bool:
-    """Return whether an argument belongs to a request of the management information base, and is no device.
+    """Return whether an argument belongs to a request of the management information base, and is not a device.
 
     There may be `=` in a path or a URL, too; the name of an attribute is one word.
     """

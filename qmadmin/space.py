@@ -95,7 +95,7 @@ class QueueWatch(watching.Watch):
         return deaf if deaf > 0 else CHECK_SECONDS
 
     def leave(self, names: Sequence[str]) -> None:
-        """Be told of messages of these queues no longer, until the next look at them."""
+        """Stop the notifications of messages of these queues, until the next look at them."""
         self.unregister(self._ids(names))
 
     def _ids(self, names: Sequence[str]) -> list[int]:

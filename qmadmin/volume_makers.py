@@ -229,7 +229,7 @@ class SchemaMaker:
         return self._server_clock
 
     def other_writers(self, path: str) -> str:
-        """Say that nobody can know: superusers, and members of the owner's role."""
+        """Return that nobody can know: superusers, and members of the owner's role."""
         return f"{path!r} is in a database that others may write"
 
     def open(self, path: str) -> Volume:

@@ -58,10 +58,10 @@ def start(event: CapacityEvent) -> None:
         return
     try:
         # Not by threading, which waits for the thread to run, and for ever where the interpreter is about to end.
-        _thread.start_new_thread(_lay_to_rest, (shell, event))
+        _thread.start_new_thread(_wait_for_shell, (shell, event))
     except (RuntimeError, MemoryError):
         # The system refuses a thread, or this Python does so late. The shell takes a millisecond or two.
-        _lay_to_rest(shell, event, _PATIENCE_SECONDS)
+        _wait_for_shell(shell, event, _PATIENCE_SECONDS)
 
 
 def _runner(event: CapacityEvent) -> list[bytes]:
@@ -107,7 +107,7 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _lay_to_rest(shell: subprocess.Popen[bytes], event: CapacityEvent, seconds: float | None = None) -> None:
+def _wait_for_shell(shell: subprocess.Popen[bytes], event: CapacityEvent, seconds: float | None = None) -> None:
     """Wait for the shell, which is not always short: some sleep and try again when they may not fork."""
     try:
         status = shell.wait(seconds)

@@ -168,7 +168,7 @@ class _Output:
 
 
 def _log_output(line: bytes) -> None:
-    """Log a line; what could move a reader's cursor or is no text is shown by its number."""
+    """Log a line; what could move a reader's cursor or is not text is shown by its number."""
     text = line.removesuffix(b"\r").decode(errors="backslashreplace")
     logger.info(
         "output: %s", "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)
@@ -198,7 +198,7 @@ def _started(event: CapacityEvent) -> subprocess.Popen[bytes]:
 
 
 def _take_signals() -> int:
-    """Have signals come as bytes to read from the descriptor that is returned, each byte a signal's number.
+    """Return a descriptor from which signals are read as bytes, each byte a signal's number.
 
     A signal that is handled takes its usual way again in the command. So do those that the application ignores or
     blocks, which it did for itself and not for what its queues' administrator runs.

@@ -74,7 +74,7 @@ def _stopped_there(done: Moved) -> Iterator[Notice]:
 
 
 def _stopped_here(done: Moved) -> Iterator[Notice]:
-    """Say that queues stay stopped at the source, and what is left in them."""
+    """Yield that queues stay stopped at the source, and what is left in them."""
     manifest = done.exported.manifest
     names = [(space.name, queue.name) for space in manifest.spaces for queue in space.queues]
     if not (done.emptied and names):

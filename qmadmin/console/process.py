@@ -143,7 +143,7 @@ _NEEDED: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, 
 
 
 def make_fit() -> None:
-    """Have standard streams that can be used, and signals that arrive."""
+    """Make sure that the standard streams can be used, and that signals arrive."""
     fill_standard_descriptors()
     take_every_character()
     take_signals()

@@ -119,7 +119,7 @@ def _examples(lines: list[str]) -> Iterator[Example]:
             continue
         kind, _, name = mark[2].partition(" ")
         if kind not in KINDS or lines[begin] != ".EX":
-            raise ValueError(f"line {begin}: {lines[number]!r} is no kind of example, or has none behind it")
+            raise ValueError(f"line {begin}: {lines[number]!r} is not a kind of example, or has none behind it")
         number = lines.index(".EE", begin)
         shown = lines[begin + 1 : number]
         typed = tuple(plain(text) for line in shown for text in re.findall(r"\\fB(.*?)\\fR", line))

@@ -28,25 +28,7 @@ _SHOWN = 20
 """How many lines of damage are told; there may be one for each page."""
 
 _SHELL = frozenset("|&;<>()$`*?[]{}~#!\n")
-_BUILTINS = frozenset(
-    (
-        ":",
-        ".",
-        "cd",
-        "echo",
-        "eval",
-        "exec",
-        "export",
-        "exit",
-        "false",
-        "kill",
-        "printf",
-        "set",
-        "test",
-        "true",
-        "umask",
-    )
-)
+_BUILTINS = frozenset(": . cd echo eval exec export exit false kill printf set test true umask".split())  # noqa: SIM905 - as they are typed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

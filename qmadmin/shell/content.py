@@ -124,7 +124,7 @@ def qget(
                 # That it is locked now is our own doing, and no news.
                 _deliver(session, dataclasses.replace(found, state=State.READY), sink, in_hex=in_hex)
                 _settle(session, sink)
-                # It is removed once the person who asked for it has it; a lock that is only given up is no try.
+                # It is removed once the person who asked for it has it; a lock that is only given up is not a try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
     if msgid is not None and not taken:

@@ -310,7 +310,7 @@ class Interpreter:
             self._in_time = False
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
-        """Say that the command was carried out, if it was, because nothing of what it returned is shown."""
+        """Show that the command was carried out, if it was, because nothing of what it returned is shown."""
         self._leave_the_line()
         if outcome is not None:
             self._notice(

@@ -63,7 +63,7 @@ class Dialogue(Asking, Protocol):
         """Drop the next line if it is the answer to a confirmation that is not asked for; say where it stood."""
 
     def interrupted(self) -> None:
-        """Be told that a command was interrupted."""
+        """Note that a command was interrupted."""
 
 
 class Script:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console.figures import counted
@@ -186,34 +187,30 @@ def _attribute(name: str, value: Plain) -> Field:
     return Field(label, shown(value) if shown else data, {"groups" if name == "grouping" else name: data})
 
 
+def _figures(label: str, form: str, use: QueueUsage) -> Field:
+    """Return figures in words; programs get each that the words name."""
+    named = re.findall(r"{(\w+)}", form)
+    return Field(
+        label,
+        form.format_map({name: getattr(use, name) for name in named}),
+        {"bytes" if name == "size" else name: getattr(use, name) for name in named},
+    )
+
+
 def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequence[Told]) -> Record:
     return Record(
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
             Field("", None, {"queue": found.name}),
-            Field(
-                "Messages",
-                f"{use.messages}: {use.ready} ready, {use.delayed} delayed, {use.held} held",
-                {"messages": use.messages, "ready": use.ready, "delayed": use.delayed, "held": use.held},
-            ),
-            Field(
-                "Non-persistent",
-                f"{use.nonpersistent} of them, in {use.memory_pages} pages of memory",
-                {"nonpersistent": use.nonpersistent, "memory_pages": use.memory_pages},
-            ),
-            Field("Space used", f"{use.pages} pages, {use.size} bytes", {"pages": use.pages, "bytes": use.size}),
+            _figures("Messages", "{messages}: {ready} ready, {delayed} delayed, {held} held", use),
+            _figures("Non-persistent", "{nonpersistent} of them, in {memory_pages} pages of memory", use),
+            _figures("Space used", "{pages} pages, {size} bytes", use),
             field("first_message", "First message", None if use.first_us is None else Moment(use.first_us)),
             field("oldest_message", "Oldest message", None if use.oldest_us is None else Moment(use.oldest_us)),
             *(_attribute(name, found.attributes[name]) for name in _SHOWN),
-            Field(
-                "Since created",
-                f"{use.enqueued} enqueued, {use.dequeued} dequeued",
-                {"enqueued": use.enqueued, "dequeued": use.dequeued},
-            ),
-            Field(
-                "Lost or moved",
-                f"{use.expired} expired, {use.discarded} discarded, {use.moved} moved to the error queue",
-                {"expired": use.expired, "discarded": use.discarded, "moved": use.moved},
+            _figures("Since created", "{enqueued} enqueued, {dequeued} dequeued", use),
+            _figures(
+                "Lost or moved", "{expired} expired, {discarded} discarded, {moved} moved to the error queue", use
             ),
             *forwarding.fields(told),
         ),
