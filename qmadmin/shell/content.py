@@ -27,7 +27,6 @@ from qmadmin.console.results import (
     field,
 )
 from qmadmin.shell import putting
-from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.files import for_us_only, sync_directory
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
@@ -35,6 +34,7 @@ from qmadmin.shell.listing import WHERE, LeftOut
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.session import Criteria
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError
 from qmcore.message import State

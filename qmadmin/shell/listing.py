@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from qmadmin.console.escapes import escaped
 from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Severity, Table, Value, table_of
 from qmadmin.shell import notices
-from qmadmin.shell.criteria import Criteria, Range
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Choice, Number, QueueName
 from qmadmin.shell.message_kinds import ConditionText, CorrelationId, MessageId, PriorityRange, TimeRange
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.session import Criteria, Range
 from qmcore import damage
 from qmcore.damage import DAMAGE_HINT
 from qmcore.errors import SystemFailureError

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.console.escapes import escaped, unescaped
-from qmadmin.shell.criteria import Range
 from qmadmin.shell.kinds import Candidate, Given, Kind, Number, Span
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.session import Range
 from qmcore import names, times
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE

@@ -10,12 +10,12 @@ from qmadmin.audit import act
 from qmadmin.console.figures import counted
 from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Value
 from qmadmin.shell import notices
-from qmadmin.shell.criteria import Criteria
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.listing import MESSAGES, WHERE
 from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.session import Criteria
 from qmcore import times
 from qmcore.message import PRIORITY_RANGE
 
