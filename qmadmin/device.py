@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import weakref
-from types import TracebackType
 from typing import Self
 
 from qmadmin.attachment import Attachment
@@ -63,9 +62,7 @@ class Device(Maintenance):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -111,20 +111,10 @@ class Maintenance(Administering):
         the write-ahead log grows meanwhile. `progress` is called with the percentage of that check. Nothing is changed
         or repaired.
         """
-        from qmadmin.monitoring.doctor import Doctor, Patient
+        from qmadmin.monitoring.doctor import Doctor
 
-        patient = Patient(
-            path=self.path,
-            info=self.info,
-            main=self._main,
-            volume_of=self.volume_of,
-            memory=self._memory,
-            usage=self.space_usage,
-            in_memory=self.path == MEMORY,
-            refusal=self.refusal,
-        )
         name = None if space is None else names.space_name(space)
-        yield from Doctor(patient, self.clock, progress or (lambda _percent: None)).check(name)
+        yield from Doctor(self, self._main, self._memory, progress or (lambda _percent: None)).check(name)
 
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record durably that this user is about to do something destructive of which the device knows nothing.

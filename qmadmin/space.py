@@ -66,8 +66,6 @@ class QueueWatch(watching.Watch):
     def __init__(self, attachment: Attachment, clock: Clock) -> None:
         super().__init__(attachment.volume, attachment.opened)
         self._attachment = attachment
-        self._volume = attachment.volume
-        self._opened = attachment.opened
         self._clock = clock
         self._hears_from = 0.0
 

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -65,9 +64,7 @@ class Bar:
         self._timer.start()
         return self._reach
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._timer.cancel()
         with self._lock:
             self._ended = True

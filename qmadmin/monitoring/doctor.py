@@ -10,17 +10,20 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qmadmin.console.figures import counted
+from qmadmin.volume_makers import MEMORY
 from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
 from qmcore.definitions import OpenSpace
-from qmcore.device import DeviceInfo
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.findings import Fault, Finding, Severity
 from qmcore.port import Snapshot, Unit, Volume
 from qmcore.queue import Queue
-from qmcore.space import Space, SpaceUsage
-from qmcore.times import Clock
+from qmcore.space import Space
+
+if TYPE_CHECKING:
+    from qmadmin.maintenance import Maintenance
 
 _MIB = 1024 * 1024
 _LARGE_LOG = 64 * _MIB
@@ -31,38 +34,32 @@ _SHELL = frozenset("|&;<>()$`*?[]{}~#!\n")
 _BUILTINS = frozenset(": . cd echo eval exec export exit false kill printf set test true umask".split())  # noqa: SIM905 - as they are typed
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Patient:
-    """What the doctor needs of a device."""
-
-    path: str
-    info: DeviceInfo
-    main: Volume
-    volume_of: Callable[[str], Volume]
-    memory: Callable[[Volume, Space], AbstractContextManager[None]]
-    usage: Callable[[str], SpaceUsage]
-    in_memory: bool
-    refusal: Callable[[Volume, str], str]
-
-
 class Doctor:
     """Looks at a device; what is quickly seen comes first, the walk through everything that is stored last."""
 
-    def __init__(self, patient: Patient, clock: Clock, progress: Callable[[int], None]) -> None:
-        self._patient = patient
-        self._clock = clock
-        self._now = clock.now()
+    def __init__(
+        self,
+        device: Maintenance,
+        main: Volume,
+        memory: Callable[[Volume, Space], AbstractContextManager[None]],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._device = device
+        self._main = main
+        self._opened_memory = memory
+        self._in_memory = device.path == MEMORY
+        self._now = device.clock.now()
         self._progress = progress
         self._unread: set[str] = set()
 
     def check(self, only: str | None) -> Iterator[Finding]:
         """Yield what is found; `only` names a queue space to look at, None is all of the device."""
-        names = [only] if only is not None else self._patient.main.read(manage_spaces.names)
+        names = [only] if only is not None else self._main.read(manage_spaces.names)
         where: dict[str, tuple[Volume, Space]] = {}
         yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
         if only is None:
-            well = f"it has schema version {self._patient.info.schema_version}; rights, files and pages are in order"
-            yield from self._part("device", well, self._device)
+            well = f"it has schema version {self._device.info.schema_version}; rights, files and pages are in order"
+            yield from self._part("device", well, self._outside)
         for name, (volume, space) in where.items():
             yield from self._part(
                 f"queue space {name}",
@@ -71,7 +68,7 @@ class Doctor:
             )
         volumes = {volume.path: volume for volume, _ in where.values()}
         if only is None:
-            volumes = {self._patient.main.path: self._patient.main} | volumes
+            volumes = {self._main.path: self._main} | volumes
         for at, (path, volume) in enumerate(volumes.items()):
             here = [space for found, space in where.values() if found is volume]
             yield from self._part(
@@ -82,8 +79,8 @@ class Doctor:
         self._progress(100)
 
     def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
-        path = self._patient.main.read(lambda unit: manage_spaces.path_of(unit, name))
-        volume = self._patient.volume_of(path)
+        path = self._main.read(lambda unit: manage_spaces.path_of(unit, name))
+        volume = self._device.volume_of(path)
         space = volume.read(lambda unit: unit.space(name))
         # One that its volume does not know is told by the extents.
         if space is not None:
@@ -116,18 +113,17 @@ class Doctor:
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
-    def _device(self) -> Iterator[Finding]:
-        patient = self._patient
+    def _outside(self) -> Iterator[Finding]:
         # Where somebody creates or extends a queue space between the two looks that this takes, a second try is right.
         yield from self._extents() and self._extents()
         yield from self._record()
-        if patient.in_memory:
+        if self._in_memory:
             return
-        entries = patient.main.read(lambda unit: unit.entries())
-        volumes = {patient.main.path: patient.main}
+        entries = self._main.read(lambda unit: unit.entries())
+        volumes = {self._main.path: self._main}
         for path in dict.fromkeys(entry.path for entry in entries[1:]):
             try:
-                volume = patient.volume_of(path)
+                volume = self._device.volume_of(path)
                 volumes[volume.path] = volume
             except QueueError as error:
                 yield _unreadable(_place(path), error)
@@ -138,11 +134,11 @@ class Doctor:
                 yield from self._room(volume)
             yield from self._leftovers(volume)
         # What is said of the server is said of each volume on it.
-        yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(patient.info))
+        yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(self._device.info))
 
     def _record(self) -> Iterator[Finding]:
         try:
-            self._patient.main.read(lambda unit: unit.audited(1))
+            self._main.read(lambda unit: unit.audited(1))
         except QueueError as error:
             yield Finding(
                 severity=Severity.ERROR,
@@ -154,20 +150,19 @@ class Doctor:
             )
 
     def _extents(self) -> list[Finding]:
-        patient = self._patient
-        entries, extents = patient.main.read(lambda unit: (unit.entries(), unit.extents()))
+        entries, extents = self._main.read(lambda unit: (unit.entries(), unit.extents()))
         paths = {entry.index: entry.path for entry in entries}
         known: dict[str, Space] = {}
         for extent in extents:
             if extent.number == 0 and extent.space not in self._unread and extent.entry in paths:
-                volume = patient.volume_of(paths[extent.entry])
+                volume = self._device.volume_of(paths[extent.entry])
                 space = volume.read(lambda unit, name=extent.space: unit.space(name))  # type: ignore[misc]
                 known |= {} if space is None else {space.name: space}
         return list(diagnosis.extents(entries, extents, known, self._unread))
 
     def _rights(self, path: str) -> Iterator[Finding]:
         status = Path(path).stat()
-        mode, group = stat.S_IMODE(status.st_mode), self._patient.info.group
+        mode, group = stat.S_IMODE(status.st_mode), self._device.info.group
         allowed = 0o660 if group else 0o600
         if mode & ~allowed & 0o777:
             yield Finding(
@@ -215,20 +210,20 @@ class Doctor:
         )
         for space in before:
             if space.name not in listed and space.incarnation in after:
-                is_taken = space.name in self._patient.main.read(manage_spaces.names)
+                is_taken = space.name in self._main.read(manage_spaces.names)
                 yield diagnosis.left(_place(volume.path), space, after[space.incarnation], is_taken=is_taken)
 
     def _listed_on(self, volume: Volume) -> set[str]:
-        paths = self._patient.main.read(
+        paths = self._main.read(
             lambda unit: {name: manage_spaces.path_of(unit, name) for name in manage_spaces.names(unit)}
         )
         return {
-            name for name, path in paths.items() if name not in self._unread and self._patient.volume_of(path) is volume
+            name for name, path in paths.items() if name not in self._unread and self._device.volume_of(path) is volume
         }
 
     def _room(self, volume: Volume) -> Iterator[Finding]:
         used, promised = volume.read(_pages)
-        page_size = self._patient.info.page_size
+        page_size = self._device.info.page_size
         disk = os.statvfs(Path(volume.path).parent)
         free = disk.f_bavail * disk.f_frsize + max(Path(volume.path).stat().st_size - used * page_size, 0)
         if promised * page_size > free:
@@ -244,24 +239,24 @@ class Doctor:
     # ---- a queue space ----------------------------------------------------------------------------------------------
 
     def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
-        patient, page_size, now = self._patient, self._patient.info.page_size, self._now
+        page_size, now = self._device.info.page_size, self._now
         queues, latest = volume.read(lambda unit: (unit.queues(space.id), unit.latest(space)))
         yield from diagnosis.error_queues(space, queues)
-        if not patient.main.read(lambda unit: unit.device()).commands:
+        if not self._main.read(lambda unit: unit.device()).commands:
             yield from diagnosis.commands_off(space, queues)
         else:
-            yield from diagnosis.commands_refused(space, queues, lambda command: patient.refusal(volume, command))
+            yield from diagnosis.commands_refused(space, queues, lambda command: self._device.refusal(volume, command))
         for queue in queues:
             yield from diagnosis.thresholds(space, queue, page_size)
             yield from _programs(space, queue)
             yield from diagnosis.stopped(space, queue)
             usage = volume.read(lambda unit, queue=queue: looking.usage_in(unit, queue, now))  # type: ignore[misc]
             yield from diagnosis.waiting(space, queue, usage, now)
-        yield from diagnosis.limits(space, patient.usage(space.name), page_size)
+        yield from diagnosis.limits(space, self._device.space_usage(space.name), page_size)
         yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
         yield from diagnosis.forwarders(space, forwarding.forwardings(volume, space.id))
         opened = OpenSpace(space, page_size=page_size)
-        yield from diagnosis.transactions(space, outstanding.transactions(volume, opened, self._clock), now)
+        yield from diagnosis.transactions(space, outstanding.transactions(volume, opened, self._device.clock), now)
         yield from diagnosis.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from diagnosis.clock(space, latest, now)
 
@@ -271,7 +266,7 @@ class Doctor:
         def step(percent: int) -> None:
             self._progress((at * 100 + percent) * 99 // (100 * of))
 
-        if self._patient.in_memory:
+        if self._in_memory:
             yield from volume.read(lambda unit: list(self._inside(unit, here, step)))
         else:
             with volume.snapshot() as snapshot:
@@ -311,7 +306,7 @@ class Doctor:
             )
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
-            hidden, page_size = unit.hidden_queues(space.id), self._patient.info.page_size
+            hidden, page_size = unit.hidden_queues(space.id), self._device.info.page_size
             for fault in unit.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
             given = unit.last_sequence(space.id)
@@ -321,8 +316,8 @@ class Doctor:
 
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
         """Look at the non-persistent messages."""
-        page_size = self._patient.info.page_size
-        if not self._patient.in_memory and not volume.memory_files(space):
+        page_size = self._device.info.page_size
+        if not self._in_memory and not volume.memory_files(space):
             # To look at it would make it.
             return
 
@@ -333,7 +328,7 @@ class Doctor:
             hidden = unit.hidden_queues(space.id)
             return memory.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
 
-        with self._patient.memory(volume, space):
+        with self._opened_memory(volume, space):
             for fault in volume.read(found):
                 yield _fault(f"memory of queue space {space.name}", fault)
 

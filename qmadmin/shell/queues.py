@@ -86,9 +86,8 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
 
 @QUEUES.command(
     "qchange",
-    *(argument for argument in parameters.changing() if isinstance(argument, Option)),
     Positional("queue_name", QueueName(), "The queue to change.", "Queue name: "),
-    *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
+    *parameters.changing(),
     needs=Needs.OPEN_SPACE,
 )
 def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:

@@ -59,7 +59,8 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
 
 @SPACES.command(
     "qspacechange",
-    *(argument for argument in parameters.changing() if isinstance(argument, Option)),
+    Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
+    *parameters.changing(),
     Option(
         "-q",
         "queues",
@@ -69,8 +70,6 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
         UNCHANGED,
         extension=True,
     ),
-    Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
-    *(argument for argument in parameters.changing() if isinstance(argument, Positional)),
     short="qspch",
 )
 def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **given: Any) -> Outcome:
