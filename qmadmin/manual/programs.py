@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from qmadmin.ulog import JSON_KEYS
 from qmcore.condition import HEADER, PROPERTIES
 
 if TYPE_CHECKING:
+    from qmadmin.forwarder.descriptions import Key
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.declare import Command
 
@@ -89,13 +91,9 @@ def log_keys() -> str:
     return terms(((bold(key), f"{text}.") for key, text in JSON_KEYS.items()), indent="12")
 
 
-def default(setting: Setting[Any]) -> str:
-    """Return the default of a setting as it would stand in the file, or described."""
-    if setting.default_help:
-        return setting.default_help
-    if setting.kind is Kind.FLAG:
-        return "true" if setting.default else "false"
-    return f'"{setting.default}"' if isinstance(setting.default, str) else str(setting.default)
+def default(declared: Setting[Any] | Key) -> str:
+    """Return the default of a setting, or of a key of a service, as it would stand in the file, or described."""
+    return declared.default_help or json.dumps(declared.default, ensure_ascii=False)
 
 
 def _setting_head(setting: Setting[Any]) -> str:

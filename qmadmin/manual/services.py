@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
 from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
+from qmadmin.manual.programs import default
 from qmadmin.manual.roff import bold, escaped, terms
 from qmadmin.monitoring.forwarding import KEYS
 
@@ -21,15 +22,6 @@ def parts() -> dict[str, str]:
         "HTTP HEADERS": _defined(http_service.HEADERS),
         "HTTP ANSWERS": _defined(http_service.ANSWERS),
     }
-
-
-def default(key: Key) -> str:
-    """Return the default of a key as it would stand in the file, or described."""
-    if key.default_help:
-        return key.default_help
-    if isinstance(key.default, tuple):
-        return "[" + ", ".join(f'"{item}"' for item in key.default) + "]"
-    return f'"{key.default}"' if isinstance(key.default, str) else str(key.default)
 
 
 def _own(kind: type[Description]) -> dict[str, Key]:

@@ -13,7 +13,7 @@ from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, keys_of
 from qmadmin.forwarder.metrics import FiguresCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import interfaces, programs, services
+from qmadmin.manual import interfaces, programs
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
@@ -123,11 +123,11 @@ def test_each_key_of_a_service_is_in_the_page_with_what_it_may_be_and_its_defaul
         text = entry(said, f"{bold(key.name)} ({allowed})")
         assert prose(key.help) in text
         assert ("The default is" in text) is not key.required
-        assert key.required or prose(f"The default is {services.default(key)}.") in text
+        assert key.required or prose(f"The default is {programs.default(key)}.") in text
 
 
 def test_default_of_a_key_stands_as_in_the_file():
-    found = {key.name: services.default(key) for kind in KINDS.values() for key in keys_of(kind).values()}
+    found = {key.name: programs.default(key) for kind in KINDS.values() for key in keys_of(kind).values()}
     expected = {
         "workers": "that of `--workers`", "run": '"thread"', "method": '"POST"', "reply_headers": '["content-type"]',
         "timeout": "that of `-t`", "ca": "those of the system", "directory": "the daemon's own",
