@@ -237,11 +237,7 @@ class Administering(ABC):
             if dry_run:
                 self._refuse_in_use(volume, present, force=force)
                 return
-            used = self._used(volume, present)
-            manage_spaces.destroy(self._main, volume, name, force=force)
-            _tell_destroyed(used)
-            if present is not None and present.definition.memory:
-                volume.remove_memory(present)
+            self._destroy(volume, present, lambda: manage_spaces.destroy(self._main, volume, name, force=force))
         with self._lock:
             gone = self._attachments.pop(name, None)
         if gone is not None:
@@ -301,11 +297,16 @@ class Administering(ABC):
                 volume.read(lambda unit: manage_spaces.refuse_left(unit, left.name, path))
             if dry_run:
                 return
-            used = self._used(volume, left)
-            manage_spaces.destroy_left(volume, left, path, force=force)
-            _tell_destroyed(used)
-            if left.definition.memory:
-                volume.remove_memory(left)
+            self._destroy(volume, left, lambda: manage_spaces.destroy_left(volume, left, path, force=force))
+
+    def _destroy(self, volume: Volume, present: Space | None, destroy: Callable[[], None]) -> None:
+        """Destroy a queue space and its memory, and note what went with it, as far as that could be counted."""
+        used = self._used(volume, present)
+        destroy()
+        if used is not None:
+            tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
+        if present is not None and present.definition.memory:
+            volume.remove_memory(present)
 
     def lost_volume_of(self, name: str) -> MissingVolume | None:
         """Return the file or schema that a queue space is on, if it is lost; None where it is there."""
@@ -391,11 +392,6 @@ class Administering(ABC):
     def _looked_at(self, found: Space) -> OpenSpace:
         """Return a queue space for an act from outside of it, which attaches nobody."""
         return OpenSpace(found, page_size=self.info.page_size)
-
-
-def _tell_destroyed(used: SpaceUsage | None) -> None:
-    if used is not None:
-        tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
 
 
 def _tell_nobody(_percent: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +23,13 @@ from qmadmin.mib.declare import (
     count,
     opened,
     span,
+    undone,
     word,
     written_order,
 )
 from qmcore import limits
 from qmcore.attributes import made, plain
-from qmcore.errors import InUseError, QueueError, in_other_words
+from qmcore.errors import InUseError, in_other_words
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
 from qmcore.times import MICROS
@@ -83,12 +84,14 @@ def _change(request: Request) -> QueueSubject:
     with opened(request) as space:
         present = space.queue(request.keys["queue"])
         definition = _defined(present.definition, request.changes)
-        try:
+
+        def restore() -> None:
+            switches = _SWITCHES & request.changes.keys()
+            _switch(space, present.name, {name: present.attributes[name] for name in switches})
+
+        with undone(restore):
             _switch(space, present.name, request.changes)
             return _look(request.device, space, space.change_queue(definition))
-        except QueueError as error:
-            _switch_back(space, present, _SWITCHES & request.changes.keys(), error)
-            raise
 
 
 def _destroy(request: Request) -> None:
@@ -103,14 +106,6 @@ def _destroy(request: Request) -> None:
 
 
 _SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}
-
-
-def _switch_back(space: QueueSpace, present: Queue, switches: Set[str], error: QueueError) -> None:
-    """Start and stop a queue as it was; where that fails, too, the first error has this as its cause."""
-    try:
-        _switch(space, present.name, {name: present.attributes[name] for name in switches})
-    except QueueError as left:
-        raise error from left
 
 
 def _switch(space: QueueSpace, name: str, wanted: Mapping[str, Any]) -> None:

@@ -23,10 +23,11 @@ from qmadmin.mib.declare import (
     count,
     in_bytes,
     opened,
+    undone,
     word,
 )
 from qmcore.device import IF_MISSING
-from qmcore.errors import BadResourceError, InUseError, QueueError, in_other_words
+from qmcore.errors import BadResourceError, InUseError, in_other_words
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
@@ -99,20 +100,9 @@ def _change(request: Request) -> SpaceSubject:
         )
     changed = device.change_space(dataclasses.replace(present, **fields), initialize=initialize)
     if wanted > present.pages:
-        try:
+        with undone(lambda: device.change_space(present)):
             changed = device.extend_space(name, wanted - present.pages)
-        except QueueError as error:
-            _change_back(device, present, error)
-            raise
     return _look(device, changed)
-
-
-def _change_back(device: Device, present: SpaceDefinition, error: QueueError) -> None:
-    """Give a queue space back the limits that it had; where that fails, too, the first error has this as its cause."""
-    try:
-        device.change_space(present)
-    except QueueError as left:
-        raise error from left
 
 
 def _open(request: Request) -> SpaceSubject:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from qmadmin.console.escapes import escaped, unescaped
 from qmcore import names, times
 from qmcore.checks import check_int
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import InvalidArgumentError, QueueError
 from qmcore.order import Criterion
 from qmcore.queue import EXPIRATION_MAX
 from qmcore.space import NUMBER_MAX
@@ -258,6 +258,22 @@ def common(
 def count(name: str, about: str, get: Callable[[S], Any] | None, values: str = "0 or more") -> Attribute[S]:
     """Return an attribute that is a number, and only read."""
     return Attribute(name=name, kind=Kind.LONG, values=values, about=about, get=get)
+
+
+@contextlib.contextmanager
+def undone(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo what the request has done where the rest of it is refused.
+
+    Where that fails, too, the refusal has this as its cause.
+    """
+    try:
+        yield
+    except QueueError as error:
+        try:
+            undo()
+        except QueueError as left:
+            raise error from left
+        raise
 
 
 @contextlib.contextmanager
