@@ -80,16 +80,14 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
 
 
 def _as_table(findings: list[Finding]) -> Table:
-    return Table(
-        (
-            Column("severity", "Severity"),
-            Column("check", "Check"),
-            Column("object", "Object"),
-            Column("finding", "Finding"),
-            Column("advice", "What to do"),
-        ),
-        [(found.severity.value, found.check, found.target, found.sentence, found.advice or None) for found in findings],
+    columns = (
+        Column("severity", "Severity"),
+        Column("check", "Check"),
+        Column("object", "Object", of="target"),
+        Column("finding", "Finding", of="sentence"),
+        Column("advice", "What to do", of=lambda found: found.advice or None),
     )
+    return table_of(findings, columns)
 
 
 def _as_text(findings: list[Finding]) -> Prose:

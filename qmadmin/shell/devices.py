@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Table, Verbatim, table_of
+from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Verbatim, table_of
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
@@ -229,19 +229,14 @@ def livtoc(session: Session) -> Outcome:
         livtoc
     """
     paths = {entry.index: entry.path for entry in session.device.entries()}
-    return Table(
-        (
-            Column("table", "Table"),
-            Column("entry", "Entry", right=True),
-            Column("device", "Device"),
-            Column("offset", "Offset", right=True),
-            Column("pages", "Pages", right=True),
-        ),
-        [
-            (row.name, row.entry, paths.get(row.entry), row.first, row.pages)
-            for row in session.device.table_of_contents()
-        ],
+    columns = (
+        Column("table", "Table", of="name"),
+        Column("entry", "Entry", right=True),
+        Column("device", "Device", of=lambda row: paths.get(row.entry)),
+        Column("offset", "Offset", right=True, of="first"),
+        Column("pages", "Pages", right=True),
     )
+    return table_of(session.device.table_of_contents(), columns)
 
 
 def _entry(session: Session, index: int) -> DeviceEntry:

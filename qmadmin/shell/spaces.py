@@ -17,9 +17,9 @@ from qmadmin.console.results import (
     Record,
     Severity,
     Shown,
-    Table,
     field,
     of_missing,
+    table_of,
 )
 from qmadmin.shell import notices
 from qmadmin.shell import space_parameters as parameters
@@ -128,23 +128,17 @@ def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequ
         return [Notice(Severity.INFO, f"device {session.path!r} has no queue space")]
     if in_full or session.detailed:
         return [_space_record(space, session.device.space_usage(space.name)) for space in spaces]
-    table = Table(
-        (
-            Column("queue_space", "Queue space"),
-            Column("ipckey", "IPC key", right=True),
-            Column("pages", "Pages", right=True),
-            Column("queues", "Queues", right=True),
-            Column("transactions", "Trans", right=True),
-            Column("processes", "Procs", right=True),
-            Column("messages", "Messages", right=True),
-            Column("error_queue", "Error queue"),
-        ),
-        [
-            (d.name, d.ipc_key, d.pages, d.queues, d.transactions, d.processes, d.messages, d.error_queue or None)
-            for d in (space.definition for space in spaces)
-        ],
+    columns = (
+        Column("queue_space", "Queue space", of="name"),
+        Column("ipckey", "IPC key", right=True, of="definition.ipc_key"),
+        Column("pages", "Pages", right=True, of="definition.pages"),
+        Column("queues", "Queues", right=True, of="definition.queues"),
+        Column("transactions", "Trans", right=True, of="definition.transactions"),
+        Column("processes", "Procs", right=True, of="definition.processes"),
+        Column("messages", "Messages", right=True, of="definition.messages"),
+        Column("error_queue", "Error queue", of=lambda space: space.definition.error_queue or None),
     )
-    return [table]
+    return [table_of(spaces, columns)]
 
 
 def _space_record(space: Space, usage: SpaceUsage) -> Record:
