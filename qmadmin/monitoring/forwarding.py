@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qmadmin.console.figures import duration
-from qmadmin.console.results import Column, Datum, Field, Line, Moment, Table, Value
+from qmadmin.console.results import Column, Datum, Field, Line, Moment, Table, Value, table_of
 from qmcore import times
 
 if TYPE_CHECKING:
@@ -18,20 +18,32 @@ if TYPE_CHECKING:
 Told: TypeAlias = "tuple[AttachedProcess, Forwarding]"
 """Who forwards a queue, and what it tells of that."""
 
+
+def _figure(key: str, title: str, shown: Callable[[Any], Value] = lambda value: value, of: str = "") -> Column:
+    return Column(key, title, right=True, of=lambda told: shown(getattr(told[1], of or key)))
+
+
+def _seldom(count: int) -> int | None:
+    """Return nothing where it has not happened, so that a narrow terminal can do without the column."""
+    return count or None
+
+
+def _span(micros: int | None) -> str | None:
+    return None if micros is None else duration(micros)
+
+
 COLUMNS = (
-    Column("queue", "Queue"),
-    Column("pid", "Process", right=True),
-    Column("calls", "Calls", right=True),
-    Column("successes", "Done", right=True),
-    Column("failures", "Failed", right=True),
-    Column("retries", "Retried", right=True),
-    Column("refused", "Refused", right=True),
-    Column("dropped_replies", "Dropped", right=True),
-    Column("in_flight", "Runs", right=True),
-    Column("rate", "/min", right=True),
-    Column("p50", "p50", right=True),
-    Column("p95", "p95", right=True),
-    Column("p99", "p99", right=True),
+    Column("queue", "Queue", of=lambda told: told[1].queue),
+    Column("pid", "Process", right=True, of=lambda told: told[0].pid),
+    _figure("calls", "Calls"),
+    _figure("successes", "Done"),
+    _figure("failures", "Failed"),
+    _figure("retries", "Retried", _seldom),
+    _figure("refused", "Refused", _seldom),
+    _figure("dropped_replies", "Dropped", _seldom),
+    Column("in_flight", "Runs", right=True, of=lambda told: f"{told[1].in_flight}/{told[1].workers}"),
+    _figure("rate", "/min"),
+    *(_figure(percentile, percentile, _span, f"{percentile}_us") for percentile in ("p50", "p95", "p99")),
 )
 
 KEYS = {
@@ -93,7 +105,7 @@ def fields(told: Sequence[Told]) -> Iterator[Field]:
 
 def table(told: Iterable[Told]) -> Table:
     """Return a table with a row for each queue and process."""
-    return Table(COLUMNS, [_row(process, figures) for process, figures in told])
+    return table_of(told, COLUMNS)
 
 
 def sentences(told: Sequence[Told]) -> Iterator[Line]:
@@ -121,23 +133,6 @@ def _object(process: AttachedProcess, figures: Forwarding) -> dict[str, Value]:
         "told": Moment(figures.changed_us),
     }
     return {key: shown[key] for key in KEYS}
-
-
-def _row(process: AttachedProcess, figures: Forwarding) -> tuple[Value, ...]:
-    # What seldom happens is not a number where it has not, so that a narrow terminal can do without its column.
-    return (
-        figures.queue,
-        process.pid,
-        figures.calls,
-        figures.successes,
-        figures.failures,
-        figures.retries or None,
-        figures.refused or None,
-        figures.dropped_replies or None,
-        f"{figures.in_flight}/{figures.workers}",
-        figures.rate,
-        *(None if micros is None else duration(micros) for micros in (figures.p50_us, figures.p95_us, figures.p99_us)),
-    )
 
 
 def _who(process: AttachedProcess) -> str:
