@@ -12,7 +12,7 @@ from typing import Self
 
 from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
-from qmadmin.capacity.launching import Commands, refusal
+from qmadmin.capacity import Commands, refusal
 from qmadmin.maintenance import Maintenance
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import MEMORY, VolumeMaker

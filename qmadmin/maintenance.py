@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from qmadmin.audit import entry_of
-from qmadmin.capacity.launching import refusal, warn
+from qmadmin.capacity import refusal, warn
 from qmadmin.managing_spaces import Administering
 from qmadmin.paths import absolute
 from qmadmin.volume_makers import MEMORY
