@@ -308,7 +308,7 @@ class Volume(Protocol):
         """For how long a wait that was just recorded is mostly not woken: what is under way by then may wake nobody.
 
         A commit may take longer, and its process may be gone before it wakes anybody. So where this is not 0, a waiter
-        looks again each second, too. 0: nothing is ever missed.
+        looks again each second, too, or now and then where many wait. 0: nothing is ever missed.
         """
 
     def run(

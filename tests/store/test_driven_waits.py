@@ -218,6 +218,21 @@ class TestTheTime:
             assert isinstance(wait.look(), Nothing)
             assert wait.is_over()
 
+    def test_each_looks_the_less_often_the_more_wait(self, space, clock, monkeypatch):
+        monkeypatch.setattr(waiting, "CHECK_SECONDS", 1.0)
+        with Loop(space, clock) as loop:
+            for _ in range(40):
+                last = loop.add("A")
+                last.look()
+            if deaf := attachment_of(space).volume.deaf_seconds:
+                clock.advance(deaf)
+                last.look()
+            assert last.seconds() == pytest.approx(1.0)
+            for _ in range(3):
+                clock.advance(last.seconds())
+                last.look()
+                assert 4.5 <= round(last.seconds(), 6) <= 6
+
 
 def test_one_beyond_the_actions_is_refused_and_the_others_wait_on(store):
     space = store.space(actions=3)

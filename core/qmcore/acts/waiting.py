@@ -132,6 +132,7 @@ class Wait(Generic[T, W]):
         self._before: object = None
         self._looks_at = -math.inf
         self._hears_from = -math.inf
+        self._is_deaf = False
         self._pause = CHECK_SECONDS
         self._longest = 0.0
         self._failure: QueueError | None = None
@@ -243,8 +244,8 @@ class Wait(Generic[T, W]):
         self._before = self._volume.changes()
         found = self._attempt()
         now = self._clock.monotonic()
-        deaf = self._hears_from - now
-        self._looks_at = now + (deaf if deaf > 0 else self._pause)
+        self._is_deaf = now < self._hears_from
+        self._looks_at = self._hears_from if self._is_deaf else now + self._pause
         self._longest = 0.0
         return found
 
@@ -252,7 +253,7 @@ class Wait(Generic[T, W]):
         """Return whether there may be something of which nobody has told it: what is due, or what was changed."""
         self._pause = CHECK_SECONDS
         is_due = seconds_until(self._found.next_due_us, self._clock) <= 0
-        if self._before is None or is_due or self._left() <= 0:
+        if self._is_deaf or is_due or self._left() <= 0:
             return True
         # As long as nothing is changed, as many wait.
         self._longest = self._longest or self._longest_pause()
@@ -261,14 +262,15 @@ class Wait(Generic[T, W]):
         self._looks_at = self._clock.monotonic() + self._pause
         # Where nothing at all was changed, there is nothing to try. What was changed may be nothing to those who
         # wait: hundreds do, and must not all try each second where others are busy.
-        return self._volume.changes() != self._before
+        return self._before is None or self._volume.changes() != self._before
 
     def _longest_pause(self) -> float:
         """Return how long to sleep at most while nothing is changed."""
         counted_at, waits = self._opened.counted_waits
         now = self._clock.monotonic()
-        if now - counted_at >= CHECK_SECONDS:
-            # Once for all that wait in this process: to count thousands takes a while.
+        # Once for all that wait in this process: to count thousands takes a while. Where it cannot be asked what has
+        # changed, each look is a journey, and few need no other one.
+        if now - counted_at >= CHECK_SECONDS and (self._before is not None or waits * _APART_SECONDS > CHECK_SECONDS):
             waits = sum(self._volume.read(lambda unit: unit.waits(self._opened.space.id)).values())
             self._opened.counted_waits = now, waits
         return min(max(waits * _APART_SECONDS, CHECK_SECONDS), _LONGEST_SECONDS)
