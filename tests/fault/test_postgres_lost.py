@@ -11,6 +11,7 @@ from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownErro
 from qmcore.findings import Severity
 from tests.fix_store import Work, attachment_of, bodies_held, eventually, make_queue, space_definition, waiting_for
 from tests.fix_storm import new_session, session_of
+from tests.fix_waits import Loop, waits
 from tests.proxy import Proxy
 
 psycopg = pytest.importorskip("psycopg")
@@ -369,6 +370,28 @@ def test_a_wait_outlives_its_connections_and_gets_what_comes_after(net, how, cut
             net.mend()
     net.seen.enqueue("R", "late")
     assert waiting.results() == ["R" if how == "listen" else "late"]
+    net.settle()
+    assert net.seen.usage("R").held == 0
+    eventually(lambda: not waiting_for(net.device.path), "nobody waits any more")
+
+
+@pytest.mark.parametrize("cut", [Proxy.reset, Proxy.refuse])
+def test_waits_that_an_event_loop_drives_outlive_their_connections_too(net, cut):
+    with Loop(net.space) as loop:
+        for _ in range(5):
+            loop.add("R")
+        loop.run_until(lambda: waits(net.seen) == 5)
+        try:
+            cut(net.proxy)
+            if cut is Proxy.refuse:
+                # At least one has found the server away, and goes on all the same.
+                loop.run_until(lambda: any(wait.wakeup is None for wait in loop.open))
+        finally:
+            if cut is Proxy.refuse:
+                net.mend()
+        net.seen.enqueue_many("R", "abcde")
+        loop.run_until(lambda: not loop.open)
+        assert sorted(loop.got) == list("abcde")
     net.settle()
     assert net.seen.usage("R").held == 0
     eventually(lambda: not waiting_for(net.device.path), "nobody waits any more")
