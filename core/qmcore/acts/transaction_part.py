@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from qmcore.acts import sending
 from qmcore.acts.enqueue import Accepted, Outgoing
@@ -62,15 +62,18 @@ class Branch:
     seen: Seen | None = None
 
     def at_risk(self, *queue_ids: int) -> Risk:
-        """Return the block for a work that may leave something with the transaction, of these queues or others."""
-        return Risk(self, queue_ids)
+        """Note that a work may leave something with the transaction, of these queues or others; return its block."""
+        before = self.may_hold, self.may_lock, self.may_spill, self.queue_ids.copy()
+        self.may_hold = True
+        self.queue_ids.update(queue_ids)
+        return Risk(self, before)
 
     def mark(self) -> Mark:
         """Return how much has been enqueued by now."""
         return Mark(len(self.pending), self.spilled)
 
 
-class Risk:
+class Risk(NamedTuple):
     """A block in which one work may leave something with a transaction, messages that it holds or has spilled.
 
     Whatever interrupts the work, the commit may have been before: so what may be left is noted as the block begins, and
@@ -84,23 +87,17 @@ class Risk:
                 risk.nothing_left()
     """
 
-    __slots__ = ("_before", "_branch", "_queue_ids")
-
-    def __init__(self, branch: Branch, queue_ids: Iterable[int] = ()) -> None:
-        self._branch = branch
-        self._queue_ids = queue_ids
+    branch: Branch
+    before: tuple[bool, bool, bool, set[int]]
+    """What the branch had noted."""
 
     def __enter__(self) -> Self:
-        branch = self._branch
-        self._before = branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids.copy()
-        branch.may_hold = True
-        branch.queue_ids.update(self._queue_ids)
         return self
 
     def nothing_left(self) -> None:
         """Forget what was noted: the work is done, and has left nothing."""
-        branch = self._branch
-        branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids = self._before
+        branch = self.branch
+        branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids = self.before
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
