@@ -577,6 +577,10 @@ class Work:
         """Return whether one of them has not come to its end."""
         return any(thread.is_alive() for thread in self._threads)
 
+    def ended(self) -> int:
+        """Return how many of them have come to their ends."""
+        return sum(not thread.is_alive() for thread in self._threads)
+
     def idents(self) -> set[int | None]:
         """Return what `threading.get_ident()` says in the threads."""
         return {thread.ident for thread in self._threads}

@@ -197,7 +197,7 @@ def test_a_wait_outside_of_a_transaction_that_is_over_leaves_the_transaction_as_
 
 def test_a_wait_without_an_action_is_qmesystem_and_leaves_the_transaction_as_it_was(patient: Path) -> None:
     others = Work(wait, wait)
-    eventually(lambda: waiting_for(str(patient)) == 1, "one waits")
+    eventually(lambda: others.ended() == waiting_for(str(patient)) == 1, "one waits, and the other was refused")
     tpbegin()
     tpenqueue("QSPACE", "STRING", None, b"for the one")
     assert wait(queue="RPLYQ") == "QMESYSTEM"
