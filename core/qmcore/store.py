@@ -117,6 +117,9 @@ class MessageRecords(Protocol):
     def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
         """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
 
+    def take_alone(self, queue_id: int) -> None:
+        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
+
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
         """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
 

@@ -59,10 +59,7 @@ def nothing(unit: SqlUnit, command: Claim) -> Empty:
 
 def choose(unit: SqlUnit, command: Claim) -> list[Part]:
     """Return the messages that are meant, where they are not simply the first ones on disk."""
-    source, parts, left = command.source, list[Part](), command.limit
-    if source.grouping:
-        # Two that take of one group would each wait for what the other has; so that nothing is taken before this.
-        unit.take_alone(source.queue_id)
+    parts, left = list[Part](), command.limit
     for choice in command.choices or (FIRST_CHOICE,):
         if left > 0:
             parts += _chosen(unit, command, choice, left)

@@ -175,7 +175,11 @@ def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
     """Release and remove what is due and what has expired in a queue; return whether that is all of it."""
 
     def tidy(unit: Unit) -> bool:
-        return freshen(unit, opened, dequeuable(unit, opened, name), volume.clock.now())
+        queue = dequeuable(unit, opened, name)
+        if queue.definition.grouping:
+            # Who takes of a group at the same time takes the whole of it.
+            unit.take_alone(queue.id)
+        return freshen(unit, opened, queue, volume.clock.now())
 
     if on is not None:
         return volume.write_on(on, tidy)

@@ -51,6 +51,9 @@ class Transitions(SharedArrivals, SqlUnit):
         guard, source, _, _, body, is_tidy, holder = command
         if self.generation(guard.space_id) != guard.generation:
             return STALE
+        if source.grouping:
+            # Two that take of one group would each wait for what the other has; so that nothing is taken before this.
+            self.take_alone(source.queue_id)
         now = self.clock.now()
         if not is_tidy and claiming.is_untidy(self, command, now):
             return Empty(source.queue_id, None, held=False, is_untidy=True)
