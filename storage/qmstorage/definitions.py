@@ -143,6 +143,8 @@ class Definitions(Counters):
     """The device list, queue spaces and queues."""
 
     _generations: dict[int, int]
+    schema_version = VERSION
+    """That of all volumes of this kind: one of another version is not opened."""
 
     def device(self) -> DeviceInfo:
         """Return what the device records about itself."""
@@ -159,8 +161,7 @@ class Definitions(Counters):
             commands=bool(row[5]),
             created_at=row[6],
             partitions=row[7],
-            # A device of another version is not opened.
-            schema_version=VERSION,
+            schema_version=self.schema_version,
         )
 
     def add_device(self, info: DeviceInfo, *, main: bool) -> None:

@@ -11,7 +11,7 @@ import io
 from alembic import command
 from alembic.config import Config
 
-from qmstorage.schema import REVISION
+from qmstorage.schema import DATABASE_VERSION, VERSION
 
 
 class _Statements(io.StringIO):
@@ -33,8 +33,9 @@ def statements(dialect: str, found: int, *, schema: str | None = None) -> list[s
     `dialect` is "sqlite" or "postgresql"; `schema` is where the tables are, for SQLite the name of an attached file.
     """
     out = _Statements()
+    newest = VERSION if dialect == "sqlite" else DATABASE_VERSION
     config = Config(output_buffer=out)
     config.set_main_option("script_location", "qmstorage:migrations")
     config.attributes.update(dialect=dialect, schema=schema)
-    command.upgrade(config, f"{f'{found:04d}' if found else 'base'}:{REVISION}", sql=True)
+    command.upgrade(config, f"{f'{found:04d}' if found else 'base'}:{newest:04d}", sql=True)
     return [text for text in out.written if text and not text.startswith("--")]

@@ -1,4 +1,4 @@
-"""The tables of a volume, schema version 2.
+"""The tables of a volume, as they are since schema version 2.
 
 A message row is written once and deleted once; its state is a row in one narrow table: `ready`, `due`, `held` or
 `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message id finds its
@@ -30,6 +30,7 @@ from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, m
 
 __all__ = [
     "APPLICATION_ID",
+    "DATABASE_VERSION",
     "IN_MEMORY",
     "IS_LOCKED",
     "REVISION",
@@ -63,9 +64,12 @@ __all__ = [
 ]
 
 VERSION: Final = 2
-"""The schema version that this release reads and writes; revision `0002` of the migrations."""
+"""The schema version of a file that this release reads and writes; revision `0002` of the migrations."""
 
 REVISION: Final = f"{VERSION:04d}"
+
+DATABASE_VERSION: Final = 3
+"""The same of a volume on PostgreSQL, which has functions besides; revision `0003`."""
 
 APPLICATION_ID: Final = 0x514D4131
 """What marks an SQLite file as ours in its header ("QMA1")."""

@@ -19,10 +19,10 @@ psycopg = pytest.importorskip("psycopg")
 from qmstorage.postgres import connection_timeouts  # noqa: E402 - there is nothing to test without psycopg
 from qmstorage.postgres.connection_timeouts import WatchedConnection  # noqa: E402
 
-COUNTED = b"INSERT INTO lost."
+COUNTED, CALLED = b"INSERT INTO lost.", b".qm_enqueue("
 """The first statement that changes something; only a new session sends its text."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-ARRIVAL, END = b"qm_arrive", b"qm_end"
+ARRIVAL, END = b"qm_enqueue", b"qm_end"
 """What is sent together with its commit, by the name of the statement."""
 
 
@@ -184,7 +184,7 @@ def test_a_connection_that_was_lost_before_an_act_is_made_again(net, act, cut):
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 def test_what_is_cut_in_the_middle_is_done_again_from_the_beginning(net, act, moment, order):
-    net.proxy.trap(COUNTED, moment, order)
+    net.proxy.trap(CALLED if act is enqueue_together else COUNTED, moment, order)
     act(net.space)
     assert net.proxy.sprung.is_set()
     assert books(net) == AFTER[act]

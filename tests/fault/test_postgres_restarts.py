@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device, open_device
-from qmcore.errors import AbortedError, OperatingSystemError
+from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError
 from qmcore.findings import Severity
 from tests.fix_postgres import but_for_this_server, or_do_without
 from tests.fix_process import is_running
@@ -290,7 +290,8 @@ def test_non_persistent_messages_outlast_a_restart_but_no_crash(cluster, device,
     assert is_sound(device)
 
 
-def test_a_server_that_is_stopped_keeps_nobody_waiting_for_ever(cluster, url, device, monkeypatch):
+@pytest.mark.parametrize("together", [True, False])
+def test_a_server_that_is_stopped_keeps_nobody_waiting_for_ever(cluster, url, device, monkeypatch, together):
     monkeypatch.setattr(WatchedConnection, "silence_seconds", 0.2)
     with open_device(f"{url}&connect_timeout=2") as other, other.open_space("SPACE") as space:
         space.enqueue("Q", "before")
@@ -298,12 +299,17 @@ def test_a_server_that_is_stopped_keeps_nobody_waiting_for_ever(cluster, url, de
         try:
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(OperatingSystemError, match=r"cannot be reached.*timeout"):
-                space.enqueue("Q", "meanwhile")
+            if together:
+                with pytest.raises(OperatingSystemError, match=r"cannot be reached.*timeout"):
+                    space.enqueue_many("Q", ["meanwhile", "too"])
+            else:
+                # It is sent with its commit, and nobody can be asked what became of it.
+                with pytest.raises(OutcomeUnknownError):
+                    space.enqueue("Q", "meanwhile")
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-        assert drain(space) == ["before"]
+        assert drain(space) in ([["before"]] if together else [["before"], ["before", "meanwhile"]])
 
 
 def children_of(pid):

@@ -16,6 +16,8 @@ from qmcore.times import SystemClock
 from qmstorage import schema
 from tests.fix_release import CONTENT, contents, dump, environment
 
+REVISION = f"{schema.DATABASE_VERSION:04d}"
+
 
 def run(*arguments, **settings):
     """Run qmadmin with nobody to ask, and return what it did."""
@@ -82,7 +84,12 @@ def shape(postgres_server, place, name):
             " WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'i', 'p') ORDER BY 1",
             [name],
         ).fetchall()
-    return columns, indexes, kinds
+        functions = connection.execute(
+            "SELECT proname, replace(replace(pg_get_functiondef(pg_proc.oid), %s, ''), %s, ''), proowner = nspowner"
+            " FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace WHERE nspname = %s ORDER BY 1",
+            [f"{name}_memory", name, name],
+        ).fetchall()
+    return columns, indexes, kinds, functions
 
 
 def test_an_older_device_is_refused_with_what_to_type(url):
@@ -93,7 +100,7 @@ def test_an_older_device_is_refused_with_what_to_type(url):
 def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(postgres_server, place, url):
     ran = run("--upgrade", "-y", "--backed-up", url)
     assert ran.returncode == 0, ran.stderr
-    assert version(postgres_server, place) == [schema.REVISION] * 2
+    assert version(postgres_server, place) == [REVISION] * 2
     qmadmin.create_device(url.replace("schema=queues", "schema=fresh"), 100).close()
     for name, fresh in ("queues", "fresh"), ("queues_memory", "fresh_memory"), ("second", "fresh"):
         assert shape(postgres_server, place, name) == shape(postgres_server, place, fresh)
@@ -128,6 +135,8 @@ def test_the_group_of_a_device_may_use_what_the_upgrade_has_made(postgres_server
             assert run("--upgrade", "-y", "--backed-up", url).returncode == 0
             right = "SELECT has_table_privilege(%s, 'queues.highest', 'INSERT, UPDATE, DELETE')"
             assert connection.execute(right, [role]).fetchone() == (True,)
+            granted = "SELECT oid::regprocedure FROM pg_proc WHERE proname = 'qm_enqueue' AND proacl::text LIKE %s"
+            assert len(connection.execute(granted, [f"%{role}=X%"]).fetchall()) == 1
         finally:
             connection.execute(f"DROP OWNED BY {role}")
             connection.execute(f"DROP ROLE {role}")
@@ -140,7 +149,7 @@ def test_processes_that_are_attached_are_named_and_keep_the_device_as_it_is(post
         ran = run("--upgrade", "-y", "--backed-up", url)
     assert ran.returncode == 1
     assert f"has processes attached: application {os.getpid()} on " in ran.stderr
-    assert version(postgres_server, place) == ["0001", schema.REVISION]
+    assert version(postgres_server, place) == ["0001", REVISION]
 
 
 def test_without_pg_dump_a_device_has_to_be_saved_before_and_the_command_is_told(postgres_server, place, url, tmp_path):

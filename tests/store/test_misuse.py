@@ -188,8 +188,7 @@ def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollba
     space.create_queue(QueueDefinition(name="TRIED", retries=5))
     space.enqueue("TRIED", b"data")
     volume = attachment_of(space).volume
-    place, name = (volume, "write") if volume.shortcut is None else (volume.shortcut, "hold")
-    act = getattr(place, name)
+    act = volume.run
 
     def interrupted(*arguments, **how):
         act(*arguments, **how)
@@ -197,7 +196,7 @@ def test_a_dequeue_that_was_interrupted_behind_its_commit_is_found_by_the_rollba
 
     with pytest.raises(qmadmin.AbortedError, match="KeyboardInterrupt"), space.transaction():
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(place, name, interrupted)
+            patch.setattr(volume, "run", interrupted)
             space.dequeue("TRIED")
         space.dequeue("TRIED")
     assert space.usage("TRIED").ready == 1

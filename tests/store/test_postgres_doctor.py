@@ -73,6 +73,13 @@ def hand(server, database):
     return run
 
 
+ALTERED = """
+DO $$ BEGIN
+  EXECUTE replace(pg_get_functiondef('qmadmin.qm_enqueue'::regproc), 'reason := 1', 'reason := 2');
+END $$
+"""
+
+
 def looked(device, user=None, **limits):
     """Return what is found with other limits, but for what the servers of the tests are known for."""
     address = device.volume_of(device.path).address
@@ -358,6 +365,22 @@ class TestTables:
         hand("DROP TABLE qmadmin.adopted")
         assert the_one(device, "table-missing").target == "table qmadmin.adopted"
 
+    @pytest.mark.parametrize(
+        ("change", "check"),
+        [
+            ("DROP FUNCTION qmadmin.qm_enqueue", "function-missing"),
+            (ALTERED, "function-altered"),
+        ],
+    )
+    def test_a_function_that_is_missing_or_altered_is_told_and_made_again_by_whoever_opens(
+        self, server, database, device, hand, change, check
+    ):
+        hand(change)
+        found = the_one(device, check)
+        assert (found.severity, found.target) == (Severity.ERROR, "function qmadmin.qm_enqueue")
+        open_device(server.url(database)).close()
+        assert looked(device) == []
+
     def test_a_table_of_somebody_else_is_told(self, device, hand, role):
         hand(f"ALTER TABLE qmadmin.chunk OWNER TO {role}")
         found = the_one(device, "owner")
@@ -385,6 +408,7 @@ class TestRights:
             ("REVOKE ALL ON ALL TABLES IN SCHEMA qmadmin_memory FROM {}", "DELETE on 8 tables, INSERT on 8 tables"),
             ("REVOKE ALL ON SCHEMA qmadmin FROM {}", "USAGE on schema qmadmin"),
             ("REVOKE ALL ON ALL SEQUENCES IN SCHEMA qmadmin FROM {}", "USAGE on "),
+            ("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA qmadmin FROM PUBLIC, {}", "EXECUTE on 1 functions"),
         ],
     )
     def test_a_role_that_lacks_rights_is_told_and_gets_them_by_the_remedy(self, shared, hand, role, change, lacks):

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from psycopg.pq import PipelineStatus
-
 from qmstorage.postgres.tables import TYPE_NAMES, quoted
 
 if TYPE_CHECKING:
@@ -24,12 +22,6 @@ def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) ->
         copy.set_types(types)
         for row in rows:
             copy.write_row(row)
-
-
-def can_copy(cursor: Cursor) -> bool:
-    """Return whether rows can be copied now: the application's connection that is joined may be in a pipeline."""
-    driver: Any = cursor
-    return bool(driver.connection.pgconn.pipeline_status == PipelineStatus.OFF)
 
 
 @functools.cache

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qmcore.errors import SystemFailureError
 from qmstorage.postgres import keys
+from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,20 +22,29 @@ FOR_SESSION: Final = "pg_try_advisory_lock"
 FOR_TRANSACTION: Final = "pg_try_advisory_xact_lock"
 
 
-def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema: str, lock: str) -> tuple[int, str]:
-    """Take a free slot for as long as the lock lasts; return it, and the isolation level of the transaction.
+class Slot(NamedTuple):
+    """A slot, the isolation of the transaction, and the number that the database gives the type of rows of messages."""
+
+    number: int
+    isolation: str
+    row_type: int
+
+
+def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema: str, lock: str) -> Slot:
+    """Take a slot that nobody has, for as long as the lock lasts.
 
     Raises SystemFailureError where all are taken.
     """
     asked = (
-        "SELECT number, pg_catalog.current_setting('transaction_isolation')"  # noqa: S608 - words of ours
+        "SELECT number, pg_catalog.current_setting('transaction_isolation'),"  # noqa: S608 - words of ours
+        f" pg_catalog.to_regtype('{quoted(schema)}.message')::oid::bigint"
         " FROM pg_catalog.unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
         f" WHERE pg_catalog.{lock}(key) LIMIT 1"
     )
     for count in (_FEW, MOST):
         row = connection.execute(asked, [list(_keys(schema)[:count])]).fetchone()
         if row is not None:
-            return int(row[0]), str(row[1])
+            return Slot(int(row[0]), str(row[1]), int(row[2] or 0))
     raise SystemFailureError(
         f"the device has {MOST} sessions at work, which is all that it can have",
         hint="Use fewer processes, or fewer threads in each.",

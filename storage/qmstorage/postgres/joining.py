@@ -22,7 +22,7 @@ from qmcore.port import Unit
 from qmcore.purpose import Purpose
 from qmstorage import joined
 from qmstorage.postgres import counter_slots, keys, translate
-from qmstorage.postgres.sessions import whole_numbers
+from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def _in_savepoint(
     """Do the work; if it raises, it is undone, and nothing else of the transaction."""
     with _cursor(driver) as plain, _cursor(driver) as cursor:
         cursor.format = Format.BINARY
-        whole_numbers(cursor.adapters)
+        our_types(cursor.adapters)
         plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
         try:
-            slot, isolation = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
-            if isolation != "read committed":
+            slot = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
+            if slot.isolation != "read committed":
                 _refuse_old_definitions(plain, volume.address.schema)
-            unit = volume.unit_on(cursor, slot)
+            unit = volume.unit_on(cursor, slot.number, row_type=slot.row_type)
             unit.purpose = Purpose.MESSAGES
             result = work(unit)
             _tell(plain, volume.address.schema, unit.notifications.queues)

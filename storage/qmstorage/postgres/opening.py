@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -13,11 +13,12 @@ from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.probe import Probe
 from qmstorage import versions
-from qmstorage.postgres import connection_timeouts, database_identity, tables, translate
-from qmstorage.postgres.sessions import whole_numbers
+from qmstorage.postgres import connection_timeouts, database_identity, functions, tables, translate
+from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.postgres.volume import PostgresVolume
+from qmstorage.schema import DATABASE_VERSION
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -52,12 +53,13 @@ _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Clock | None = None) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
-    The schema for non-persistent messages is created again where it is missing and this user may act as the owner.
+    The schema for non-persistent messages is created again where it is missing and this user may act as the owner, and
+    so are functions that are missing or have been changed.
     Raises BadResourceError where there is no device, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
     with connected(address, server) as connection:
-        versions.refuse_other(version_of(connection, address), address.shown)
+        versions.refuse_other(version_of(connection, address), address.shown, DATABASE_VERSION)
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
@@ -65,6 +67,7 @@ def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Cloc
             raise translate.not_a_device(address.shown)
         if not readonly:
             _make_memory_again(connection, address)
+            _make_functions_again(connection, address)
         home = "" if readonly else database_identity.settle(connection, address)
     return PostgresVolume(
         address, server, probe, durable=durability != RELAXED, readonly=readonly, home=home, clock=clock
@@ -91,7 +94,8 @@ def create_volume(
         with connection.transaction():
             _make_schemas(connection, address)
             # In one round trip; so many statements have no plan worth keeping either.
-            connection.execute(";\n".join(tables.creation(address.schema, info.partitions)), prepare=False)
+            made = *tables.creation(address.schema, info.partitions), *functions.creation(address.schema)
+            connection.execute(";\n".join(made), prepare=False)
             unit = PostgresUnit(
                 connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
             )
@@ -127,7 +131,7 @@ def connected(address: Address, clock: ServerClock) -> Iterator[psycopg.Connecti
     try:
         with contextlib.closing(connection_timeouts.connected(address)) as connection:
             clock.learn(connection.reading)
-            whole_numbers(connection.adapters)
+            our_types(connection.adapters)
             connection.execute("SET client_min_messages = warning")
             yield connection
     except psycopg.Error as error:
@@ -171,25 +175,53 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
     name = memory_schema(address.schema)
     if _scalar(connection, _HAS_MEMORY, [name]):
         return
-    found = owner_of(connection, address.schema)
-    if found is None:
-        raise translate.not_a_device(address.shown)
-    owner, may_be_owner = found
-    if not may_be_owner:
-        raise OperatingSystemError(
-            f"device {address.shown!r} lacks its schema {name!r}, for non-persistent messages",
-            hint=f"Open it once as {owner}, the role that owns it, which creates that schema again.",
-            path=address.shown,
-        )
-    role = psycopg.sql.Identifier(owner).as_string(connection)
+    role = _owner_here(connection, address, f"its schema {name!r}, for non-persistent messages", "that schema")
     with connection.transaction():
         connection.execute(f"LOCK TABLE {quoted(address.schema)}.device IN SHARE ROW EXCLUSIVE MODE")
         if _scalar(connection, _HAS_MEMORY, [name]):
             return
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)} AUTHORIZATION {role}; SET LOCAL ROLE {role}")
         connection.execute(";\n".join(tables.creation_of_memory(address.schema)), prepare=False)
-        for (writer,) in connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall():
+        for writer in _writers(connection, address):
             _grant(connection, quoted(name), writer)
+
+
+def _make_functions_again(connection: psycopg.Connection[Any], address: Address) -> None:
+    """Make the functions again that are missing, or are not those of this release.
+
+    They name the schema, so that this is what gives one that got another name its functions back.
+    """
+    found = functions.differing(connection, address.schema)
+    if not found:
+        return
+    role = _owner_here(connection, address, f"its function {', '.join(found)} as it has to be", "it")
+    with connection.transaction():
+        connection.execute(f"LOCK TABLE {quoted(address.schema)}.device IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(f"SET LOCAL ROLE {role}")
+        for statement in functions.replacement(connection, address.schema):
+            connection.execute(statement, prepare=False)
+        for writer in _writers(connection, address):
+            _grant(connection, quoted(address.schema), writer, ("FUNCTIONS",))
+
+
+def _owner_here(connection: psycopg.Connection[Any], address: Address, what: str, makes: str) -> str:
+    """Return the role that owns a device, as it stands in a statement; refuse where we may not act as it."""
+    found = owner_of(connection, address.schema)
+    if found is None:
+        raise translate.not_a_device(address.shown)
+    owner, may_be_owner = found
+    if not may_be_owner:
+        raise OperatingSystemError(
+            f"device {address.shown!r} lacks {what}",
+            hint=f"Open it once as {owner}, the role that owns it, which creates {makes} again.",
+            path=address.shown,
+        )
+    return psycopg.sql.Identifier(owner).as_string(connection)
+
+
+def _writers(connection: psycopg.Connection[Any], address: Address) -> list[str]:
+    rows = connection.execute(_WRITERS, [address.schema, f"{quoted(address.schema)}.message"]).fetchall()
+    return [writer for (writer,) in rows]
 
 
 def owner_of(connection: psycopg.Connection[Any], schema: str) -> tuple[str, bool] | None:
@@ -220,11 +252,16 @@ def _refuse_unknown_role(connection: psycopg.Connection[Any], role: str) -> None
         )
 
 
-def _grant(connection: psycopg.Connection[Any], schemas: str, role: str) -> None:
+def _grant(
+    connection: psycopg.Connection[Any],
+    schemas: str,
+    role: str,
+    kinds: Iterable[str] = ("TABLES", "SEQUENCES", "FUNCTIONS"),
+) -> None:
     """Grant a role the use of schemas; only the owner can create and destroy queue spaces."""
     to = psycopg.sql.Identifier(role).as_string(connection)
     connection.execute(f"GRANT USAGE ON SCHEMA {schemas} TO {to}")
-    for what in ("TABLES", "SEQUENCES"):
+    for what in kinds:
         connection.execute(f"GRANT ALL ON ALL {what} IN SCHEMA {schemas} TO {to}")
         connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schemas} GRANT ALL ON {what} TO {to}")
 

@@ -10,7 +10,8 @@ import itertools
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
@@ -21,6 +22,7 @@ from psycopg.waiting import Ready, Wait
 from sqlalchemy import ARRAY
 
 from qmstorage.postgres import translate
+from qmstorage.postgres.row_arrays import SENT, Buffer
 from qmstorage.postgres.tables import DIALECT, TYPE_NAMES
 
 if TYPE_CHECKING:
@@ -30,29 +32,21 @@ if TYPE_CHECKING:
     from qmstorage.postgres.connection_timeouts import WatchedConnection
     from qmstorage.statements import Statement, Texts
 
-_Buffer: TypeAlias = bytes | bytearray | memoryview
-
 _FORGOTTEN: Final = translate.FORGOTTEN.encode()
 
 _NUMBERS: Final = itertools.count(1)
 """Makes the names of prepared statements unique. None is given twice: a session whose statements were discarded may
 have some of them again, of which we no longer know."""
 
-_SENT: Final[dict[str, Callable[[Any], _Buffer]]] = {
-    "int2": struct.Struct("!h").pack,
-    "int4": struct.Struct("!i").pack,
-    "int8": struct.Struct("!q").pack,
-    "bytea": lambda value: value,
-    "text": str.encode,
-}
-"""How a value is sent, by what the server calls its type."""
+_Kind: TypeAlias = tuple[int, Callable[[Any], Buffer]]
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Step(NamedTuple):
     """A statement that a session has prepared, or prepares now, and its values as they are sent."""
 
     command: Command
-    values: list[_Buffer | None]
+    values: list[Buffer | None]
 
 
 class Command:
@@ -71,20 +65,18 @@ class Command:
 BEGIN, COMMIT, ROLLBACK = (Step(Command(f"qm_{word}", word), []) for word in ("BEGIN", "COMMIT", "ROLLBACK"))
 
 
-class Prepared(Command):
-    """A statement with values, which are named in their order; it returns rows, perhaps none."""
+class WithValues(Command):
+    """A statement with values, which stand in it by their names; it returns rows, perhaps none."""
 
-    def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
-        text, self._constants = texts[statement]
-        compiled: Any = statement.compile(dialect=DIALECT)
+    def __init__(self, name: str, text: str, kinds: Mapping[str, _Kind], constants: Mapping[str, Any] = _NONE) -> None:
         names = list(dict.fromkeys(_PLACE.findall(text)))
         numbers = {each: f"${number}" for number, each in enumerate(names, 1)}
-        kinds = [_binary(compiled.binds[each].type) for each in names]
         super().__init__(name, _PLACE.sub(lambda place: numbers[place[1]], text))
-        self.types = [number for number, _ in kinds]
+        self.types = [kinds[each][0] for each in names]
         self.formats = [Format.BINARY] * len(names)
         self.names = names
-        self._sent = [(each, send) for each, (_, send) in zip(names, kinds, strict=True)]
+        self._constants = constants
+        self._sent = [(each, kinds[each][1]) for each in names]
 
     def step(self, **values: Any) -> Step:
         """Return the statement with its values, which are given by their names; there may be others."""
@@ -92,16 +84,42 @@ class Prepared(Command):
         return Step(self, [None if (value := values[name]) is None else send(value) for name, send in self._sent])
 
 
+class Prepared(WithValues):
+    """A statement of SQLAlchemy's."""
+
+    def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
+        text, constants = texts[statement]
+        compiled: Any = statement.compile(dialect=DIALECT)
+        kinds = {each: _binary(bind.type) for each, bind in compiled.binds.items()}
+        super().__init__(name, text, kinds, constants)
+
+
+class Call(WithValues):
+    """A call of a function, by the names that the server has for the types of its values."""
+
+    def __init__(self, name: str, text: str, types: Mapping[str, str]) -> None:
+        super().__init__(name, text, {each: _named(kind) for each, kind in types.items()})
+
+
 _PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 
-def _binary(kind: TypeEngine[Any]) -> tuple[int, Callable[[Any], _Buffer]]:
+def _binary(kind: TypeEngine[Any]) -> _Kind:
     """Return the number that the server gives a type of our columns, and how a value is sent to it."""
     if isinstance(kind, ARRAY):
-        element = psycopg.adapters.types[TYPE_NAMES[type(kind.item_type)]]
-        return element.array_oid, functools.partial(_array, element.oid, _SENT[element.name])
-    name = TYPE_NAMES[type(kind)]
-    return psycopg.adapters.types[name].oid, _SENT[name]
+        return _named(f"{TYPE_NAMES[type(kind.item_type)]}[]")
+    return _named(TYPE_NAMES[type(kind)])
+
+
+def _named(kind: str) -> _Kind:
+    """Return the same by what the server calls the type; 0, which lets it find out, for one that is not its own."""
+    name = kind.removesuffix("[]")
+    if name not in SENT:
+        return 0, SENT["bytea"]
+    found = psycopg.adapters.types[name]
+    return (
+        (found.oid, SENT[name]) if name == kind else (found.array_oid, functools.partial(_array, found.oid, SENT[name]))
+    )
 
 
 _ARRAY: Final = struct.Struct("!iiIii")
@@ -111,8 +129,8 @@ _LENGTH: Final = struct.Struct("!i").pack
 _NULL: Final = _LENGTH(-1)
 
 
-def _array(oid: int, send: Callable[[Any], _Buffer], values: Sequence[Any]) -> bytes:
-    parts: list[_Buffer] = [_ARRAY.pack(1, 1, oid, len(values), 1)]
+def _array(oid: int, send: Callable[[Any], Buffer], values: Sequence[Any]) -> bytes:
+    parts: list[Buffer] = [_ARRAY.pack(1, 1, oid, len(values), 1)]
     for value in values:
         if value is None:
             parts.append(_NULL)
@@ -190,6 +208,11 @@ class Pipeline:
         reader, table = Transformer(self._connection), self._tables[at]
         reader.set_pgresult(table)
         return reader.load_rows(0, table.ntuples, tuple)
+
+    def values(self, at: int) -> list[bytes | None]:
+        """Return the first row of a statement as the server has sent it, which is quicker; nothing if it has none."""
+        table = self._tables[at]
+        return [] if table.ntuples == 0 else list(map(table.get_value, itertools.repeat(0), range(table.nfields)))
 
     def _leave(self) -> None:
         try:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import (
-    ARRAY,
     Text,
     bindparam,
-    case,
     cast,
-    column,
     delete,
     exists,
     func,
@@ -22,9 +17,8 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import REGCLASS, insert
-from sqlalchemy.types import BigInteger, Integer, LargeBinary
+from sqlalchemy.types import BigInteger, Integer
 
-from qmcore.order import LAST
 from qmstorage import rows
 from qmstorage.dialect import Among, Named
 from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
@@ -60,7 +54,7 @@ IS_KNOWN: Final = func.max(counter.c.generation).filter(counter.c.slot == ZERO) 
 def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
     """Return the statement that adds changes to this session's rows of queues, one for each row of the source.
 
-    The rows are made if need be, and tell then which session writes them. Of `highest` the greater one stays.
+    The rows are made if need be, and tell then which session writes them.
     """
     zero = dict.fromkeys(counter.columns.keys(), ZERO)
     own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
@@ -69,8 +63,6 @@ def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
     new = {name: counter.c[name] + adding.excluded[name] for name in changes}
     if "sequence" in changes:
         new["sequence"] = adding.excluded.sequence
-    if "highest" in changes:
-        new["highest"] = func.greatest(counter.c.highest, adding.excluded.highest)
     return adding.on_conflict_do_update(index_elements=_KEY, set_=new).cte("counted")
 
 
@@ -79,108 +71,15 @@ def next_number() -> Any:
     return func.nextval(cast(by("sequence", Text()), REGCLASS))
 
 
-def arrival(
-    number: Any,
-    number_of_message: Any,
-    columns: Sequence[str] = rows.ALL,
-    each: Mapping[str, Any] = MappingProxyType({}),
-) -> list[Any]:
-    """Return the statements that store messages and let them stand; `number` is what gives their places in the order.
-
-    They have something in these columns; `each` is what each has for itself, by the names of the columns.
-    """
-    key = (
-        by("key_head", LargeBinary())
-        .op("||")(func.int8send(number.c.number.op("#")(by("inverting"))))
-        .op("||")(literal_column(f"'\\x{LAST.hex()}'::bytea"))
-    )
-    ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO, **each}
-
-    def stored(table: Any, names: Sequence[str]) -> Any:
-        row = {name: ours[name] if name in ours else by(name, table.c[name].type) for name in names}
-        return insert(table).from_select(list(row), select(*row.values()).select_from(number))
-
-    steps = [stored(message, columns).cte("stored"), stored(ready, ready.columns.keys()).cte("stands")]
-    if "expires_at" in columns:
-        expires = select(by("queue_id", Integer()), by("expires_at"), number_of_message).select_from(number)
-        noted = insert(expiring).from_select(expiring.columns.keys(), expires.where(by("expires_at").is_not(None)))
-        steps.append(noted.cte("noted"))
-    return steps
-
-
-def _counted_twice(of: Any, changes: dict[str, Any], level: Any = None) -> Any:
-    """Return the statement that counts for the queue space and for the queue, once for each row of a source.
-
-    `level` is what the queue space holds then, where it may be more than ever before.
-    """
+def _counted_twice(of: Any, changes: dict[str, Any]) -> Any:
+    """Return the statement that counts for the queue space and for the queue, once for each row of a source."""
     both = union_all(select(ZERO.label("number")), select(by("of_queue", Integer()))).subquery("both")
-    most = {} if level is None else {"highest": case((both.c.number == ZERO, level), else_=ZERO)}
-    return counted(both.c.number, select(both.c.number).select_from(of, both), changes | most)
+    return counted(both.c.number, select(both.c.number).select_from(of, both), changes)
 
 
-# ---- arrival ---------------------------------------------------------------------------------------------------------
-
-
-def _room(messages: Any, pages: Any) -> Any:
-    """Return what the queue space holds with so much more, where the definitions are known and there is room."""
-    after_messages, after_pages = func.sum(counter.c.messages) + messages, func.sum(counter.c.pages) + pages
-    is_enough = after_messages <= by("most_messages"), after_pages <= by("most_pages")
-    level = cast(after_messages, BigInteger).label("level")
-    return select(level).where(*OF_SPACE).having(IS_KNOWN, *is_enough).cte("has_room")
-
-
-_HAS_ROOM = _room(ONE, by("pages"))
-_NUMBER = select(next_number().label("number"), _HAS_ROOM.c.level).cte("given")
+# ---- what sessions tell ----------------------------------------------------------------------------------------------
 
 _IS_WAITED_FOR = exists().where(given(waiter.c.queue_id, "of_queue"))
-
-
-def _arriving(columns: Sequence[str]) -> Any:
-    grows = {"sequence": _NUMBER.c.number, "messages": ONE, "pages": by("pages"), "size": by("size"), "enqueued": ONE}
-    return select(_NUMBER.c.number, _IS_WAITED_FOR).add_cte(
-        *arrival(_NUMBER, by("first") + _NUMBER.c.number, columns), _counted_twice(_NUMBER, grows, _NUMBER.c.level)
-    )
-
-
-ARRIVE: Final = _arriving(rows.ALL)
-"""Enqueues a message where the definitions are known and there is room.
-
-It gives the sequence number, which this session's row of the queue space tells too, and whether anybody waits.
-"""
-
-ARRIVE_PLAINLY: Final = _arriving(rows.PLAIN)
-"""The same with a message that has no options."""
-
-_EACH: Final = ("body", "size", "pages")
-"""What messages that come together have each for itself."""
-
-_BROUGHT = (
-    func.unnest(*(by(f"each_{name}", ARRAY(message.c[name].type)) for name in _EACH))
-    .table_valued(*(column(name, message.c[name].type) for name in _EACH), with_ordinality="place", name="brought")
-    .render_derived()
-)
-_HAS_ROOM_FOR_ALL = _room(by("count"), by("all_pages"))
-_NUMBERED = (
-    select(next_number().label("number"), *_BROUGHT.c, _HAS_ROOM_FOR_ALL.c.level)
-    .select_from(_HAS_ROOM_FOR_ALL, _BROUGHT)
-    .cte("numbered")
-)
-_GROWS_BY = {"messages": by("count"), "pages": by("all_pages"), "size": by("all_sizes"), "enqueued": by("count")}
-_HAVE_COME = select(func.max(_NUMBERED.c.level).label("level")).having(func.count() > ZERO).subquery("come")
-
-ARRIVE_TOGETHER: Final = (
-    select(_NUMBERED.c.number, _IS_WAITED_FOR, NUMBER_OF_TRANSACTION)
-    .order_by(_NUMBERED.c.place)
-    .add_cte(
-        *arrival(_NUMBERED, by("first") + _NUMBERED.c.number, rows.PLAIN, {name: _NUMBERED.c[name] for name in _EACH}),
-        _counted_twice(_HAVE_COME, _GROWS_BY, _HAVE_COME.c.level),
-    )
-)
-"""Enqueues messages of one queue that have no options, all or none, and gives the sequence number of each.
-
-With it comes whether anybody waits, and the number of the transaction. The session's row does not tell of them.
-"""
-
 
 _FIRST_ROW: Final = dict.fromkeys(counter.columns.keys(), ZERO) | {
     "space_id": by("space_id", Integer()),

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Integer, cast, delete, exists, func, insert, literal_column, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    LargeBinary,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    union_all,
+)
 
+from qmcore.order import LAST
 from qmcore.records import Outcome, Role, Use
 from qmstorage import rows
 from qmstorage.dialect import Among
@@ -15,14 +28,13 @@ from qmstorage.postgres.plain import (
     OF_SPACE,
     ONE,
     ZERO,
-    arrival,
     by,
     counted,
     next_number,
     no_longer_expiring,
     taken,
 )
-from qmstorage.schema import chunk, counter, held, message, owner, trans, waiter
+from qmstorage.schema import chunk, counter, expiring, held, message, owner, ready, trans, waiter
 from qmstorage.statements import given
 from qmstorage.transactions import written_state
 
@@ -88,6 +100,25 @@ It does nothing where DEPART would not, where the process is not attached, or wh
 """
 
 # ---- end -------------------------------------------------------------------------------------------------------------
+
+
+def _arrival(number: Any, number_of_message: Any) -> list[Any]:
+    """Return the statements that store a message and let it stand; `number` is what gives its place in the order."""
+    key = (
+        by("key_head", LargeBinary())
+        .op("||")(func.int8send(number.c.number.op("#")(by("inverting"))))
+        .op("||")(literal_column(f"'\\x{LAST.hex()}'::bytea"))
+    )
+    ours = {"id": number_of_message, "message_id": number_of_message, "order_key": key, "retries": ZERO}
+
+    def stored(table: Any) -> Any:
+        row = {column.name: ours.get(column.name, by(column.name, column.type)) for column in table.columns}
+        return insert(table).from_select(list(row), select(*row.values()).select_from(number))
+
+    expires = select(by("queue_id", Integer()), by("expires_at"), number_of_message).select_from(number)
+    noted = insert(expiring).from_select(expiring.columns.keys(), expires.where(by("expires_at").is_not(None)))
+    return [stored(message).cte("stored"), stored(ready).cte("stands"), noted.cte("noted")]
+
 
 _HELD = (
     given(held.c.queue_id, "of_queue"),
@@ -156,7 +187,7 @@ _SUMS = {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_
 
 END: Final = select(_NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id"))).add_cte(
     delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
-    *arrival(_PLACE, by("id")),
+    *_arrival(_PLACE, by("id")),
     counted(_CHANGES.c.number, select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES), _SUMS),
 )
 """Commits a transaction that holds so many messages of a queue, and enqueues what it `brings`: 0 messages or 1.

@@ -1,16 +1,15 @@
-"""What a volume does in one commit by what its unit can do."""
+"""What a volume does in one commit by what its unit can do, or in the transaction of the application."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qmcore.purpose import Purpose
-from qmcore.transitions import Claim
 from qmstorage.postgres.unit import ours
 from qmstorage.refused import RefusedError
 
 if TYPE_CHECKING:
+    from qmcore.purpose import Purpose
     from qmcore.transitions import Command, Refused, Result
     from qmstorage.postgres.volume import PostgresVolume
 
@@ -19,12 +18,6 @@ def run(
     volume: PostgresVolume, commands: Sequence[Command], on: object, purpose: Purpose
 ) -> Sequence[Result] | Refused:
     """Execute commands, all or none: in a commit of ours, or in the transaction of the application's connection."""
-    shortcut = volume.shortcut
-    if on is None and shortcut is not None and len(commands) == 1:
-        (command,) = commands
-        done = shortcut.claim(command) if isinstance(command, Claim) else shortcut.enqueue(command)
-        if done is not None:
-            return [done]
     try:
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))

@@ -18,11 +18,13 @@ from psycopg.types.numeric import NumericBinaryLoader
 from qmcore.errors import SystemFailureError
 from qmstorage.postgres import counter_slots, liveness_queries
 from qmstorage.postgres.nonblocking_connection import abandon_connection
+from qmstorage.postgres.row_arrays import Packed, PackedDumper
 
 if TYPE_CHECKING:
     from psycopg.adapt import AdaptersMap
 
     from qmstorage.postgres.connection_timeouts import WatchedConnection
+    from qmstorage.postgres.counter_slots import Slot
     from qmstorage.statements import Cursor
 
 MOST: Final = 32
@@ -70,23 +72,25 @@ class _WholeNumbers(NumericBinaryLoader):
         return int(super().load(data))
 
 
-def whole_numbers(adapters: AdaptersMap) -> None:
-    """Make the driver read sums as int."""
+def our_types(adapters: AdaptersMap) -> None:
+    """Make the driver read sums as int, and send rows of messages as they are."""
+    adapters.register_dumper(Packed, PackedDumper)
     adapters.register_loader("numeric", _WholeNumbers)
 
 
 class Session:
     """A connection in which one thread works at a time.
 
-    `slot` says which rows of the counters are its own; `boot` identifies the run of the server. The short way has its
-    statements in `prepared`, and in `numbers` the last one that it gave in each queue space, by its incarnation, which
-    the counters tell too, together with the `mark` of the session. `awaited` are the queues that had waiters when the
-    session last enqueued.
+    `slot` says which rows of the counters are its own, `row_type` is the number of the type of rows of messages; `boot`
+    identifies the run of the server. The short way has its statements in `prepared`, and in `numbers` the last one that
+    it gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the
+    session. `awaited` are the queues that had waiters when the session last enqueued.
     """
 
-    def __init__(self, connection: WatchedConnection, slot: int, boot: str) -> None:
+    def __init__(self, connection: WatchedConnection, slot: Slot, boot: str) -> None:
         self.connection = connection
-        self.slot = slot
+        self.slot = slot.number
+        self.row_type = slot.row_type
         self.boot = boot
         self.mark = secrets.randbits(62)
         self.prepared: dict[bytes, bytes] = {}
@@ -209,8 +213,8 @@ class Sessions:
             if connection.info.server_version >= _KNOWS_TRANSACTION_TIMEOUT:
                 # Our transactions are short, or are ended by the limits above.
                 connection.execute("SET transaction_timeout = 0", prepare=False)
-            slot, _ = counter_slots.free_slot(connection, self._schema, counter_slots.FOR_SESSION)
-            whole_numbers(connection.adapters)
+            slot = counter_slots.free_slot(connection, self._schema, counter_slots.FOR_SESSION)
+            our_types(connection.adapters)
             session = Session(connection, slot, liveness_queries.server(connection).boot)
             self._all.add(session)
         except BaseException:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -17,16 +18,19 @@ import psycopg
 
 from qmcore import message_rows, numbers
 from qmcore.probe import Point
+from qmcore.purpose import Purpose
 from qmcore.records import Role, Use
 from qmcore.shortcut import PlainEnd
-from qmcore.transitions import Arrival, Claim, Claimed, Empty, Enqueue, Enqueued, Guard, Holder, Route, Taken
+from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued, Holder, Refused, Result, Taken
 from qmstorage import bodies, rows
-from qmstorage.positions import Position, position_of
-from qmstorage.postgres import committing, keys, plain, plain_transactions, translate
+from qmstorage.positions import position_of
+from qmstorage.postgres import arriving, committing, keys, plain, plain_transactions, translate
+from qmstorage.postgres.arriving import Caller, Values
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Pipeline, Prepared, Step
+from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.states import EXPIRE_NO_LONGER
 from qmstorage.postgres.tables import quoted
+from qmstorage.refused import RefusedError
 from qmstorage.schema import message
 from qmstorage.statements import Texts
 
@@ -37,24 +41,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Row: TypeAlias = tuple[Any, ...]
 
-_INVERTED: Final = -1
-"""What turns a number around, bit by bit."""
-
 _SECOND: Final = 1
 """Behind the statement that takes the lock comes the one that is meant."""
 
 _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
+_TRUE: Final = b"\1"
 _BEHIND_RETRIES: Final = message_rows.BODY + 2
 _EXPECTED: Final = _BEHIND_RETRIES + 1
 
 _NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
-_MOST_TOGETHER: Final = 4 * 1024 * 1024
-"""Bytes of bodies that are sent in one statement; what is more is copied."""
-
 _MOST: Final = 2**62
 """More than there is room for."""
+
+_INVERTED: Final = -1
+"""What turns a number around, bit by bit."""
 
 
 class PostgresShortcut:
@@ -68,9 +70,9 @@ class PostgresShortcut:
         self._sequences = f"{quoted(schema)}.sequence_"
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
         self._lock_relaxed = Prepared("qm_lock_relaxed", plain.LOCK_RELAXED, texts).step(key=lock)
-        self._arrive = Prepared("qm_arrive", plain.ARRIVE, texts)
-        self._arrive_plainly = Prepared("qm_arrive_plainly", plain.ARRIVE_PLAINLY, texts)
-        self._arrive_together = Prepared("qm_arrive_together", plain.ARRIVE_TOGETHER, texts)
+        self._lock_key = lock
+        calls = arriving.calls(schema)
+        self._enqueue, self._enqueue_several, self._enqueue_special = (Call(*each) for each in calls)
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
@@ -81,56 +83,72 @@ class PostgresShortcut:
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
         self._end = Prepared("qm_end", plain_transactions.END, texts)
 
-    def enqueue(self, command: Enqueue) -> Enqueued | None:
-        """Let messages arrive in a queue, durably; None: nothing was done, because it takes more than one statement."""
+    def run(self, commands: Sequence[Command]) -> Sequence[Result] | Refused | None:
+        """Execute commands, all or none; None: nothing was done, because one takes more than one statement."""
+        command = commands[0]
+        if len(commands) > 1:
+            is_arrival = all(isinstance(each, Enqueue) for each in commands)
+            return self._tried(partial(self._run, commands)) if is_arrival else None
+        if isinstance(command, Claim):
+            claimed = self.claim(command)
+            return None if claimed is None else [claimed]
+        if arriving.is_small(command):
+            return self._tried(partial(self._run_small, command))
+        return self._tried(partial(self._run, commands))
+
+    def _run_small(self, command: Enqueue, fresh: bool) -> Sequence[Result] | Refused:
+        """Let one message arrive, in the journey of its commit."""
         guard, route, arrivals = command
-        terms = arrivals[0].terms
-        if guard.memory_pages or terms.before or route.levels:
-            return None
-        now = self._volume.clock.now()
-        values, position = self._arriving(guard, route, arrivals[0], now)
-        has_times = position.available_us is not None or position.expires_us is not None
-        if has_times and position.available_us is not None and position.available_us > now:
-            return None
-        is_plain = not (terms.options or has_times)
-        if len(arrivals) > 1:
-            return self._enqueue_many(command, values) if is_plain and not route.grouping else None
-        if arrivals[0].size > bodies.IN_ROW_MAX:
-            return None
-        statement, its = self._arrive_plainly if is_plain else self._arrive, (guard.space_id, guard.incarnation)
-        given = self._tried(lambda fresh: self._sent(statement, *its, values, route.queue_id, fresh=fresh))
-        return None if given is None else Enqueued([given])
+        with self._volume.session(fresh=fresh) as session:
+            caller = Caller(self._schema, self._lock_key, session.slot, session.row_type, has_memory=False)
+            values = arriving.values_of(command, caller, self._volume.clock.now(), session.mark)
+            steps = (self._enqueue.step(**values),)
+            number, found = self._sent(session, steps, guard.space_id, guard.incarnation, route.queue_id)
+            if number is None:
+                return arriving.refused(found)
+            return [Enqueued((arrivals[0].sequence or number,))]
 
-    def _enqueue_many(self, command: Enqueue, values: dict[str, Any]) -> Enqueued | None:
-        _, route, arrivals = command
-        if any(arrival.terms is not arrivals[0].terms for arrival in arrivals):
-            return None
-        contents, sizes, pages, _, _ = map(list, zip(*arrivals, strict=True))
-        size = sum(sizes)
-        if max(sizes) > bodies.IN_ROW_MAX or size > _MOST_TOGETHER:
-            return None
-        values |= {"each_body": contents, "each_size": sizes, "each_pages": pages, "count": len(contents)}
-        values |= {"all_pages": sum(pages), "all_sizes": size}
-        given = self._tried(lambda fresh: self._brought(route.queue_id, values, fresh=fresh))
-        return None if given is None else Enqueued(given)
+    def _run(self, commands: Sequence[Command], fresh: bool) -> Sequence[Result] | Refused:
+        """Execute commands, and commit them when all that came of them is here.
 
-    def _arriving(self, guard: Guard, route: Route, arrival: Arrival, now: int) -> tuple[dict[str, Any], Position]:
-        """Return the values of statements in which a message arrives, and its position."""
-        position, first = position_of(route, arrival.terms, now), guard.space_id << numbers.SEQUENCE_BITS
-        available, expires, head, descends = position
-        row = rows.full_row(first | arrival.sequence, route.queue_id, b"", now, available, expires, None, arrival)
-        row |= {
-            "space_id": guard.space_id,
-            "known": guard.generation,
-            "most_messages": guard.messages,
-            "most_pages": guard.pages,
-            "sequence": f"{self._sequences}{guard.space_id}",
-            "key_head": head,
-            "inverting": _INVERTED if descends else 0,
-            "of_queue": route.queue_id,
-            "first": first,
-        }
-        return row, position
+        The session's row could tell one number alone later, and nothing else.
+        """
+        volume, probe = self._volume, self._volume.probe
+        with volume.session(fresh=fresh) as session:
+            unit = volume.unit_on(session.cursor, session.slot, row_type=session.row_type)
+            unit.purpose = Purpose.MESSAGES
+            unit.call = partial(self._call, session)  # type: ignore[method-assign]
+            try:
+                if probe.actions:
+                    probe.reach(Point.BEFORE_WRITE, 1)
+                results = unit.execute(commands)
+                if probe.actions:
+                    probe.reach(Point.AFTER_WRITE, 1)
+            except RefusedError as error:
+                return error.refused
+            except psycopg.Error as error:
+                raise volume.before_commit(error, session) from error
+            number = unit.transaction_number
+            committing.commit(volume, session, lambda: self._commit(session), number, is_repeatable=False)
+            for queue_id in unit.notifications.queues:
+                self._note_awaited(session, queue_id, is_awaited=queue_id in unit.awaited)
+            return results
+
+    def _call(self, session: Session, values: Values, special: bool) -> _Row:
+        """Let messages arrive, in the transaction of a session or in one that begins with it."""
+        step = (self._enqueue_special if special else self._enqueue_several).step(**values)
+        steps = (BEGIN, step) if session.is_idle else (step,)
+        with Pipeline(session.connection, session.prepared) as pipeline:
+            pipeline.send(*steps)
+            pipeline.sync()
+            pipeline.wait()
+            return tuple(pipeline.rows(0)[0])
+
+    def _commit(self, session: Session) -> None:
+        with Pipeline(session.connection, session.prepared) as pipeline:
+            pipeline.send(COMMIT)
+            pipeline.sync()
+            pipeline.wait()
 
     def claim(self, command: Claim) -> Claimed | Empty | None:
         """Take messages out of a queue; None: nothing was done, because it takes more than one statement."""
@@ -196,10 +214,15 @@ class PostgresShortcut:
         brings = end.brings
         if brings is not None and brings.arrivals[0].size > bodies.IN_ROW_MAX:
             return False
-        values = self._values_of_end(end)
-        tells = None if brings is None else brings.route.queue_id
-        its = end.space.id, end.space.incarnation
-        return self._tried(lambda fresh: self._sent(self._end, *its, values, tells, fresh=fresh)) is not None
+        values = _values_of_end(end, self._volume.clock.now(), self._sequences)
+        return self._tried(partial(self._ended, end, values))
+
+    def _ended(self, end: PlainEnd, values: dict[str, Any], fresh: bool) -> bool:
+        tells = None if end.brings is None else end.brings.route.queue_id
+        with self._volume.session(fresh=fresh) as session:
+            steps = self._lock, self._end.step(slot=session.slot, session=session.mark, **values)
+            its = session, steps, end.space.id, end.space.incarnation
+            return self._sent(*its, tells)[0] is not None
 
     def _values_of(self, command: Claim) -> dict[str, Any]:
         return {
@@ -217,50 +240,48 @@ class PostgresShortcut:
 
     def _sent(
         self,
-        statement: Prepared,
+        session: Session,
+        steps: Sequence[Step],
         space_id: int,
         incarnation: str,
-        values: dict[str, Any],
         tells: int | None,
-        *,
-        fresh: bool,
-    ) -> int | None:
-        """Run a statement that gives a number, and commit it; None: nothing was done. A queue's waiters are told."""
+    ) -> tuple[int | None, Sequence[bytes | None]]:
+        """Run statements of which the last gives a number, and commit them; None: nothing was done.
+
+        Behind the number the last gives whether anybody waits for the queue whose waiters are told, and perhaps why
+        nothing was done, which comes with the number where the answer is known.
+        """
         probe = self._volume.probe
-        with self._volume.session(fresh=fresh) as session:
-            step = statement.step(slot=session.slot, session=session.mark, **values)
-            # Not known again before this is done: it may be given up in the middle.
-            before = self._take_last_number(session, space_id, incarnation)
-            if before is None:
-                return None
-            is_told = tells in session.awaited
-            pipeline = Pipeline(session.connection, session.prepared)
-            try:
-                with pipeline:
-                    if probe.actions:
-                        probe.reach(Point.BEFORE_COMMIT, 1)
-                    pipeline.send(self._lock, step)
-                    pipeline.sync()
+        # Not known again before this is done: it may be given up in the middle.
+        before = self._take_last_number(session, space_id, incarnation)
+        if before is None:
+            return None, ()
+        is_told = tells in session.awaited
+        pipeline = Pipeline(session.connection, session.prepared)
+        try:
+            with pipeline:
+                if probe.actions:
+                    probe.reach(Point.BEFORE_COMMIT, 1)
+                pipeline.send(*steps)
+                pipeline.sync()
+                if tells is not None and is_told:
+                    # After the commit, for the reasons of `telling`.
+                    self._tell_of(pipeline, tells)
+                pipeline.wait()
+                if probe.actions:
+                    probe.reach(Point.AFTER_COMMIT, 1)
                     if tells is not None and is_told:
-                        # After the commit, for the reasons of `telling`.
-                        self._tell_of(pipeline, tells)
-                    pipeline.wait()
-                    if probe.actions:
-                        probe.reach(Point.AFTER_COMMIT, 1)
-                        if tells is not None and is_told:
-                            probe.reach(Point.AFTER_WAKE_UP, {tells})
-            except psycopg.Error as error:
-                if not pipeline.is_past_first_sync:
-                    return self._number_after(error, session, space_id, before)
-            found = pipeline.rows(_SECOND)
-            if not found:
-                session.numbers[incarnation] = before
-                return None
-            ((number, is_awaited),) = found
-            session.numbers[incarnation] = number
-            if tells is not None and is_awaited is not is_told:
-                self._note_awaited(session, tells, is_awaited=is_awaited)
-            return int(number)
+                        probe.reach(Point.AFTER_WAKE_UP, {tells})
+        except psycopg.Error as error:
+            if not pipeline.is_past_first_sync:
+                return self._number_after(error, session, space_id, before), ()
+        sent, awaited, *found = pipeline.values(len(steps) - 1) or (None, None)
+        number = None if sent is None else int.from_bytes(sent)
+        is_awaited = awaited == _TRUE
+        session.numbers[incarnation] = before if number is None else number
+        if number is not None and tells is not None and is_awaited is not is_told:
+            self._note_awaited(session, tells, is_awaited=is_awaited)
+        return number, found
 
     def _take_last_number(self, session: Session, space_id: int, incarnation: str) -> int | None:
         """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
@@ -305,27 +326,6 @@ class PostgresShortcut:
         if last <= before:
             raise Again(error, is_lost=True) from error
         return last
-
-    # ---- several at once ---------------------------------------------------------------------------------------------
-
-    def _brought(self, queue_id: int, values: dict[str, Any], *, fresh: bool) -> Sequence[int] | None:
-        """Enqueue messages, and commit that when their numbers are here: one number alone could be told later, too."""
-        with self._volume.session(fresh=fresh) as session:
-            step = self._arrive_together.step(slot=session.slot, session=session.mark, **values)
-            with self._pipeline(session) as pipeline:
-                pipeline.send(BEGIN, self._lock, step)
-                pipeline.sync()
-                pipeline.wait()
-                found = pipeline.rows(_SECOND)
-                pipeline.send(COMMIT)
-                pipeline.sync()
-                committing.commit(
-                    self._volume, session, pipeline.wait, found[0][-1] if found else "", is_repeatable=not found
-                )
-            if not found:
-                return None
-            self._note_awaited(session, queue_id, is_awaited=found[0][1])
-            return [number for number, *_ in found]
 
     # ---- departure ---------------------------------------------------------------------------------------------------
 
@@ -379,37 +379,6 @@ class PostgresShortcut:
         }
         return (self._expire_no_longer.step(of_queue=expiring[0][message_rows.QUEUE], **its),)
 
-    # ---- the end of a transaction ------------------------------------------------------------------------------------
-
-    def _values_of_end(self, end: PlainEnd) -> dict[str, Any]:
-        """Return what changes where: in the queue space, in the queue that messages are held of, and in another one."""
-        space_id, holds, brings = end.space.id, end.holds, end.brings
-        values: dict[str, Any] = _NO_MESSAGE | {"queue_id": end.queue_id, "most_messages": _MOST, "most_pages": _MOST}
-        brought = Use(0, 0, 0)
-        if brings is not None:
-            guard, route, (arrival,) = brings
-            values |= self._arriving(guard, route, arrival, self._volume.clock.now())[0]
-            brought = Use(1, arrival.pages, arrival.size)
-        gone = Use(-holds.messages, -holds.pages, -holds.size)
-        has_other = brings is not None and brings.route.queue_id != end.queue_id
-        whole = gone.plus(brought)
-        for place, change in (("whole", whole), ("from", gone if has_other else whole), ("to", brought)):
-            values.update(zip(plain_transactions.CHANGES[place], change, strict=True))
-        return values | {
-            "trans_id": end.transaction_id,
-            "of_owner": end.owner_id,
-            "of_queue": end.queue_id,
-            "space_id": space_id,
-            "known": end.generation,
-            "sequence": f"{self._sequences}{space_id}",
-            "held_messages": holds.messages,
-            "held_pages": holds.pages,
-            "held_size": holds.size,
-            "brings": brought.messages,
-            "from_enqueued": 0 if has_other else brought.messages,
-            "has_other": int(has_other),
-        }
-
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -437,3 +406,44 @@ def _claimed(found: Sequence[_Row]) -> Claimed | None:
             return None
         taken.append(Taken(its, retries, memory=False))
     return Claimed(taken)
+
+
+def _values_of_end(end: PlainEnd, now: int, sequences: str) -> dict[str, Any]:
+    """Return the values of END: what changes in the queue space, in the queue that messages go from, and in another.
+
+    `sequences` is what the names of sequences begin with.
+    """
+    space_id, holds, brings = end.space.id, end.holds, end.brings
+    values: dict[str, Any] = _NO_MESSAGE | {"queue_id": end.queue_id, "most_messages": _MOST, "most_pages": _MOST}
+    brought = Use(0, 0, 0)
+    if brings is not None:
+        values |= _values_of_arrival(brings, now)
+        brought = Use(1, brings.arrivals[0].pages, brings.arrivals[0].size)
+    gone = Use(-holds.messages, -holds.pages, -holds.size)
+    has_other = brings is not None and brings.route.queue_id != end.queue_id
+    whole = gone.plus(brought)
+    for place, change in (("whole", whole), ("from", gone if has_other else whole), ("to", brought)):
+        values.update(zip(plain_transactions.CHANGES[place], change, strict=True))
+    return values | {
+        "trans_id": end.transaction_id,
+        "of_owner": end.owner_id,
+        "of_queue": end.queue_id,
+        "space_id": space_id,
+        "known": end.generation,
+        "sequence": f"{sequences}{space_id}",
+        "held_messages": holds.messages,
+        "held_pages": holds.pages,
+        "held_size": holds.size,
+        "brings": brought.messages,
+        "from_enqueued": 0 if has_other else brought.messages,
+        "has_other": int(has_other),
+    }
+
+
+def _values_of_arrival(brings: Enqueue, now: int) -> dict[str, Any]:
+    guard, route, (arrival,) = brings
+    available, expires, head, descends = position_of(route, arrival.terms, now)
+    first = guard.space_id << numbers.SEQUENCE_BITS
+    row = rows.full_row(first | arrival.sequence, route.queue_id, b"", now, available, expires, None, arrival)
+    limits = {"most_messages": guard.messages, "most_pages": guard.pages}
+    return row | limits | {"key_head": head, "inverting": _INVERTED if descends else 0}

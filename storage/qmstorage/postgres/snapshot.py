@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmstorage.postgres import translate
-from qmstorage.postgres.sessions import whole_numbers
+from qmstorage.postgres.sessions import our_types
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
@@ -46,7 +46,7 @@ class PostgresSnapshot:
         self._connection = connection
         self._lock = threading.Lock()
         self._closed = False
-        whole_numbers(connection.adapters)
+        our_types(connection.adapters)
         self._unit = unit
         self.memories: Mapping[int, Texts] = {}
         """The texts of statements on the memories that are read too, by the numbers of their queue spaces."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qmcore.device import DeviceInfo
 from qmcore.findings import Finding, Severity
 from qmcore.times import MICROS, show
+from qmstorage.postgres import functions
 from qmstorage.postgres.tables import DEAD_ROWS, SETTINGS, indexes_of, memory_schema, quoted
 from qmstorage.schema import IN_MEMORY, metadata
 
@@ -72,6 +73,9 @@ _LACKS_SEQUENCE = """
 SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s)
 AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(%s, c.oid, 'USAGE') ELSE false END
 """
+_LACKS_FUNCTION = """
+SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND NOT has_function_privilege(%s, oid, 'EXECUTE')
+"""
 _SINCE = "SELECT pg_postmaster_start_time(), now()"
 
 
@@ -120,6 +124,7 @@ def examined(
         yield from _owned(table)
     yield from _missing_tables(tables, schemas)
     yield from _indexes(tables, schemas)
+    yield from _functions(connection, address.schema)
     yield from _rights(connection, tables, schemas, info.group)
 
 
@@ -248,6 +253,17 @@ def _indexes(tables: list[_Table], schemas: list[str]) -> Iterator[Finding]:
             )
 
 
+def _functions(connection: psycopg.Connection[Any], schema: str) -> Iterator[Finding]:
+    for name, there in functions.differing(connection, schema).items():
+        yield found(
+            Severity.ERROR,
+            "function-altered" if there else "function-missing",
+            f"function {schema}.{name}",
+            f"it is not {'as it has to be' if there else 'there'}, and messages need it to come and go",
+            "Open the device once as the role that owns it, which creates it again.",
+        )
+
+
 # ---- rights ---------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +295,8 @@ def _rights(
     lacking += [f"USAGE on schema {name}" for (name,) in connection.execute(_LACKS_SCHEMA, [schemas, group])]
     sequences = connection.execute(_LACKS_SEQUENCE, [quoted(schemas[0]), group]).fetchall()
     lacking += [f"USAGE on {len(sequences)} sequences"] if sequences else []
+    ((without,),) = connection.execute(_LACKS_FUNCTION, [quoted(schemas[0]), group]).fetchall()
+    lacking += [f"EXECUTE on {without} functions"] if without else []
     if lacking:
         yield found(
             Severity.ERROR,
@@ -286,5 +304,6 @@ def _rights(
             f"role {group}",
             f"the device is for it, and it lacks rights: {', '.join(lacking)}",
             f'GRANT USAGE ON SCHEMA {both} TO "{group}"; GRANT ALL ON ALL TABLES IN SCHEMA {both} TO "{group}";'
-            f' GRANT ALL ON ALL SEQUENCES IN SCHEMA {both} TO "{group}"',
+            f' GRANT ALL ON ALL SEQUENCES IN SCHEMA {both} TO "{group}"; GRANT ALL ON ALL FUNCTIONS IN SCHEMA {both} TO'
+            f' "{group}"',
         )

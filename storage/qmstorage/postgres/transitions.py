@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from qmcore.purpose import WrongPurposeError
-from qmcore.transitions import (
-    STALE,
-    Arrival,
-    Claim,
-    Claimed,
-    Command,
-    Empty,
-    Enqueue,
-    Enqueued,
-    Guard,
-    Reached,
-    Reason,
-    Refused,
-    Result,
-    Route,
-    Terms,
-)
+from qmcore.transitions import STALE, Arrival, Claim, Claimed, Command, Empty, Enqueue, Enqueued, Refused, Result
 from qmstorage import claiming
-from qmstorage.levels import claim_reached
+from qmstorage.postgres import arriving, keys
 from qmstorage.postgres.arrivals import SharedArrivals
-from qmstorage.postgres.counters import SharedCounters
+from qmstorage.postgres.row_arrays import Packed
 from qmstorage.refused import RefusedError
+from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 
 
 class Transitions(SharedArrivals, SqlUnit):
-    """What a store does to messages: one function for each transition, whoever asks."""
+    """What a store does to messages: one function of the server for each transition, whoever asks."""
+
+    schema: str
+    slot: int
+    row_type: int
+    heard: list[str]
+    awaited: set[int]
+    """The queues of those that messages have come to for which somebody waits."""
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Result]:
         """Execute commands, and return what came of each.
@@ -68,54 +61,31 @@ class Transitions(SharedArrivals, SqlUnit):
         return claiming.hold(self, command, holder, taken, claiming.begin_holding)
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
-        """Let messages arrive in a queue; where they are refused, what was changed before is to be undone."""
+        """Let messages arrive in a queue."""
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
-        guard, route, arrivals = command
-        if self.generation(guard.space_id) != guard.generation:
-            return STALE
-        before: dict[Terms, bytes] = {}
-        for terms in dict.fromkeys(arrival.terms for arrival in arrivals):
-            if terms.before and not self.finds_place(guard.space_id, route, terms, before):
-                return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
-        ours = [arrival for arrival in arrivals if not arrival.terms.memory]
-        its = [arrival for arrival in arrivals if arrival.terms.memory] if len(ours) < len(arrivals) else []
-        given = dict(zip(map(id, arrivals), self.reserve(guard.space_id, len(arrivals)), strict=True)) if its else {}
-        now = self.clock.now()
-        sequences: list[int] = []
-        for store, part in ((self, ours), (self.memory(guard.space_id) if its else None, its)):
-            if not part:
-                continue
-            if store is None:
-                return Refused(Reason.NO_MEMORY)
-            assert isinstance(store, SharedArrivals)  # noqa: S101 - `memory_of` made it
-            assert isinstance(store, SharedCounters)  # noqa: S101
-            found = self._count_in(store, guard, route, part, memory=part is its)
-            if isinstance(found, Refused):
-                return found
-            # Those that go to memory have the places that they take among the others.
-            sequences = [given[id(arrival)] for arrival in part] if its else list(found)
-            store.stand(guard, route, sequences, part, now, before)
-        reached: Sequence[Reached] = ()
-        if route.levels:
-            reached = claim_reached(self, guard, route, now, on_disk=bool(ours), in_memory=bool(its))
-        if arrivals[0].sequence:
-            return Enqueued([arrival.sequence for arrival in arrivals], reached)
-        return Enqueued(list(given.values()) if its else sequences, reached)
+        space_id, queue_id = command.guard.space_id, command.route.queue_id
+        lock, has_memory = keys.key(self.schema, keys.Kind.VOLUME, 0), self.memory(space_id) is not None
+        caller = arriving.Caller(self.schema, lock, self.slot, self.row_type, has_memory)
 
-    def _count_in(
-        self, store: SharedCounters, guard: Guard, route: Route, arrivals: Sequence[Arrival], *, memory: bool
-    ) -> Sequence[int] | Refused:
-        """Count messages in, and return their sequence numbers, or that there is no room for them."""
-        space_id, count = guard.space_id, len(arrivals)
-        pages, size = sum(arrival.pages for arrival in arrivals), sum(arrival.size for arrival in arrivals)
-        counted = store.arrive(space_id, route.queue_id, count=count, pages=pages, size=size)
-        messages = counted.space.messages
-        if guard.memory_pages:
-            messages += (self.level(space_id) if memory else self.memory_level(space_id)).messages
-        if messages > guard.messages:
-            return Refused(Reason.MESSAGES, messages - count, guard.messages, count)
-        reason, most = (Reason.MEMORY, guard.memory_pages) if memory else (Reason.PAGES, guard.pages)
-        if counted.space.pages > most:
-            return Refused(reason, counted.space.pages - pages, most, pages)
-        return counted.sequences
+        def keep_apart(arrival: Arrival, number: int) -> None:
+            store = self.memory(space_id) if arrival.terms.memory else self
+            assert store is not None  # noqa: S101 - the message is there
+            store.put_body(number, arrival.body)
+
+        result = arriving.enqueue(command, caller, self.clock.now(), self.call, keep_apart)
+        if isinstance(result, Refused):
+            return result
+        enqueued, answer = result
+        self.heard.append(answer.transaction_number or "")
+        self.notifications.came(queue_id)
+        if answer.is_awaited:
+            self.awaited.add(queue_id)
+        return enqueued
+
+    def call(self, values: Mapping[str, Any], special: bool) -> Row:
+        """Call the function that lets messages arrive, with all values or the usual ones."""
+        text = arriving.text_of(self.schema, special=special)
+        self._cursor.execute(text, {**values, "arrivals": Packed(values["arrivals"])})
+        row: Row = self._cursor.fetchone()
+        return row

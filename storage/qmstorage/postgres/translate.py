@@ -76,7 +76,7 @@ _MISSING_RIGHT = _Entry(
     OperatingSystemError,
     "device {shown!r} cannot be used with the rights of this user: {words}",
     "crdl needs CREATE on the database; all else USAGE on the schema, and SELECT, INSERT, UPDATE and DELETE on its"
-    " tables.",
+    " tables, and EXECUTE on its functions.",
 )
 _TOO_MANY = _Entry(
     OperatingSystemError,

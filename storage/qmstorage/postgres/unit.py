@@ -21,7 +21,7 @@ from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
-from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
+from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
 
@@ -89,6 +89,7 @@ class PostgresUnit(
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True
+    schema_version = DATABASE_VERSION
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class PostgresUnit(
         *,
         schema: str,
         slot: int,
+        row_type: int = 0,
         memories: Mapping[int, Texts] | None = None,
         liveness: Liveness | None = None,
         clock: Clock | None = None,
@@ -105,7 +107,9 @@ class PostgresUnit(
         self.clock = clock or self.clock
         self.schema = schema
         self.slot = slot
+        self.row_type = row_type
         self.heard: list[str] = []
+        self.awaited: set[int] = set()
         self._liveness = liveness
 
     @property

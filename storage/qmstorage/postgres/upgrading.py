@@ -19,7 +19,7 @@ from qmcore.records import Owner
 from qmcore.upgrade import UpgradePlan
 from qmstorage import migrating, schema
 from qmstorage.auditing import COLUMNS, values_of
-from qmstorage.postgres import keys, liveness_queries, opening, tables
+from qmstorage.postgres import functions, keys, liveness_queries, opening, tables
 from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.tables import memory_schema, quoted
 
@@ -54,7 +54,7 @@ def plan(address: Address) -> UpgradePlan:
         return UpgradePlan(
             path=address.shown,
             version=version,
-            target=schema.VERSION,
+            target=schema.DATABASE_VERSION,
             volumes=tuple((name, _size(connection, name)) for name in schemas),
             attached=_attached(connection, schemas),
             backup_command=_shown(_dump_command(schemas, Path("FILE"), ["'URL of the database'"])),
@@ -191,7 +191,7 @@ def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: 
 def _statements(connection: psycopg.Connection[Any], address: Address, name: str) -> Iterator[str]:
     """Yield the statements that upgrade one volume to the version of this release."""
     found = opening.version_of(connection, address)
-    if found == schema.VERSION:
+    if found == schema.DATABASE_VERSION:
         return
     yield from migrating.statements("postgresql", found, schema=name)
     memory = memory_schema(name)
@@ -201,13 +201,15 @@ def _statements(connection: psycopg.Connection[Any], address: Address, name: str
         for column in table.columns if present else ():
             if column.name not in present:
                 yield tables.adding(column, memory)
-    # Tables that the steps have created are for those who may write the others.
+    yield from functions.replacement(connection, name)
+    # What the steps have created is for those who may write the tables.
     for (role,) in connection.execute(_GRANTED, [f"{quoted(name)}.message"]).fetchall():
-        yield (
-            sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA {} TO {}")
-            .format(sql.Identifier(name), sql.Identifier(role))
-            .as_string(connection)
-        )
+        for kind in ("TABLES", "FUNCTIONS"):
+            yield (
+                sql.SQL("GRANT ALL ON ALL {} IN SCHEMA {} TO {}")
+                .format(sql.SQL(kind), sql.Identifier(name), sql.Identifier(role))
+                .as_string(connection)
+            )
 
 
 def _dump_command(schemas: Sequence[str], target: Path, where: Sequence[str]) -> list[str]:

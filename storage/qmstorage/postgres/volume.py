@@ -120,7 +120,10 @@ class PostgresVolume:
         self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and return what came of each."""
-        return running.run(self, commands, on, purpose)
+        done = None
+        if on is None and _CAN_SEND_TOGETHER and not self.readonly:
+            done = self._short.run(commands)
+        return running.run(self, commands, on, purpose) if done is None else done
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
         """Run an action once the application has committed; without a connection at once."""
@@ -333,7 +336,7 @@ class PostgresVolume:
                     generations = session.run(self._generations)
                 else:
                     generations = session.run(f"BEGIN; {relaxed}{self.lock.together}; {self._generations}")
-                unit = self.unit_on(session.cursor, session.slot)
+                unit = self.unit_on(session.cursor, session.slot, row_type=session.row_type)
                 unit.purpose = purpose
                 unit.know_generations(generations)
                 result = work(unit)
@@ -363,13 +366,19 @@ class PostgresVolume:
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
 
-    def unit_on(self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None) -> PostgresUnit:
-        """Return a unit in the transaction of a cursor, with these memories or those that are attached."""
+    def unit_on(
+        self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None, *, row_type: int = 0
+    ) -> PostgresUnit:
+        """Return a unit in the transaction of a cursor, with these memories or those that are attached.
+
+        `row_type` is what lets messages come in it.
+        """
         return PostgresUnit(
             cursor,
             self._texts,
             schema=self._schema,
             slot=slot,
+            row_type=row_type,
             memories=self._memory_tables.attached if memories is None else memories,
             liveness=self._liveness,
             clock=self.clock,
