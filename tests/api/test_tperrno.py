@@ -363,9 +363,9 @@ def test_what_is_only_refused_leaves_the_transaction_as_it_was() -> None:
 
 
 def test_a_failure_of_the_store_dooms_the_transaction(joined: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from qmstorage.messages import Messages
+    from qmstorage import claiming
 
-    real = Messages.read
+    real = claiming.read
 
     def fail(*arguments: object, **options: object) -> object:
         import sqlite3
@@ -379,9 +379,9 @@ def test_a_failure_of_the_store_dooms_the_transaction(joined: Path, monkeypatch:
     tpbegin()
     assert enqueue("RPLYQ") == ""
     with monkeypatch.context() as patch:
-        patch.setattr(Messages, "read", fail)
+        patch.setattr(claiming, "read", fail)
         assert dequeue() == "QMEOS"
-    assert Messages.read is real
+    assert claiming.read is real
     assert dequeue() == "QMEABORTED"
     assert enqueue() == "QMEABORTED"
     assert enqueue(flags=TPNOTRAN) == ""
@@ -431,7 +431,7 @@ def test_a_commit_whose_queue_is_gone_or_that_has_no_room_is_tpeabort(space: qma
 
 
 def test_an_interrupted_call_dooms_the_transaction(joined: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from qmstorage.messages import Messages
+    from qmstorage import claiming
 
     def interrupt(*arguments: object, **options: object) -> object:
         raise KeyboardInterrupt
@@ -439,7 +439,7 @@ def test_an_interrupted_call_dooms_the_transaction(joined: Path, monkeypatch: py
     assert enqueue() == ""
     tpbegin()
     with monkeypatch.context() as patch:
-        patch.setattr(Messages, "read", interrupt)
+        patch.setattr(claiming, "read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tpdequeue("QSPACE", "STRING", None)
     assert dequeue() == "QMEABORTED"
