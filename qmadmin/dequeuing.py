@@ -266,7 +266,10 @@ class Consuming(SpaceHandle):
                 )
             attachment.owed.finish_on(unit, wanted.queue)
 
-        attachment.volume.write_on(connection, prepared)
+        known = attachment.opened.known
+        queue = None if known is None else known.queues.get(wanted.queue)
+        if queue is None or queue.definition.delivery is Delivery.NONPERSIST or attachment.owed.left:
+            attachment.volume.write_on(connection, prepared)
         result = dequeuing.dequeue(attachment.volume, attachment.opened, wanted, connection)
         while isinstance(result, Nothing):
             if not result.unfinished:

@@ -257,8 +257,10 @@ def pages_of(size: int, headers: str | None, page_size: int) -> int:
     return -(-total // page_size)
 
 
-def checked_body(body: Body) -> Body:
-    """Return `body` if it is small enough: at most 64 MiB."""
+def checked_body(body: Body | str) -> Body:
+    """Return `body` if it is small enough: at most 64 MiB. A text, which Python lets pass as one, is its UTF-8."""
+    if isinstance(body, str):
+        body = names.encoded(body, "body")
     if body is not None and len(body) > BODY_MAX:
         raise InvalidArgumentError(
             f"the body has {len(body)} bytes, the limit is {BODY_MAX}",

@@ -59,7 +59,7 @@ ID, QUEUE, KEY, EXPIRES, PAGES, SIZE, GROUP, BODY_ID, BODY = map(
 
 _DELIVERIES: Final = {delivery.value: delivery for delivery in Delivery}
 _REASONS: Final = {reason.value: reason for reason in Reason}
-_NOT_BYTES: Final = (int, float, str)
+_NOT_BYTES: Final = (int, float)
 """What a body is read as only where the file is damaged."""
 
 

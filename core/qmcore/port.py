@@ -181,13 +181,13 @@ class TransactionRecords(Protocol):
         """Have all told, once the unit is committed, who wait for the queue."""
 
     def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
-        """CommandClaim that a capacity command is started by this owner; False where the limit was reached before."""
+        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
 
     def claims(self, space_id: int) -> list[tuple[CommandClaim, int]]:
         """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
 
     def take_over(self, claim: CommandClaim, of_owner: int, owner_id: int) -> bool:
-        """CommandClaim what another owner had claimed; False where somebody else did."""
+        """Claim what another owner had claimed; False where somebody else did."""
 
     def is_claimed(self, claim: CommandClaim) -> bool:
         """Return whether the command is still to be started: its queue may be gone, or its claim undone."""

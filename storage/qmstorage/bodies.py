@@ -8,7 +8,7 @@ from sqlalchemy import delete, select
 
 from qmcore.damage import damaged
 from qmcore.errors import SystemFailureError
-from qmcore.message import Body
+from qmcore.message import BODY_MAX, Body
 from qmstorage.schema import chunk
 from qmstorage.statements import Runner, given, insert_into
 
@@ -37,16 +37,24 @@ class Bodies(Runner):
 
     def body(self, body_id: int, size: int) -> bytes:
         """Return a separate body of `size` bytes."""
+        content = self.read_body(body_id, size)
+        if len(content) != size:
+            raise incomplete(body_id, len(content), size)
+        return content
+
+    def read_body(self, body_id: int, size: int) -> bytes:
+        """Return what there is of a body that is kept apart, which should have `size` bytes."""
         # A buffer of this kind returns its bytes at the end without copying them. It gets its full size at once: the C
         # library may copy a smaller one to make it larger.
         with io.BytesIO() as buffer:
-            buffer.seek(size - 1)
-            buffer.write(b"\0")
-            buffer.seek(0)
+            if 0 < size <= BODY_MAX:
+                buffer.seek(size - 1)
+                buffer.write(b"\0")
+                buffer.seek(0)
             for (content,) in self.run(_READ, of_body=body_id):
                 buffer.write(content)
-            if buffer.tell() != size:
-                raise incomplete(body_id, buffer.tell(), size)
+            if buffer.tell() < size:
+                buffer.truncate()
             return buffer.getvalue()
 
     def discard_body(self, body_id: int) -> None:

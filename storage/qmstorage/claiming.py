@@ -6,11 +6,12 @@ the transaction that is to hold them may.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from qmcore.message_rows import ID, PAGES, SIZE
+from qmcore.message_rows import GROUP, ID, PAGES, SIZE
 from qmcore.records import Outcome, Place, Role, TransactionRecord, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
@@ -21,6 +22,9 @@ from qmstorage.unit import MemoryStore, SqlUnit
 
 Store: TypeAlias = SqlUnit | MemoryStore
 U = TypeVar("U", bound=SqlUnit)
+
+_LOOKS: Final = 3
+"""How often messages are looked for that others take meanwhile."""
 
 
 class Part(NamedTuple):
@@ -166,27 +170,47 @@ def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
 
 
 def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[Part]:
-    """Return messages that are chosen: of what the transaction has locked already, and of what is ready."""
+    """Return messages that are chosen: of what the transaction has locked already, and of what is ready.
+
+    What is not taken is not locked: others would pass it over, and find nothing.
+    """
     source, holder, stores = command.source, command.holder, _stores(unit, command.guard)
-    parts: list[Part] = []
+    mine: list[Part] = []
     if holder is not None and holder.locks and holder.role == Role.DEQUEUED:
         for store in stores:
             locked = store.locked(holder.transaction_id, source.queue_id, choice, limit)
-            parts.append(Part(store, locked, is_locked=True))
+            mine.append(Part(store, locked, is_locked=True))
         # The rest of a group comes before what has arrived since, whatever its order, and alone.
-        if source.grouping and any(part.found for part in parts):
-            return _first_of(parts, limit)
-    parts += [Part(store, store.choose(source.queue_id, choice, limit)) for store in stores]
-    parts = _first_of(parts, limit)
-    return _of_one_group(source, choice, parts, limit) if source.grouping and limit > 1 and parts else parts
+        if source.grouping and any(part.found for part in mine):
+            return _first_of(mine, limit)
+    is_of_one_group = source.grouping and limit > 1
+    if not (is_of_one_group or mine or len(stores) > 1):
+        return _first_of([Part(unit, unit.choose(source.queue_id, choice, limit))], limit)
+
+    def look(most: int) -> list[Part]:
+        seen = [Part(store, store.choose(source.queue_id, choice, most, locks=False)) for store in stores]
+        return _first_of([*mine, *seen], most)
+
+    for _ in range(_LOOKS):
+        found = _of_one_group(source, choice, look, limit) if is_of_one_group else look(limit)
+        parts = [
+            part if part.is_locked else part._replace(found=part.store.locked_ready(source.queue_id, part.found))
+            for part in found
+        ]
+        parts = [part for part in parts if part.found]
+        if parts or not found:
+            return parts
+    return []
 
 
-def _of_one_group(source: Source, choice: Choice, parts: Sequence[Part], limit: int) -> list[Part]:
+def _of_one_group(source: Source, choice: Choice, look: Callable[[int], list[Part]], limit: int) -> list[Part]:
     """Return messages of the group of the first one that is chosen.
 
     Messages that are grouped stand on disk only. What came there from a queue without groups may stand in memory.
     """
-    in_order = _in_order(parts)
+    in_order = _in_order(look(1))
+    if not in_order:
+        return []
     store, first = in_order[0]
     group_id = store.group_of(first[0])
     if group_id is None:
@@ -194,11 +218,12 @@ def _of_one_group(source: Source, choice: Choice, parts: Sequence[Part], limit: 
     if choice is FIRST_CHOICE:
         rest = [row for row in store.ready_of_group(source.queue_id, group_id) if row[0] != first[0]]
         return [Part(store, [first, *rest][:limit])]
-    found = [first]
-    for its, row in in_order[1:]:
-        if its.group_of(row[0]) != group_id:
-            break
-        found.append(row)
+    found, most = [first], 1
+    while len(found) == most < limit:
+        # As many as there were once more: how large the group is is not known.
+        most = min(2 * most, limit)
+        in_order = _in_order(look(most))
+        found = [row for _, row in itertools.takewhile(lambda each: each[0].group_of(each[1][0]) == group_id, in_order)]
     return [Part(store, found)]
 
 
@@ -207,7 +232,7 @@ def _others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
     others = []
     for store, its, is_locked in parts:
         known = {row[ID] for _, _, row in its}
-        groups = {store.group_of(row[ID]) for _, _, row in its if not is_locked} - {None}
+        groups = {row[GROUP] for _, _, row in its if not is_locked} - {None}
         rows = [row for group_id in groups for row in store.ready_of_group(source.queue_id, group_id or 0)]
         found = [row for row in rows if row[0] not in known]
         others += [Part(store, found)] if found else []

@@ -181,14 +181,24 @@ class Messages(Bodies):
         rows_of = self.found_rows([row[0] for row in found], body=body)
         its = []
         for number, key, retries in found:
-            row = rows_of.get(number)
-            if row is not None and body and row[message_rows.BODY_ID] is not None:
-                row = self.with_body(row)
-            fault = NO_RECORD if row is None else message_rows.fault_in(row, retries)
-            if row is None or fault is not None:
-                return number, fault or NO_RECORD
+            row, fault = self.whole(rows_of.get(number), retries, body=body)
+            if fault is not None:
+                return number, fault
             its.append((key, retries, row))
         return its
+
+    def whole(self, row: Row | None, retries: object, *, body: bool) -> tuple[Row, str | None]:
+        """Return a row with its body, where that is wanted and kept apart, and what is wrong with the message."""
+        if row is None:
+            return (), NO_RECORD
+        if body and row[message_rows.BODY_ID] is not None:
+            # How much is to be read is known only where the record is sound.
+            fault = message_rows.fault_in(row[: message_rows.BODY_ID], retries)
+            if fault is not None:
+                return row, fault
+            content = self.read_body(row[message_rows.BODY_ID], row[message_rows.SIZE])
+            row = *row[: message_rows.BODY], content
+        return row, message_rows.fault_in(row, retries)
 
     def remove_rows(self, its: Sequence[Sound]) -> None:
         """Delete the rows of messages, and the bodies that are kept apart."""
@@ -290,15 +300,7 @@ class Messages(Bodies):
     def _message(
         self, row: Row, body: bool, space: Space, queue_name: str, retries: int, state: State = State.HELD
     ) -> Message:
-        if body and row[message_rows.BODY_ID] is not None:
-            row = self.with_body(row)
-        elif not body:
-            row = row[: message_rows.BODY]
-        fault = message_rows.fault_in(row, retries)
+        row, fault = self.whole(row if body else row[: message_rows.BODY], retries, body=body)
         if fault is not None:
             raise message_rows.unreadable(row, fault, space, queue_name)
         return message_rows.message_of(row, space, queue_name, self.delivery, retries, state)
-
-    def with_body(self, row: Row) -> Row:
-        """Return the row of a message whose body is kept apart with that in its place."""
-        return *row[: message_rows.BODY], self.body(row[message_rows.BODY_ID], row[message_rows.SIZE])

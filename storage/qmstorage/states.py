@@ -246,13 +246,18 @@ class States(Runner):
         rows = (self.all if constant else self.built)(statement, of_queue=queue_id, **values)
         return rows[0][0] if rows else None
 
-    def choose(self, queue_id: int, choice: Choice, limit: int) -> list[Row]:
+    def choose(self, queue_id: int, choice: Choice, limit: int, *, locks: bool = True) -> list[Row]:
         """Return the first `limit` ready messages that are chosen, of each its number, its key and its retries.
 
-        Nobody else takes them before the end.
+        Where it `locks` them, nobody else takes them before the end.
         """
-        statement, values, constant = selection.choosing(choice)
+        statement, values, constant = selection.choosing(choice, locks=locks)
         return (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
+
+    def locked_ready(self, queue_id: int, found: Sequence[Row]) -> Sequence[Row]:
+        """Return those of these ready messages that nobody else is taking, or takes before the end."""
+        del queue_id  # A store with one writer at a time needs no more.
+        return found
 
     def ready_of_group(self, queue_id: int, group_id: int) -> list[Row]:
         """Return the ready messages of a group in their order, as `choose` does."""

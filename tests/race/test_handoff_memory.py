@@ -51,7 +51,7 @@ def test_the_place_of_a_process_that_died_is_another_s_though_a_child_of_it_live
 
 
 def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch):
-    fds = [os.open(run_directory(file_device.path) / "handoff.1", os.O_RDWR) for _ in range(handoff_memory.NUMBER)]
+    fds = [os.open(run_directory(file_device.path) / "handoff.2", os.O_RDWR) for _ in range(handoff_memory.NUMBER)]
     try:
         assert all(handoff_memory.locks(fd, place) for place, fd in enumerate(fds))
         with (
@@ -74,7 +74,7 @@ def test_who_finds_no_place_waits_for_his_turn(meeting, file_device, monkeypatch
 def file(file_device):
     """The path of the file; no process has it open."""
     file_device.close()
-    return run_directory(file_device.path) / "handoff.1"
+    return run_directory(file_device.path) / "handoff.2"
 
 
 HOLDING = """
@@ -84,7 +84,7 @@ from types import SimpleNamespace
 from qmstorage.sqlite import handoff, wal
 
 def holds():
-    return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("handoff.1")
+    return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("handoff.2")
 
 def refuses(*_, **__):
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -122,26 +122,26 @@ def test_processes_that_start_at_the_same_time_have_the_same_file(start, file_de
     file.unlink()
     children = [start(KEEPING, file_device.path) for _ in range(6)]
     assert {child.line() for child in children} == {f"{place} 0" for place in range(6)}
-    assert not file.with_name("handoff.1.new").exists()
+    assert not file.with_name("handoff.2.new").exists()
 
 
 @pytest.mark.parametrize("left", [0, 10, 600_000])
 def test_a_file_that_is_damaged_is_replaced_and_not_written_again_under_those_who_have_it(file_device, file, left):
     os.truncate(file, left)
-    file.with_name("handoff.1.new").write_text("as a process has left it that was killed while it made one")
+    file.with_name("handoff.2.new").write_text("as a process has left it that was killed while it made one")
     with file.open("rb") as damaged, open_device(file_device.path) as device:
         with device.open_space("SPACE") as space, handoff_of(device) as handoff:
             assert handoff.post(departure_of(space))
         assert os.fstat(damaged.fileno()).st_size == left
         assert not os.path.samestat(file.stat(), os.fstat(damaged.fileno()))
-    assert not file.with_name("handoff.1.new").exists()
+    assert not file.with_name("handoff.2.new").exists()
 
 
 def test_a_file_that_another_has_just_made_is_not_replaced(file_device, file):
     before = file.stat()
     handoff_memory._make(surroundings(file_device.path))
     assert os.path.samestat(file.stat(), before)
-    assert not file.with_name("handoff.1.new").exists()
+    assert not file.with_name("handoff.2.new").exists()
 
 
 def test_a_device_that_was_closed_has_no_file_open_and_nothing_mapped(start, file_device):
@@ -271,7 +271,7 @@ def test_a_device_is_opened_without_a_desk_where_the_disk_has_no_room_for_one(sm
             make_queue(space, "Q")
             space.enqueue("Q", "x")
     around = run_directory(path)
-    (around / "handoff.1").unlink()
+    (around / "handoff.2").unlink()
     with (small_disk / "filling").open("wb") as file:
         there = os.statvfs(small_disk)
         # More than SQLite needs, and less than a handoff does.

@@ -464,3 +464,19 @@ def bad(store):
     return [
         finding.sentence for finding in but_for_this_server(store.device.check()) if finding.severity is Severity.ERROR
     ]
+
+
+@pytest.mark.parametrize("size", ["'a'", "1e30", "0", "-3", "9000000000000000"])
+def test_a_body_that_is_kept_apart_and_whose_size_is_wrong_is_damage(shared_store, space, size):
+    if shared_store.kind != "file":
+        pytest.skip("a table of PostgreSQL refuses most of it")
+    space.enqueue("Q", bytes(3 << 20))
+    shared_store.by_hand(f"UPDATE message SET size = {size}")
+    for act in ACTS.values():
+        refused(lambda act=act: act(space))
+
+
+def test_a_body_that_lacks_a_part_is_told_with_its_identifier(shared_store, space):
+    msgid = space.enqueue("Q", bytes(3 << 20))
+    shared_store.by_hand("DELETE FROM chunk WHERE number = 1")
+    assert repr(msgid) in refused(lambda: space.dequeue("Q")).message

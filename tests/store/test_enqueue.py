@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, Resource
-from qmcore.message import BODY_MAX, State
+from qmcore.message import BODY_MAX, PLAIN_CONTROL, State
 from tests.fix_store import drain, make_queue
 
 
@@ -356,3 +356,11 @@ class TestNumbersAndBuffersOfDataPrograms:
         with pytest.raises(InvalidArgumentError):
             space.enqueue("Q", "x", **control)
         assert space.usage("Q").messages == 0
+
+
+def test_a_text_that_passes_as_a_body_is_its_utf_8(space):
+    space.put("Q", "grün", PLAIN_CONTROL)
+    assert space.dequeue("Q").body == "grün".encode()
+    with pytest.raises(InvalidArgumentError, match="the body has no UTF-8 form"):
+        space.put("Q", "\ud800", PLAIN_CONTROL)
+    assert space.usage("Q").messages == 0

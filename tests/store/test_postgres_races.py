@@ -6,11 +6,13 @@ from collections import Counter
 
 import pytest
 
+from qmcore.acts.dequeue import Wanted, claims_for
 from qmcore.message import EnqueueControl
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Forwarding
-from qmcore.selection import FIRST_CHOICE
+from qmcore.selection import FIRST, FIRST_CHOICE
+from qmcore.transitions import Claimed
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 from tests.fix_storm import session_of
 
@@ -104,6 +106,50 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
     assert isinstance(holder.results()[0], ZeroDivisionError)
     assert Counter(text for texts in found for text in texts) == Counter([*map(str, range(1, 60))] * 2)
     assert drain(space) == ["0", "0"]
+    arena.check_counters()
+
+
+def holding_back(arena, space, limit):
+    """Take at most so many messages of the queue Q on a session of our own, which commits when it is told to."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def hold(unit):
+        opened = attachment_of(space).opened
+        (claim,) = claims_for(opened, opened.definitions(unit), Wanted("Q", FIRST, limit))
+        assert isinstance(unit.claim(claim), Claimed)
+        inside.set()
+        assert go_on.wait(30)
+
+    holder = Work(lambda: arena.volume.write(hold, Purpose.MESSAGES))
+    assert inside.wait(30)
+    return holder, go_on
+
+
+def test_a_claim_of_one_group_keeps_nobody_from_the_messages_of_others(arena):
+    space = arena.space()
+    make_queue(space, grouping=True)
+    for at in range(6):
+        space.enqueue("Q", str(at))
+    arena.open_sessions(2)
+    holder, go_on = holding_back(arena, space, 1000)
+    assert space.purge("Q") == 5
+    go_on.set()
+    holder.results()
+    assert drain(space) == []
+    arena.check_counters()
+
+
+def test_a_claim_of_messages_on_disk_keeps_nobody_from_those_in_memory(arena):
+    space = arena.space(memory=1_000_000)
+    make_queue(space)
+    fill(space, count=6)
+    fill(space, count=6, delivery=Delivery.NONPERSIST)
+    arena.open_sessions(2)
+    holder, go_on = holding_back(arena, space, 6)
+    assert [message.text for message in space.dequeue_many("Q", 20)] == [str(at) for at in range(6)]
+    go_on.set()
+    holder.results()
+    assert drain(space) == []
     arena.check_counters()
 
 

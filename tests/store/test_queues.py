@@ -357,7 +357,7 @@ class TestClosed:
             file_device.close()
         path = Path(file_device.path)
         assert {entry.name for entry in path.parent.iterdir()} <= {"QUE", "QUE-run"}
-        assert {entry.name for entry in Path(f"{path}-run").iterdir()} <= {"gate", "handoff.1", "1.turn"}
+        assert {entry.name for entry in Path(f"{path}-run").iterdir()} <= {"gate", "handoff.2", "1.turn"}
 
     def test_handles_show_what_they_are(self, store, space):
         assert repr(space) == f"<QueueSpace 'SPACE' of {store.device.path!r}>"

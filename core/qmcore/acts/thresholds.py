@@ -19,7 +19,7 @@ from qmcore.store import Store
 
 
 def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:
-    """CommandClaim the capacity commands whose high limit an arrival in the queue has reached."""
+    """Claim the capacity commands whose high limit an arrival in the queue has reached."""
     for claim in _reached(unit, opened, queue, store):
         if opened.me is not None and unit.claim_command(claim, opened.me.id, now):
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]

@@ -7,6 +7,7 @@ owns all else that belongs to the message. So no session waits for another, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -141,6 +142,11 @@ _THEIRS = select(
     .scalar_subquery()
 ).select_from(_KEYS)
 _TAKE_OUT = delete(ready).where(Among(selection.THIS, _THEIRS))
+_LOCK_READY = (
+    select(ready.c.message_id, ready.c.order_key, ready.c.retries)
+    .where(Among(selection.THIS, _THEIRS))
+    .with_for_update(skip_locked=True, of=ready)
+)
 _EXPIRED_BY = ("expires_at", "message_id")
 _NO_LONGER = (
     func.unnest(*(bindparam(f"each_{name}", type_=ARRAY(expiring.c[name].type)) for name in _EXPIRED_BY))
@@ -165,10 +171,16 @@ class SharedStates(States):
         """Wait until no other session has this advisory lock, and have it until the unit is committed."""
         self.run(_LOCK, key=key)
 
-    def choose(self, queue_id: int, choice: Choice, limit: int) -> list[tuple[Any, ...]]:
-        """Return the first ready messages that are chosen, and that nobody else is taking."""
+    def choose(self, queue_id: int, choice: Choice, limit: int, *, locks: bool = True) -> list[tuple[Any, ...]]:
+        """Return the first ready messages that are chosen, and that nobody else is taking where it `locks` them."""
         choose = super().choose
+        if not locks:
+            return choose(queue_id, choice, limit, locks=False)
         return self._looked(queue_id, choice, lambda: choose(queue_id, choice, limit))
+
+    def locked_ready(self, queue_id: int, found: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+        """Return those of these ready messages that nobody else is taking, or takes before the end."""
+        return sorted(self.all(_LOCK_READY, of_queue=queue_id, keys=[row[1] for row in found]), key=itemgetter(1))
 
     def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, tuple[Any, ...]]]) -> None:
         """Take messages out of `ready`, by their keys, and forget when they expire."""
@@ -247,7 +259,7 @@ class SharedClaims(Claims):
     schema: str
 
     def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
-        """CommandClaim that a capacity command is started by this owner; False where the limit was reached before."""
+        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
         row = self.one(
             _CLAIM,
             key=self._key(claim.queue_id, memory=claim.memory),

@@ -11,7 +11,7 @@ from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmcore.space import Space, SpaceDefinition
-from qmstorage.bodies import Bodies, incomplete
+from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.bulk_load import SharedBulkLoad, SharedImports
@@ -40,8 +40,8 @@ _REMOVE_COUNTERS = delete(counter).where(given(counter.c.space_id, "space_id"))
 class SharedBodies(Bodies):
     """Bodies that are kept apart. The driver would read all rows at once, so that they are asked for one by one."""
 
-    def body(self, body_id: int, size: int) -> bytes:
-        """Return a body that is kept apart, of `size` bytes."""
+    def read_body(self, body_id: int, size: int) -> bytes:
+        """Return what there is of a body that is kept apart, which should have `size` bytes."""
         content, at = bytearray(), 0
         while len(content) < size:
             part = self.one(_CONTENT, of_body=body_id, at=at)
@@ -49,8 +49,6 @@ class SharedBodies(Bodies):
                 break
             content += part[0]
             at += 1
-        if len(content) != size:
-            raise incomplete(body_id, len(content), size)
         return bytes(content)
 
 

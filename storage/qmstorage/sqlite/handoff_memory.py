@@ -28,13 +28,13 @@ from qmstorage.sqlite.writer_gate import Surroundings
 NUMBER: Final = 64
 """How many processes have a place; all others go without."""
 
-_NAME: Final = "handoff.1"
+_NAME: Final = "handoff.2"
 """Another one with each change of what stands in it: the processes of another release have their own."""
 
 _UNMADE: Final = f"{_NAME}.new"
 """What it is called until it is complete."""
 
-_MAGIC: Final = int.from_bytes(b"QMHAND\0\1")
+_MAGIC: Final = int.from_bytes(b"QMHAND\0\2")
 """The first word, which is written last."""
 
 _WORD: Final = 8

@@ -14,7 +14,6 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, select
 
 from qmcore import numbers
-from qmcore.damage import NO_RECORD
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.order import LAST, SEQUENCE_TOP
 from qmcore.records import Place, Role, Use
@@ -226,11 +225,12 @@ class Traffic(States, Holdings):
         its = []
         for number, key, retries in found:
             row: Row | None = execute(text, (number,)).fetchone()
-            if row is not None and body and row[BODY_ID] is not None:
-                row = self.with_body(row)
-            fault = NO_RECORD if row is None else fault_in(row, retries)
-            if row is None or fault is not None:
-                return number, fault or NO_RECORD
+            if row is None or row[BODY_ID] is not None:
+                row, fault = self.whole(row, retries, body=body)
+            else:
+                fault = fault_in(row, retries)
+            if fault is not None:
+                return number, fault
             its.append((key, retries, row))
         return its
 
