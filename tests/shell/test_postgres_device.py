@@ -289,4 +289,4 @@ def test_partitions_and_durability_are_chosen_and_shown(on_server):
     )
     assert ran.err == ""
     assert f"0,{on_server.shown},0,2000,relaxed,8,3\n" in ran.out
-    assert "      durability: relaxed\n      schema:     2\n      partitions: 8\n" in ran.out
+    assert "      durability: relaxed\n      schema:     3\n      partitions: 8\n" in ran.out
