@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import signal
 import threading
 from pathlib import Path
@@ -126,23 +127,29 @@ def test_what_was_acknowledged_is_there_once_and_all_works_on(cluster, device, s
     assert is_sound(device)
 
 
+AWAY = (OperatingSystemError, OutcomeUnknownError)
+"""What an enqueue raises: it is sent with its commit, and a process of a killed server may still have taken it."""
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_while_the_server_is_away_an_operation_says_so_and_the_next_one_works(cluster, space, mode):
     space.enqueue("Q", "x")
     end(cluster, mode)
     for act in (lambda: space.enqueue("Q", "y"), lambda: space.dequeue("Q"), lambda: list(space.messages("Q"))):
-        with pytest.raises(OperatingSystemError, match=r"cannot be reached.*(Connection refused|closed the)") as caught:
+        with pytest.raises(AWAY) as caught:
             act()
-        assert "Check host and port" in caught.value.hint
+        if isinstance(caught.value, OperatingSystemError):
+            assert re.search(r"cannot be reached.*(Connection refused|closed the)", caught.value.message)
+            assert "Check host and port" in caught.value.hint
     cluster.start()
-    assert drain(space) == ["x"]
+    assert drain(space) in (["x"], ["x", "y"])
 
 
 @pytest.mark.parametrize("wait", [None, 30])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_could_not_be_rolled_back_meanwhile_comes_first(cluster, space, mode, wait):
     space.enqueue_many("Q", "abc")
-    with pytest.raises(OperatingSystemError), space.transaction():
+    with pytest.raises(AWAY), space.transaction():
         assert space.dequeue("Q").text == "a"
         end(cluster, mode)
         space.enqueue("R", "reply", transactional=False)
