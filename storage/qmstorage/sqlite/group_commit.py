@@ -144,6 +144,13 @@ class Commit(Protocol):
         """Raise SpoiltError where that can only be done with a transaction for each, which then does nothing else."""
 
 
+class CommitInTurn(Protocol):
+    """Has all that is queued committed, when it is this thread's turn."""
+
+    def __call__(self, work: Work[Any]) -> int:
+        """Return the size of the batch; do nothing, and return 0, where the work was committed by then."""
+
+
 class CommitQueue:
     """The works of a process that are to be committed; the thread that comes first leads, and does it for all.
 
@@ -177,7 +184,7 @@ class CommitQueue:
         self._asleep.clear()
         self._to_be_woken.clear()
 
-    def commit_durably(self, work: Work[Any], writing: threading.Lock, commit: Commit, log: Log) -> None:
+    def commit_durably(self, work: Work[Any], commit_in_turn: CommitInTurn, log: Log) -> None:
         """Return once a work is committed and on the disk, together with those that have come meanwhile."""
         # To lead is taken up in one step, as an interrupt may come between any two.
         while self._leader.setdefault(None, work) is not work:
@@ -187,7 +194,7 @@ class CommitQueue:
         try:
             if len(self._queued) < self._together:
                 self._gather(work)
-            self._together = self.commit_in_turn(work, writing, commit) or self._together
+            self._together = commit_in_turn(work) or self._together
             # That brings the others with it. Where this one was refused they do so themselves: it is not told of a disk
             # that fails, which its own outcome does not depend on.
             log.sync(work.commit)
@@ -196,27 +203,22 @@ class CommitQueue:
             if self._asleep:
                 self._wake_all()
 
-    def commit_in_turn(self, work: Work[Any], writing: threading.Lock, commit: Commit) -> int:
+    def commit_all(self, commit: Commit) -> int:
         """Commit all that is queued, together where that goes well, and return how many works that was.
 
-        Where the work was committed by the time in which this thread may write, nothing is done, and it is 0.
+        The caller is the only one that does so. Until it is done it stays queued: an interrupt may come between any
+        two steps. Ctrl-C in the thread that works for all leaves to the others what they have asked for.
         """
-        with writing:
-            if work.settled:
-                return 0
-            queued = self._queued
-            batch = list(queued)
-            if len(batch) > 1:
-                batch = [each for each in batch if not each.settled]
-            try:
-                self._commit(batch, commit)
-            finally:
-                # Until it is done it stays queued: an interrupt may come between any two steps. Ctrl-C in the thread
-                # that works for all leaves to the others what they have asked for.
-                for each in list(queued):
-                    if each.settled:
-                        _take_out(queued, each)
-            return len(batch)
+        batch = list(self._queued)
+        if len(batch) > 1:
+            batch = [each for each in batch if not each.settled]
+        try:
+            self._commit(batch, commit)
+        finally:
+            for each in list(self._queued):
+                if each.settled:
+                    _take_out(self._queued, each)
+        return len(batch)
 
     def _commit(self, batch: list[Work[Any]], commit: Commit) -> None:
         apart = False

@@ -113,10 +113,10 @@ class SqliteVolume:
             if self.probe.actions:
                 self.probe.reach(Point.QUEUED, len(self._queue))
             if log is None:
-                self._queue.commit_in_turn(work, self._writing, self._committer.commit)
+                self._commit_in_turn(work)
             else:
                 work.serves = True
-                self._queue.commit_durably(work, self._writing, self._committer.commit, log)
+                self._queue.commit_durably(work, self._commit_in_turn, log)
                 if work.served:
                     self._committer.tell(work.served)
         except BaseException:
@@ -434,6 +434,10 @@ class SqliteVolume:
             self._resources.gate.open()
         if self._resources.handoff is not None:
             self._resources.handoff.take_off()
+
+    def _commit_in_turn(self, work: Work[Any]) -> int:
+        with self._writing:
+            return 0 if work.settled else self._queue.commit_all(self._committer.commit)
 
     def _check_usable(self) -> None:
         if self._closed:
