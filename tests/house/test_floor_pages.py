@@ -19,6 +19,7 @@ from tests.house.rooms import (
 )
 
 PAGES = {
+    "qmcore": ROOT / "core" / "README.md",
     "tests": ROOT / "tests" / "README.md",
 }
 LENGTH = range(100, 151)
