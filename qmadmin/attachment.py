@@ -163,14 +163,14 @@ class Attachment:
         if self.volume.take_housekeeping_turn(self.opened.space.id, self._clock.now()) or now:
             return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
-        return unchanged or me is None or self.volume.read(lambda unit: unit.is_attached(me.id))
+        return unchanged or me is None or self.volume.read(lambda unit: unit.owners.is_attached(me.id))
 
     def renew(self, error: BaseException) -> None:
         """Attach again where an operation was refused because others took this process for dead."""
         lost = self.opened.me
         if lost is None or not isinstance(error, AbortedError):
             return
-        if not self.volume.read(lambda unit: unit.is_attached(lost.id)):
+        if not self.volume.read(lambda unit: unit.owners.is_attached(lost.id)):
             self._attach_again(lost)
 
     def _attach_again(self, lost: Owner) -> None:

@@ -56,7 +56,7 @@ class Device(Maintenance):
         self._closed = False
         # A program that forgets to close leaves as it should all the same, when the device is collected or at its end.
         self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
-        self.info: DeviceInfo = main.read(lambda unit: unit.device())
+        self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
         """What the device records about itself: its id, page size in bytes, durability, group, and its age."""
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class Device(Maintenance):
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list (UDL) in the order of its indexes."""
-        return self._main.read(lambda unit: unit.entries())
+        return self._main.read(lambda unit: unit.device.entries())
 
     def create_entry(self, path: str | os.PathLike[str], offset: int, pages: int) -> DeviceEntry:
         """Add `pages` pages of a file, from page `offset`, to the device list; a file that does not exist is created.
@@ -142,7 +142,7 @@ class Device(Maintenance):
         """Return whether a volume of another device is at a path; of what cannot be opened nobody knows."""
         try:
             with contextlib.closing(self._maker.open(path)) as volume:
-                return volume.read(lambda unit: unit.device()).id != self.info.id
+                return volume.read(lambda unit: unit.device.info()).id != self.info.id
         except QueueError:
             return False
 
@@ -168,11 +168,11 @@ class Device(Maintenance):
 
     def runs_commands(self) -> bool:
         """Return whether the capacity commands of the device's queues run."""
-        return self._main.read(lambda unit: unit.device()).commands
+        return self._main.read(lambda unit: unit.device.info()).commands
 
     def set_commands(self, *, enabled: bool) -> None:
         """Switch the capacity commands of the queues on or off; a limit that is reached is logged in either case."""
-        self._main.write(lambda unit: unit.set_commands(enabled=enabled), Purpose.ADMINISTRATION)
+        self._main.write(lambda unit: unit.device.set_commands(enabled=enabled), Purpose.ADMINISTRATION)
 
     def open_space(self, name: str, *, role: str = "application") -> QueueSpace:
         """Open a queue space and attach this process to it; `role` is the name that others see.
@@ -303,12 +303,12 @@ class Device(Maintenance):
 
     def _refuse_stranger(self, file: str, users: list[str]) -> None:
         with contextlib.closing(self._maker.open(file)) as volume:
-            if volume.read(lambda unit: unit.device()).id != self.info.id:
+            if volume.read(lambda unit: unit.device.info()).id != self.info.id:
                 raise _of_another(file, self.path)
             volume.read(lambda unit: manage_devices.refuse_without(unit, users, file))
 
     def _checked(self, volume: Volume) -> Volume:
-        info = volume.read(lambda unit: unit.device())
+        info = volume.read(lambda unit: unit.device.info())
         if info.id != self.info.id:
             volume.close()
             raise _of_another(volume.path, self.path)

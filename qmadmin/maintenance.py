@@ -127,7 +127,7 @@ class Maintenance(Administering):
         entry = entry_of(command, target, self.clock.now())
         if self.readonly:
             return entry
-        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.add_audit(entry), Purpose.MESSAGES))
+        return dataclasses.replace(entry, id=self._main.write(lambda unit: unit.audit.add(entry), Purpose.MESSAGES))
 
     def audit_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record the outcome of what `audit` recorded; without an outcome it was cut off or is still running."""
@@ -135,7 +135,7 @@ class Maintenance(Administering):
             return
 
         def note(unit: Unit) -> None:
-            unit.set_outcome(entry, kept_text(outcome))
+            unit.audit.set_outcome(entry, kept_text(outcome))
 
         try:
             self._main.write(note, Purpose.MESSAGES)
@@ -147,4 +147,4 @@ class Maintenance(Administering):
         """Return the destructive acts that were recorded, the newest first; at most `limit`, 1 or more."""
         if limit is not None:
             limit = check_int(limit, "number of commands", 1, NUMBER_MAX)
-        return self._main.read(lambda unit: unit.audited(limit or KEPT))
+        return self._main.read(lambda unit: unit.audit.last(limit or KEPT))

@@ -74,7 +74,7 @@ class Administering(ABC):
         Everything else works without them.
         """
         paths, places = self._main.read(
-            lambda unit: ([entry.path for entry in unit.entries()], manage_spaces.places(unit))
+            lambda unit: ([entry.path for entry in unit.device.entries()], manage_spaces.places(unit))
         )
         missing = []
         for path in dict.fromkeys(paths):
@@ -82,7 +82,7 @@ class Administering(ABC):
                 volume = self.volume_of(path)
                 volume.check_place()
                 # A schema that was dropped is found by a statement only.
-                volume.read(lambda unit: unit.device())
+                volume.read(lambda unit: unit.device.info())
             except QueueError as error:
                 there = tuple(name for name, its in places if its == path)
                 # Behind a directory that may not be entered it may well be there.
@@ -352,7 +352,7 @@ class Administering(ABC):
             volume.write(lambda unit: manage_spaces.clear_memory(unit, opened, force=force), Purpose.ADMINISTRATION)
         else:
             self._remove_memory(volume, found, opened, force=force)
-        volume.write(lambda unit: unit.forget_highest(found.id), Purpose.ADMINISTRATION)
+        volume.write(lambda unit: unit.highest.forget(found.id), Purpose.ADMINISTRATION)
 
     def _remove_memory(self, volume: Volume, found: Space, opened: OpenSpace, *, force: bool) -> None:
         try:
@@ -364,7 +364,7 @@ class Administering(ABC):
                     tell(f"removed with {used.memory} bytes of non-persistent messages")
         except OperatingSystemError:
             # One that is damaged can only be removed.
-            if volume.read(lambda unit: unit.owners(found.id)):
+            if volume.read(lambda unit: unit.owners.of_space(found.id)):
                 raise
         volume.remove_memory(found, unused=True)
 

@@ -24,7 +24,7 @@ DEADLINE = 90.0
 def waits(space: QueueSpace) -> int:
     """Return how many wait for messages of the queue space."""
     attachment = attachment_of(space)
-    return sum(attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id)).values())
+    return sum(attachment.volume.read(lambda unit: unit.waits.of_space(attachment.opened.space.id)).values())
 
 
 class Loop:

@@ -164,7 +164,7 @@ class OpenSpace:
         known = self.known
         if known is None or known.generation != generation:
             known = self.known = self._read(unit, generation)
-            self.highest = dict(unit.highest(known.space.id))
+            self.highest = dict(unit.highest.of_space(known.space.id))
         return known
 
     def note_use(self, unit: Unit, limit: Limited, used: int) -> None:
@@ -172,7 +172,7 @@ class OpenSpace:
         highest = self.highest
         if used <= highest.get(limit, 0):
             return
-        unit.raise_highest(self.space.id, limit, used)
+        unit.highest.raise_to(self.space.id, limit, used)
 
         def remember() -> None:
             highest[limit] = used

@@ -12,7 +12,7 @@ from qmcore.device import DeviceEntry, DeviceInfo, Extent
 class DeviceRecords(Protocol):
     """The device list and the table of contents; only the volume that QMCONFIG names has them."""
 
-    def device(self) -> DeviceInfo:
+    def info(self) -> DeviceInfo:
         """Return what the device records about itself."""
 
     def set_commands(self, *, enabled: bool) -> None:
@@ -46,11 +46,11 @@ class DeviceRecords(Protocol):
 class AuditRecords(Protocol):
     """Destructive acts; only the volume that QMCONFIG names has them."""
 
-    def add_audit(self, entry: AuditEntry) -> int:
+    def add(self, entry: AuditEntry) -> int:
         """Record an act and return the number of the entry; the oldest beyond those that are kept are removed."""
 
     def set_outcome(self, entry: AuditEntry, outcome: str) -> None:
         """Record what came of an act, if it is recorded."""
 
-    def audited(self, limit: int) -> list[AuditEntry]:
+    def last(self, limit: int) -> list[AuditEntry]:
         """Return the last `limit` acts, the newest first."""

@@ -11,11 +11,11 @@ from qmcore.space import Limited
 class HighestRecords(Protocol):
     """The highest use of limits that is counted where it rises. Messages have counters of their own for it."""
 
-    def highest(self, space_id: int) -> Mapping[str, int]:
+    def of_space(self, space_id: int) -> Mapping[str, int]:
         """Return the highest use that was noted of each limit of a queue space; none for one that was never used."""
 
-    def raise_highest(self, space_id: int, limit: Limited, used: int) -> None:
+    def raise_to(self, space_id: int, limit: Limited, used: int) -> None:
         """Note how much of a limit is in use, unless more was noted before."""
 
-    def forget_highest(self, space_id: int) -> None:
+    def forget(self, space_id: int) -> None:
         """Forget the highest use of a queue space, that of messages on disk too, and change the generation."""

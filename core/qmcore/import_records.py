@@ -14,19 +14,19 @@ from qmcore.records import ImportRecord, Use
 class ImportRecords(Protocol):
     """Imports, what of them is loaded, and the queues that they hide."""
 
-    def add_import(self, record: ImportRecord) -> None:
+    def add(self, record: ImportRecord) -> None:
         """Record the start of an import."""
 
-    def import_records(self, space_id: int) -> list[ImportRecord]:
+    def of_space(self, space_id: int) -> list[ImportRecord]:
         """Return the imports of a queue space, the oldest first."""
 
-    def import_record(self, import_id: int) -> ImportRecord | None:
+    def find(self, import_id: int) -> ImportRecord | None:
         """Return what is recorded of an import."""
 
     def set_stage(self, import_id: int, stage: str, ended_us: int | None = None) -> None:
         """Record how far an import is, and when it ended."""
 
-    def remove_import(self, import_id: int) -> None:
+    def remove(self, import_id: int) -> None:
         """Forget an import and its batches."""
 
     def add_batch(self, import_id: int, part: str, first_row: int, use: Use) -> bool:
@@ -44,17 +44,14 @@ class ImportRecords(Protocol):
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Reserve `count` consecutive sequence numbers, from `least` or later; return the first. The unit is alone."""
 
-    def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
-        """Record a hidden queue of an import, its counters at zero."""
-
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
         """Return the hidden queues of a queue space, each with its import; less than 0 where the import replaced it."""
 
     def promised_queues(self, space_id: int) -> int:
         """Return how many queues imports will add whose names are not in use."""
 
-    def reveal_queue(self, queue: Queue) -> None:
+    def reveal(self, queue: Queue) -> None:
         """Make a hidden queue visible, and change the generation."""
 
-    def conceal_queue(self, queue: Queue, import_id: int) -> None:
+    def conceal(self, queue: Queue, import_id: int) -> None:
         """Hide a queue that an import has replaced, and change the generation."""

@@ -7,7 +7,7 @@ Messages stand in a `Store`: the unit itself is the one on disk, and a queue spa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,13 +17,13 @@ from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords
 from qmcore.import_records import ImportRecords
 from qmcore.message import ConsumedMessage, Message
+from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import (
     CommandClaim,
     Cursor,
-    Forwarding,
     Owner,
     Part,
     Place,
@@ -89,6 +89,9 @@ class DefinitionRecords(Protocol):
     def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
         """Record a queue, its counters at zero, and change the generation."""
 
+    def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
+        """Record a hidden queue of an import, its counters at zero."""
+
     def change_queue(self, queue: Queue) -> None:
         """Record what is new about a queue, and change the generation."""
 
@@ -124,7 +127,7 @@ class HistoryRecords(Protocol):
 
 
 class TransactionRecords(Protocol):
-    """Transactions, their owners, those who wait, and capacity commands that are to be started."""
+    """Transactions, and capacity commands that are to be started."""
 
     def add_transaction(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
@@ -146,39 +149,6 @@ class TransactionRecords(Protocol):
 
     def transaction_count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
-
-    def add_owner(self, owner: Owner) -> None:
-        """Record who is attached."""
-
-    def is_attached(self, owner_id: int) -> bool:
-        """Return whether the owner was not given up."""
-
-    def owners(self, space_id: int) -> list[Owner]:
-        """Return who is attached to the queue space, longest first."""
-
-    def remove_owner(self, owner_id: int) -> list[str] | None:
-        """Forget who was attached, what it told, and for what it waited; return the addresses of its wake-ups.
-
-        None where it is forgotten already: it has left, or others have found it dead.
-        """
-
-    def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
-        """Record that a message of the queue is waited for, and the address of the wake-up."""
-
-    def remove_waiter(self, queue_id: int, address: str) -> None:
-        """Forget that a message of the queue is waited for."""
-
-    def waits(self, space_id: int) -> dict[int, int]:
-        """Return who waits for messages of the queue space, and how many waits each has."""
-
-    def pass_on(self, space_id: int, queue_id: int) -> None:
-        """Have another of those told who wait in turn for a queue of that space, where it has a message for them.
-
-        Whoever has waited in turn does this when it waits no longer: it may have been woken for what it leaves.
-        """
-
-    def notify(self, queue_id: int) -> None:
-        """Have all told, once the unit is committed, who wait for the queue."""
 
     def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
         """Claim that a capacity command is started by this owner; False where the limit was reached before."""
@@ -202,35 +172,39 @@ class TransactionRecords(Protocol):
         """Return whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class ForwardingRecords(Protocol):
-    """What forwarders tell of their work on queues. It goes with its owner, and with its queue."""
-
-    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
-        """Record what an owner tells of its queues, by their numbers; False means that the owner was given up.
-
-        `whole`: what it has told of other queues is forgotten.
-        """
-
-    def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
-        """Return what owners tell of the queues of a queue space, by the names of the queues, each with the owner."""
-
-
-class Unit(
-    DeviceRecords,
-    AuditRecords,
-    DefinitionRecords,
-    Store,
-    HistoryRecords,
-    TransactionRecords,
-    ForwardingRecords,
-    ImportRecords,
-    HighestRecords,
-    Protocol,
-):
+class Unit(DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     commits_memory: bool
     """Whether a commit is atomic over disk and memory, so that memory never has to follow the disk."""
+
+    @property
+    def device(self) -> DeviceRecords:
+        """The device list and the table of contents."""
+
+    @property
+    def audit(self) -> AuditRecords:
+        """Destructive acts."""
+
+    @property
+    def imports(self) -> ImportRecords:
+        """Imports and their hidden queues."""
+
+    @property
+    def owners(self) -> OwnerRecords:
+        """Those who are attached."""
+
+    @property
+    def waits(self) -> WaitRecords:
+        """Waits for messages."""
+
+    @property
+    def forwardings(self) -> ForwardingRecords:
+        """What forwarders tell of their work."""
+
+    @property
+    def highest(self) -> HighestRecords:
+        """The highest use of limits."""
 
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
@@ -399,7 +373,7 @@ class Volume(Protocol):
         """Return a new wake-up of this process.
 
         Of those that wait `in_turn` a message may wake one alone. They are for waiters that take any message of one
-        queue, and pass on what they leave (`Unit.pass_on`).
+        queue, and pass on what they leave (`WaitRecords.pass_on`).
         """
 
     def wakeup_set(self) -> WakeupSet[Any]:

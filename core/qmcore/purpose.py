@@ -84,7 +84,9 @@ def alone(verb: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T
     @functools.wraps(verb)
     def checked(unit: U, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if not unit.purpose.alone:
-            raise WrongPurposeError(unit.purpose, f"calls {verb.__name__}, beside others who go by what that changes")
+            raise WrongPurposeError(
+                unit.purpose, f"calls {verb.__qualname__}, beside others who go by what that changes"
+            )
         return verb(unit, *args, **kwargs)
 
     return checked
@@ -96,7 +98,7 @@ def once(verb: Callable[Concatenate[U, P], T]) -> Callable[Concatenate[U, P], T]
     @functools.wraps(verb)
     def checked(unit: U, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if unit.purpose.again:
-            raise WrongPurposeError(unit.purpose, f"calls {verb.__name__}, and may be done twice")
+            raise WrongPurposeError(unit.purpose, f"calls {verb.__qualname__}, and may be done twice")
         return verb(unit, *args, **kwargs)
 
     return checked

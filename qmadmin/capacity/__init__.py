@@ -217,7 +217,7 @@ class Commands:
             start(event)
 
     def _why_not(self, command: str) -> str:
-        if not self._main.read(lambda unit: unit.device()).commands:
+        if not self._main.read(lambda unit: unit.device.info()).commands:
             return "is switched off on this device"
         why = self._refusal(command)
         return why and _is_not_run(command, why)

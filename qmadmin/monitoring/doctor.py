@@ -119,7 +119,7 @@ class Doctor:
         yield from self._record()
         if self._in_memory:
             return
-        entries = self._main.read(lambda unit: unit.entries())
+        entries = self._main.read(lambda unit: unit.device.entries())
         volumes = {self._main.path: self._main}
         for path in dict.fromkeys(entry.path for entry in entries[1:]):
             try:
@@ -138,7 +138,7 @@ class Doctor:
 
     def _record(self) -> Iterator[Finding]:
         try:
-            self._main.read(lambda unit: unit.audited(1))
+            self._main.read(lambda unit: unit.audit.last(1))
         except QueueError as error:
             yield Finding(
                 severity=Severity.ERROR,
@@ -150,7 +150,7 @@ class Doctor:
             )
 
     def _extents(self) -> list[Finding]:
-        entries, extents = self._main.read(lambda unit: (unit.entries(), unit.extents()))
+        entries, extents = self._main.read(lambda unit: (unit.device.entries(), unit.device.extents()))
         paths = {entry.index: entry.path for entry in entries}
         known: dict[str, Space] = {}
         for extent in extents:
@@ -242,7 +242,7 @@ class Doctor:
         page_size, now = self._device.info.page_size, self._now
         queues, latest = volume.read(lambda unit: (unit.queues(space.id), unit.latest(space)))
         yield from diagnosis.error_queues(space, queues)
-        if not self._main.read(lambda unit: unit.device()).commands:
+        if not self._main.read(lambda unit: unit.device.info()).commands:
             yield from diagnosis.commands_off(space, queues)
         else:
             yield from diagnosis.commands_refused(space, queues, lambda command: self._device.refusal(volume, command))
@@ -306,7 +306,7 @@ class Doctor:
             )
         for at, space in enumerate(here):
             queues = unit.queues(space.id)
-            hidden, page_size = unit.hidden_queues(space.id), self._device.info.page_size
+            hidden, page_size = unit.imports.hidden_queues(space.id), self._device.info.page_size
             for fault in unit.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
             given = unit.last_sequence(space.id)
@@ -325,7 +325,7 @@ class Doctor:
             memory = unit.memory(space.id)
             if memory is None:
                 return []
-            hidden = unit.hidden_queues(space.id)
+            hidden = unit.imports.hidden_queues(space.id)
             return memory.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
 
         with self._opened_memory(volume, space):

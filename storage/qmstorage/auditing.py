@@ -9,7 +9,8 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from qmcore.audit import KEPT, AuditEntry
 from qmcore.purpose import once
 from qmstorage.schema import audit
-from qmstorage.statements import Runner, given
+from qmstorage.statements import given
+from qmstorage.unit_part import UnitPart
 
 _ADD = (
     insert(audit)
@@ -34,11 +35,11 @@ def values_of(entry: AuditEntry) -> tuple[str | int | None, ...]:
     return (*who, entry.command, entry.target, entry.outcome)
 
 
-class Audits(Runner):
+class Audit(UnitPart):
     """Destructive acts, and what came of them."""
 
     @once
-    def add_audit(self, entry: AuditEntry) -> int:
+    def add(self, entry: AuditEntry) -> int:
         """Record an act and return the number of the entry; the oldest beyond those that are kept are removed."""
         ((number,),) = self.all(
             _ADD,
@@ -58,7 +59,7 @@ class Audits(Runner):
         # The device may have been replaced by now, and another entry have this number.
         self.run(_SET_OUTCOME, of_entry=entry.id, then=entry.at_us, by=entry.pid, new_outcome=outcome)
 
-    def audited(self, limit: int) -> list[AuditEntry]:
+    def last(self, limit: int) -> list[AuditEntry]:
         """Return the last `limit` acts, the newest first."""
         return [
             AuditEntry(

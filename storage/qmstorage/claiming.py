@@ -145,14 +145,14 @@ def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
     """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
     if holder.recorded:
         return 0 if unit.is_active(holder.transaction_id, holder.owner_id) else Refused(Reason.GIVEN_UP)
-    if not unit.is_attached(holder.owner_id):
+    if not unit.owners.is_attached(holder.owner_id):
         return Refused(Reason.GIVEN_UP)
     count = unit.transaction_count(guard.space_id)
     if count >= holder.transactions:
         return Refused(Reason.TRANSACTIONS, count, holder.transactions, 1)
     is_more = count + 1 > holder.highest
     if is_more:
-        unit.raise_highest(guard.space_id, "transactions", count + 1)
+        unit.highest.raise_to(guard.space_id, "transactions", count + 1)
     unit.add_transaction(
         TransactionRecord(
             id=holder.transaction_id,

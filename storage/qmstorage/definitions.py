@@ -1,11 +1,10 @@
-"""The device list, queue spaces and queues in SQL."""
+"""Queue spaces and queues in SQL."""
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
@@ -22,8 +21,7 @@ from sqlalchemy import (
 from qmcore import numbers
 from qmcore.attributes import made
 from qmcore.bulk_rows import Adopted
-from qmcore.device import DeviceEntry, DeviceInfo, Extent
-from qmcore.errors import BadResourceError, InvalidArgumentError, SystemFailureError
+from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.purpose import alone
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import Space, SpaceDefinition
@@ -33,11 +31,8 @@ from qmstorage.schema import (
     adopted,
     chunk,
     counter,
-    device,
     due,
-    entry,
     expiring,
-    extent,
     forwarding,
     held,
     highest,
@@ -54,23 +49,6 @@ from qmstorage.schema import (
     waiter,
 )
 from qmstorage.statements import Row, given, insert_into
-
-_DEVICE = select(device)
-_ADD_DEVICE = insert_into(device)
-_SET_COMMANDS = update(device).values(commands=bindparam("new_commands"))
-_ENTRIES = select(entry).order_by(entry.c.dlindex)
-_ADD_ENTRY = insert_into(entry)
-_RENAME_ENTRY = update(entry).where(given(entry.c.dlindex, "at")).values(path=bindparam("new_path"))
-_REMOVE_ENTRY = delete(entry).where(given(entry.c.dlindex, "at"))
-_EXTENTS = select(extent).order_by(extent.c.space, extent.c.number)
-_ADD_EXTENT = insert_into(extent)
-_REMOVE_EXTENTS = delete(extent).where(given(extent.c.space, "name"))
-_REMOVE_EXTENT = delete(extent).where(
-    given(extent.c.space, "of_space"),
-    given(extent.c.number, "of_number"),
-    given(extent.c.dlindex, "at_index"),
-    given(extent.c.first_page, "at_page"),
-)
 
 _PIECE = (adopted.c.incarnation, adopted.c.first_sequence, adopted.c.last_sequence, adopted.c.shift)
 _ADOPTED = select(*_PIECE).where(given(adopted.c.space_id, "space_id"))
@@ -140,95 +118,11 @@ _EMPTY_SPACE = [
 
 
 class Definitions(Counters):
-    """The device list, queue spaces and queues."""
+    """Queue spaces and queues."""
 
     _generations: dict[int, int]
     schema_version = VERSION
     """That of all volumes of this kind: one of another version is not opened."""
-
-    def device(self) -> DeviceInfo:
-        """Return what the device records about itself."""
-        row = self.one(_DEVICE)
-        if row is None:
-            raise BadResourceError("the file has no device record")
-        if row[2].__class__ is not int or row[2] < 1:
-            raise _damaged(f"record of the device says that a page has {row[2]!r} bytes")
-        return DeviceInfo(
-            id=row[0],
-            page_size=row[2],
-            durability=row[3],
-            group=row[4],
-            commands=bool(row[5]),
-            created_at=row[6],
-            partitions=row[7],
-            schema_version=self.schema_version,
-        )
-
-    def add_device(self, info: DeviceInfo, *, main: bool) -> None:
-        """Record the device in a new volume; `main` in the one that QMCONFIG names."""
-        self.run(
-            _ADD_DEVICE,
-            id=info.id,
-            main=main,
-            page_size=info.page_size,
-            durability=info.durability,
-            group_name=info.group,
-            commands=info.commands,
-            created_at=info.created_at,
-            partitions=info.partitions,
-            home=None,
-        )
-
-    @alone
-    def set_commands(self, *, enabled: bool) -> None:
-        """Record whether capacity commands run."""
-        self.run(_SET_COMMANDS, new_commands=enabled)
-
-    def entries(self) -> list[DeviceEntry]:
-        """Return the device list in the order of its indexes."""
-        return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list")]
-
-    @alone
-    def add_entry(self, new: DeviceEntry) -> None:
-        """Add an entry to the device list."""
-        self.run(_ADD_ENTRY, dlindex=new.index, path=new.path, first_page=new.offset, pages=new.pages)
-
-    @alone
-    def rename_entry(self, index: int, path: str) -> None:
-        """Set the path of an entry of the device list."""
-        self.run(_RENAME_ENTRY, at=index, new_path=path)
-
-    @alone
-    def remove_entry(self, index: int) -> None:
-        """Remove an entry from the device list."""
-        self.run(_REMOVE_ENTRY, at=index)
-
-    def extents(self) -> list[Extent]:
-        """Return the table of contents."""
-        return [Extent(*row) for row in _with_numbers(self.all(_EXTENTS), "table of contents")]
-
-    @alone
-    def add_extents(self, extents: Iterable[Extent]) -> None:
-        """Add rows to the table of contents."""
-        for new in extents:
-            self.run(
-                _ADD_EXTENT,
-                space=new.space,
-                number=new.number,
-                dlindex=new.entry,
-                first_page=new.first,
-                pages=new.pages,
-            )
-
-    @alone
-    def remove_extents(self, name: str) -> None:
-        """Remove the rows of a queue space from the table of contents."""
-        self.run(_REMOVE_EXTENTS, name=name)
-
-    @alone
-    def remove_extent(self, old: Extent) -> None:
-        """Remove one row from the table of contents, if it is still there as it was."""
-        self.run(_REMOVE_EXTENT, of_space=old.space, of_number=old.number, at_index=old.entry, at_page=old.first)
 
     def space(self, name: str) -> Space | None:
         """Return the queue space of that name."""
@@ -373,19 +267,12 @@ def _space(row: Row, pieces: tuple[Adopted, ...]) -> Space:
             raise TypeError("its number, its incarnation or its time is of another kind")
         return Space(number, incarnation, SpaceDefinition(**values), initialized, created_at, pieces)
     except (InvalidArgumentError, TypeError) as error:
-        raise _damaged(f"definition of queue space {values['name']!r} is damaged: {error}") from error
+        raise damaged(f"definition of queue space {values['name']!r} is damaged: {error}") from error
 
 
-def _damaged(what: str) -> SystemFailureError:
+def damaged(what: str) -> SystemFailureError:
+    """Return the diagnostic for a definition that is damaged."""
     return SystemFailureError(f"the {what}", hint="Restore the device from a backup.")
-
-
-def _with_numbers(rows: list[Row], of: str) -> list[Row]:
-    """Return rows that have one text each; refuse rows in which another value is not a number."""
-    for row in rows:
-        if sum(isinstance(value, int) for value in row) != len(row) - 1:
-            raise _damaged(f"{of} is damaged: a number in it is not one")
-    return rows
 
 
 def _sound_queue(row: Row) -> Queue:
@@ -393,7 +280,7 @@ def _sound_queue(row: Row) -> Queue:
         return queue_of(row)
     except (InvalidArgumentError, TypeError, ValueError) as error:
         name = row[queue.columns.keys().index("name")]
-        raise _damaged(f"definition of queue {name!r} is damaged: {error}") from error
+        raise damaged(f"definition of queue {name!r} is damaged: {error}") from error
 
 
 def queue_of(row: Row) -> Queue:

@@ -9,7 +9,8 @@ from sqlalchemy import bindparam, delete, select, update
 
 from qmcore.records import Forwarding
 from qmstorage.schema import forwarding, owner, queue
-from qmstorage.statements import Runner, given, insert_into
+from qmstorage.statements import given, insert_into
+from qmstorage.unit_part import UnitPart
 
 _FIELDS = [field.name for field in dataclasses.fields(Forwarding) if field.name != "queue"]
 """Each has a column of the same name."""
@@ -39,10 +40,10 @@ _REMOVE = delete(forwarding).where(_OF_OWNER)
 _REMOVE_ONE = delete(forwarding).where(*_ONE)
 
 
-class Forwardings(Runner):
+class Forwardings(UnitPart):
     """What forwarders report of their work."""
 
-    def report_forwarding(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
+    def report(self, owner_id: int, figures: Mapping[int, Forwarding], *, whole: bool) -> bool:
         """Record what an owner reports of its queues, by their numbers; False: the owner was taken for dead.
 
         `whole`: what it has reported of other queues is removed.
@@ -60,13 +61,13 @@ class Forwardings(Runner):
                 self.run(_ADD, owner_id=owner_id, queue_id=queue_id, **values)
         return True
 
-    def forwardings(self, space_id: int) -> list[tuple[int, Forwarding]]:
+    def of_space(self, space_id: int) -> list[tuple[int, Forwarding]]:
         """Return what owners report of the queues of a queue space, ordered by queue, each with the owner."""
         return [
             (row[0], Forwarding(queue=row[1], **dict(zip(_FIELDS, row[2:], strict=True))))
             for row in self.all(_LISTED, of_space=space_id)
         ]
 
-    def forget_forwarding(self, owner_id: int) -> None:
+    def forget(self, owner_id: int) -> None:
         """Remove what an owner has reported."""
         self.run(_REMOVE, of_owner=owner_id)

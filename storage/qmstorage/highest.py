@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, exists, insert, literal_column, select, update
 
-from qmstorage.definitions import Definitions
 from qmstorage.schema import counter, highest
 from qmstorage.statements import given
+from qmstorage.unit_part import UnitPart
 
 _NOTED = select(highest.c.resource, highest.c.value).where(given(highest.c.space_id, "of_space"))
 ITS = (given(highest.c.space_id, "of_space"), given(highest.c.resource, "of_resource"))
@@ -23,21 +23,21 @@ _FORGET_MESSAGES = (
 )
 
 
-class Highest(Definitions):
+class Highest(UnitPart):
     """The highest use of limits."""
 
-    def highest(self, space_id: int) -> dict[str, int]:
+    def of_space(self, space_id: int) -> dict[str, int]:
         """Return the highest use that was noted of each limit of a queue space; none for one that was never used."""
         return dict(self.all(_NOTED, of_space=space_id))
 
-    def raise_highest(self, space_id: int, limit: str, used: int) -> None:
+    def raise_to(self, space_id: int, limit: str, used: int) -> None:
         """Note how much of a limit is in use, unless more was noted before."""
         values = {"of_space": space_id, "of_resource": limit, "used": used}
         if self.run(_RAISE, **values).rowcount == 0:
             self.run(_ADD, **values)
 
-    def forget_highest(self, space_id: int) -> None:
+    def forget(self, space_id: int) -> None:
         """Forget the highest use of a queue space, that of messages on disk too, and change the generation."""
         self.run(_FORGET, of_space=space_id)
         self.run(_FORGET_MESSAGES, of_space=space_id)
-        self.change_generation(space_id)
+        self.unit.change_generation(space_id)

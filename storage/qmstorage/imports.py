@@ -9,9 +9,10 @@ from sqlalchemy import bindparam, delete, func, literal, select, update
 from qmcore.purpose import alone
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
-from qmstorage.definitions import Definitions, queue_of
+from qmstorage.definitions import queue_of
 from qmstorage.schema import counter, forwarding, import_batch, import_job, queue
 from qmstorage.statements import Row, given, insert_into
+from qmstorage.unit_part import UnitPart
 
 _ADD = insert_into(import_job)
 _OF_SPACE = (
@@ -63,11 +64,11 @@ _CHANGE_BATCH = (
 )
 
 
-class Imports(Definitions):
+class Imports(UnitPart):
     """Imports, what of them is loaded, and the queues that they hide."""
 
     @alone
-    def add_import(self, record: ImportRecord) -> None:
+    def add(self, record: ImportRecord) -> None:
         """Record the start of an import."""
         self.run(
             _ADD,
@@ -81,11 +82,11 @@ class Imports(Definitions):
             ended_at=record.ended_us,
         )
 
-    def import_records(self, space_id: int) -> list[ImportRecord]:
+    def of_space(self, space_id: int) -> list[ImportRecord]:
         """Return the imports of a queue space, the oldest first."""
         return [_record(row) for row in self.all(_OF_SPACE, of_space=space_id)]
 
-    def import_record(self, import_id: int) -> ImportRecord | None:
+    def find(self, import_id: int) -> ImportRecord | None:
         """Return what is recorded of an import."""
         row = self.one(_ONE, of_import=import_id)
         return None if row is None else _record(row)
@@ -96,7 +97,7 @@ class Imports(Definitions):
         self.run(_SET_STAGE, of_import=import_id, stage=stage, ended=ended_us)
 
     @alone
-    def remove_import(self, import_id: int) -> None:
+    def remove(self, import_id: int) -> None:
         """Forget an import and its batches."""
         self.forget_batches(import_id)
         self.run(_REMOVE, of_import=import_id)
@@ -128,7 +129,7 @@ class Imports(Definitions):
     @alone
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Reserve `count` consecutive sequence numbers, from `least` or later; return the first."""
-        first = max(self.last_sequence(space_id) + 1, least)
+        first = max(self.unit.last_sequence(space_id) + 1, least)
         self.run(_RAISE_SEQUENCE, of_space=space_id, last=first + count - 1)
         return first
 
@@ -141,18 +142,18 @@ class Imports(Definitions):
         """Return how many queues imports will add whose names are not in use."""
         return int(self.all(_PROMISED, of_space=space_id)[0][0])
 
-    def reveal_queue(self, hidden: Queue) -> None:
+    def reveal(self, hidden: Queue) -> None:
         """Make a hidden queue visible, and change the generation."""
         self._hide(hidden, 0)
 
-    def conceal_queue(self, old: Queue, import_id: int) -> None:
+    def conceal(self, old: Queue, import_id: int) -> None:
         """Hide a queue that an import has replaced, and change the generation."""
         self.run(_FORGET_FORWARDINGS, of_queue=old.id)
         self._hide(old, -import_id)
 
     def _hide(self, which: Queue, import_id: int) -> None:
         self.run(_HIDE, of_queue=which.id, by_import=import_id, new_version=secrets.randbits(62))
-        self.change_generation(which.space_id)
+        self.unit.change_generation(which.space_id)
 
 
 def _record(row: Row) -> ImportRecord:

@@ -132,6 +132,11 @@ class Runner:
         self._texts = texts
         self.notifications = Notifications() if notifications is None else notifications
 
+    @property
+    def session(self) -> tuple[Cursor, Texts, Notifications]:
+        """What the parts of a unit work with, as the unit does."""
+        return self._cursor, self._texts, self.notifications
+
     def run(self, statement: Statement, **values: Any) -> Cursor:
         """Run a statement and return the cursor."""
         text, constants = self._texts[statement]

@@ -11,18 +11,24 @@ from qmcore.records import Use
 from qmcore.seen import CHANGES
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
-from qmstorage.auditing import Audits
+from qmstorage.auditing import Audit
 from qmstorage.bulk_load import BulkLoad
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.damage import Damages
+from qmstorage.definitions import Definitions
+from qmstorage.device import Device
+from qmstorage.forwardings import Forwardings
 from qmstorage.highest import Highest
 from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listings
+from qmstorage.owners import Owners
 from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready
 from qmstorage.statements import Cursor, Texts, given
 from qmstorage.transactions import Transactions
+from qmstorage.unit_part import PartOf
+from qmstorage.waits import Waits
 
 _MESSAGES = union_all(
     *(select(table.c.message_id).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held))
@@ -61,12 +67,20 @@ class MemoryStore(BulkLoad, Damages, Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(BulkLoad, Damages, Imports, Highest, Listings, History, Transactions, Claims, Audits):
+class SqlUnit(BulkLoad, Damages, Definitions, Listings, History, Transactions, Claims):
     """One short database transaction on a volume."""
 
     commits_memory = False
     clock: Clock = SystemClock()
     """What the volume goes by."""
+
+    device = PartOf(Device)
+    audit = PartOf(Audit)
+    imports = PartOf(Imports)
+    highest = PartOf(Highest)
+    owners = PartOf(Owners)
+    waits = PartOf(Waits)
+    forwardings = PartOf(Forwardings)
 
     def __init__(
         self,

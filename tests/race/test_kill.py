@@ -264,7 +264,7 @@ class TestConsumer:
 
     def owners(self, space):
         attachment = attachment_of(space)
-        return attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
+        return attachment.volume.read(lambda unit: unit.owners.of_space(attachment.opened.space.id))
 
 
 def _own_pid():

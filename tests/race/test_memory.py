@@ -652,7 +652,7 @@ class TestSuspended:
             child = start(SUSPENDED, device.path, 1_000, spilled)
             child.expect("a B", "holds")
             attachment = attachment_of(space)
-            owners = attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
+            owners = attachment.volume.read(lambda unit: unit.owners.of_space(attachment.opened.space.id))
             (its,) = (owner for owner in owners if owner.pid == child.pid)
             Path(f"{device.path}-run", its.lock).unlink()
             assert [message.retries for message in (space.dequeue("Q"), space.dequeue("Q"))] == [1, 1]

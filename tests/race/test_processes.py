@@ -120,7 +120,7 @@ def test_a_process_that_was_taken_for_dead_cannot_commit(file_device, start):
         attachment = attachment_of(space)
         child = start(STOPPED, file_device.path, 1_000)
         child.expect("x")
-        owners = attachment.volume.read(lambda unit: unit.owners(attachment.opened.space.id))
+        owners = attachment.volume.read(lambda unit: unit.owners.of_space(attachment.opened.space.id))
         (its,) = (owner for owner in owners if owner.pid == child.pid)
         Path(f"{file_device.path}-run", its.lock).unlink()
         assert space.dequeue("Q").text == "x"

@@ -311,10 +311,10 @@ class TestSecondVolume:
 
     def test_the_same_creation_finishes_one_that_was_cut_short(self, device):
         half = Extent("SPACE", 0, 1, 0, 25_000)
-        device.volume_of(device.path).write(lambda unit: unit.add_extents([half]), Purpose.ADMINISTRATION)
+        device.volume_of(device.path).write(lambda unit: unit.device.add_extents([half]), Purpose.ADMINISTRATION)
         device.refuse_space(space_definition(pages=25_000))
         device.create_space(space_definition(pages=25_000))
-        assert device.volume_of(device.path).read(lambda unit: unit.extents()) == [half]
+        assert device.volume_of(device.path).read(lambda unit: unit.device.extents()) == [half]
         with device.open_space("SPACE") as space:
             make_queue(space, retries=1)
             assert space.enqueue("Q", "x")
@@ -323,7 +323,7 @@ class TestSecondVolume:
 
     def test_another_one_is_refused_where_a_creation_was_cut_short(self, device):
         device.volume_of(device.path).write(
-            lambda unit: unit.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]), Purpose.ADMINISTRATION
+            lambda unit: unit.device.add_extents([Extent("SPACE", 0, 1, 0, 25_000)]), Purpose.ADMINISTRATION
         )
         before = device.table_of_contents()
         for call in (device.create_space, device.refuse_space):
@@ -352,7 +352,7 @@ class TestSecondVolume:
         volume = device.volume_of(str(tmp_path / "SECOND"))
         assert volume.read(lambda unit: unit.spaces()) == []
         device.volume_of(device.path).write(
-            lambda unit: unit.add_extents([Extent("HALF", 0, 1, 0, 40)]), Purpose.ADMINISTRATION
+            lambda unit: unit.device.add_extents([Extent("HALF", 0, 1, 0, 40)]), Purpose.ADMINISTRATION
         )
         assert [space.name for space in device.spaces()] == ["OTHER"]
         assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["OTHER"]
@@ -539,7 +539,7 @@ class TestLostVolume:
         with shared_store.device.open_space("ONE") as space:
             assert drain(space) == ["ONE"]
             device = shared_store.another()
-            device.volume_of(device.path).write(lambda unit: unit.remove_extents("ONE"), Purpose.ADMINISTRATION)
+            device.volume_of(device.path).write(lambda unit: unit.device.remove_extents("ONE"), Purpose.ADMINISTRATION)
             volume = device.volume_of(second)
             write = volume.write
 

@@ -344,13 +344,13 @@ class TestFiles:
         device = shared_store.device
         rows = [Extent("HALF", 0, 0, 100, 40)]
         shared_store.device.volume_of(shared_store.device.path).write(
-            lambda unit: unit.add_extents(rows), Purpose.ADMINISTRATION
+            lambda unit: unit.device.add_extents(rows), Purpose.ADMINISTRATION
         )
         looked_at = diagnosis.extents
 
         def seen_and_finished(*given):
             found = list(looked_at(*given))
-            device.volume_of(device.path).write(lambda unit: unit.remove_extents("HALF"), Purpose.ADMINISTRATION)
+            device.volume_of(device.path).write(lambda unit: unit.device.remove_extents("HALF"), Purpose.ADMINISTRATION)
             return found
 
         monkeypatch.setattr(diagnosis, "extents", seen_and_finished)

@@ -127,7 +127,9 @@ def test_who_waits_for_an_error_queue_is_woken_by_what_expires_elsewhere(real_de
         make_queue(space, "KEEPING", keep_expired=True)
         work = Work(lambda: space.dequeue("ERRORS", wait=math.inf))
         attachment = attachment_of(space)
-        eventually(lambda: attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id)), "it waits")
+        eventually(
+            lambda: attachment.volume.read(lambda unit: unit.waits.of_space(attachment.opened.space.id)), "it waits"
+        )
         space.enqueue("KEEPING", "x", expires_in=0.01)
         assert work.results()[0].text == "x"
 

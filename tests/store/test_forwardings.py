@@ -167,7 +167,7 @@ class TestTheEnd:
     def test_whoever_was_taken_for_dead_attaches_again_and_tells_it_once_more(self, store, space):
         before = attachment_of(space).owner.id
         space.report_forwarding([FULL])
-        attachment_of(space).volume.write(lambda unit: unit.remove_owner(before), Purpose.HOLDING)
+        attachment_of(space).volume.write(lambda unit: unit.owners.remove(before), Purpose.HOLDING)
         assert count_rows(space, "forwarding") == (0,)
         space.report_forwarding([of_queue("Q", calls=13)])
         assert (told(space), count_rows(space, "forwarding", "owner")) == ([of_queue("Q", calls=13)], (1, 1))
@@ -175,7 +175,7 @@ class TestTheEnd:
 
     def test_a_store_takes_nothing_of_an_owner_who_was_given_up(self, store, space):
         volume = attachment_of(space).volume
-        assert volume.write(lambda unit: unit.report_forwarding(77, {1: FULL}, whole=False), Purpose.HOLDING) is False
+        assert volume.write(lambda unit: unit.forwardings.report(77, {1: FULL}, whole=False), Purpose.HOLDING) is False
         assert count_rows(space, "forwarding") == (0,)
 
     def test_a_process_that_died_is_told_as_dead_until_somebody_looks_after_it(self, real_device, start):

@@ -39,7 +39,7 @@ def queues_of(space):
 
 def hidden_of(space):
     attachment = attachment_of(space)
-    return attachment.volume.read(lambda unit: unit.hidden_queues(attachment.opened.space.id))
+    return attachment.volume.read(lambda unit: unit.imports.hidden_queues(attachment.opened.space.id))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def highest(store):
 
 def waits(space):
     attachment = attachment_of(space)
-    return attachment.volume.read(lambda unit: sum(unit.waits(attachment.opened.space.id).values()))
+    return attachment.volume.read(lambda unit: sum(unit.waits.of_space(attachment.opened.space.id).values()))
 
 
 def one_by_one(space):

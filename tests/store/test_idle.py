@@ -24,7 +24,7 @@ def space(file_store):
 def waits(space):
     """Return who waits for messages of the queue space."""
     attachment = attachment_of(space)
-    return attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id))
+    return attachment.volume.read(lambda unit: unit.waits.of_space(attachment.opened.space.id))
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ class TestManyWait:
         def wait_beside(others, attempt, do_housekeeping=lambda: None):
             def add(unit):
                 for number in range(1, others + 1):
-                    unit.add_waiter(queue_id, f"wake-up {number}", opened.owner.id)
+                    unit.waits.add(queue_id, f"wake-up {number}", opened.owner.id)
 
             volume.write(add, Purpose.ADMINISTRATION)
             return waiting.wait_for(

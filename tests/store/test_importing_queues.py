@@ -211,12 +211,12 @@ class TestWaiting:
         importer.load(rows)
         volume, owner, queue = importer.volume, importer.opened.owner, space.queue("Q")
         wakeup = volume.wakeup()
-        volume.write(lambda unit: unit.add_waiter(queue.id, wakeup.address, owner.id), Purpose.TIDY)
+        volume.write(lambda unit: unit.waits.add(queue.id, wakeup.address, owner.id), Purpose.TIDY)
         wakeup.wait(0.01)
         importer.publish()
         importer.merge()
         assert wakeup.wait(DEADLINE)
-        volume.write(lambda unit: unit.remove_waiter(queue.id, wakeup.address), Purpose.TIDY)
+        volume.write(lambda unit: unit.waits.remove(queue.id, wakeup.address), Purpose.TIDY)
         wakeup.close()
 
 

@@ -196,7 +196,8 @@ def test_a_process_may_wait_once_without_any_action(store):
     waiter = Work(lambda: space.dequeue("Q", wait=60))
     volume = attachment_of(space).volume
     eventually(
-        lambda: volume.read(lambda unit: sum(unit.waits(attachment_of(space).opened.space.id).values())) == 1, "a wait"
+        lambda: volume.read(lambda unit: sum(unit.waits.of_space(attachment_of(space).opened.space.id).values())) == 1,
+        "a wait",
     )
     with pytest.raises(SystemFailureError, match="0 of 0 actions"):
         space.dequeue("Q", wait=60)
@@ -211,7 +212,8 @@ def test_a_transaction_that_is_refused_a_wait_goes_on(store):
     waiter = Work(lambda: space.dequeue("Q", wait=60))
     volume = attachment_of(space).volume
     eventually(
-        lambda: volume.read(lambda unit: sum(unit.waits(attachment_of(space).opened.space.id).values())) == 1, "a wait"
+        lambda: volume.read(lambda unit: sum(unit.waits.of_space(attachment_of(space).opened.space.id).values())) == 1,
+        "a wait",
     )
     with space.transaction():
         space.enqueue("OTHER", b"goes on")

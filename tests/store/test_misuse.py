@@ -136,7 +136,7 @@ def test_who_was_taken_for_dead_is_told_so_once_and_then_works_again(space):
     space.enqueue("Q", b"data")
     attachment = attachment_of(space)
     lost = attachment.owner
-    attachment.volume.write(lambda unit: unit.remove_owner(lost.id), Purpose.TIDY)
+    attachment.volume.write(lambda unit: unit.owners.remove(lost.id), Purpose.TIDY)
     with pytest.raises(qmadmin.AbortedError), space.transaction():
         space.dequeue("Q")
     with space.transaction():

@@ -121,7 +121,7 @@ def test_a_look_that_the_server_breaks_off_for_others_is_done_again(arena, busy)
     def look(unit):
         if broken_off:
             unit.asked(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{broken_off.pop()}'; END $$")
-        return unit.device().page_size
+        return unit.device.info().page_size
 
     assert arena.volume.read(look) == 4096
     assert broken_off == []

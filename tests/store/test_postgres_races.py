@@ -273,14 +273,14 @@ def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_
     inside, go_on = threading.Event(), threading.Event()
 
     def tell(unit):
-        assert unit.report_forwarding(owner.id, {queue.id: Forwarding(queue="Q", calls=1)}, whole=True)
+        assert unit.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=1)}, whole=True)
         inside.set()
         assert go_on.wait(30)
 
     def act(unit):
         if end == "tells more":
-            return unit.report_forwarding(owner.id, {queue.id: Forwarding(queue="Q", calls=2)}, whole=False)
-        return unit.remove_owner(owner.id)
+            return unit.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=2)}, whole=False)
+        return unit.owners.remove(owner.id)
 
     def other():
         assert inside.wait(30)

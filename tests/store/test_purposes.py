@@ -36,7 +36,7 @@ def begin(unit, opened):
 
 
 def record(unit, _opened):
-    unit.add_audit(entry_of("qdestroy Q", "queue SPACE/Q", 0))
+    unit.audit.add(entry_of("qdestroy Q", "queue SPACE/Q", 0))
 
 
 def switch(unit, opened):
@@ -50,8 +50,8 @@ def create(unit, opened):
 
 
 def cut(unit, _opened):
-    number = len(unit.extents())
-    unit.add_extents([Extent("OTHER", number, 0, 1000 + number, 1)])
+    number = len(unit.device.extents())
+    unit.device.add_extents([Extent("OTHER", number, 0, 1000 + number, 1)])
 
 
 ALONE = {purpose for purpose in Purpose if purpose.alone}
@@ -81,7 +81,7 @@ def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, spac
         opened = attachment.opened
         return store.device.audited(), attachment.volume.read(
             lambda unit: (
-                unit.extents(),
+                unit.device.extents(),
                 unit.transactions(opened.space.id),
                 unit.queues(opened.space.id),
                 unit.level(opened.space.id),

@@ -72,7 +72,7 @@ def register():
         for wakeup in wakeups:
             address, owner = wakeup.address, attachment.opened.owner
             attachment.volume.write(
-                lambda unit, at=address, who=owner.id: unit.add_waiter(queue_id, at, who), Purpose.TIDY
+                lambda unit, at=address, who=owner.id: unit.waits.add(queue_id, at, who), Purpose.TIDY
             )
         return wakeups
 
@@ -89,7 +89,7 @@ def woken(wakeups):
 def waits(space):
     """Return how many wait for messages of the queue space."""
     attachment = attachment_of(space)
-    return sum(attachment.volume.read(lambda unit: unit.waits(attachment.opened.space.id)).values())
+    return sum(attachment.volume.read(lambda unit: unit.waits.of_space(attachment.opened.space.id)).values())
 
 
 def wait_in(space, name="Q", **how):
@@ -278,7 +278,7 @@ class TestPassedOn:
         work = wait_in(space)
         volume, queue_id = attachment_of(space).volume, space.queue("Q").id
         for _ in range(3):
-            volume.write(lambda unit: unit.notify(queue_id), Purpose.TIDY)
+            volume.write(lambda unit: unit.waits.notify(queue_id), Purpose.TIDY)
         assert waits(space) == 1
         space.enqueue("Q", "x")
         assert [message.text for message in work.results()] == ["x"]

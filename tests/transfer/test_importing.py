@@ -86,7 +86,7 @@ def test_an_import_finishes_a_queue_space_whose_creation_was_cut_short(archive: 
         here.create_entry(tmp_path / "SECOND", 0, 20_000)
         # As an import leaves it that dies between the two files.
         here.volume_of(here.path).write(
-            lambda unit: unit.add_extents([Extent("ONE", 0, 1, 0, 8_000)]), Purpose.ADMINISTRATION
+            lambda unit: unit.device.add_extents([Extent("ONE", 0, 1, 0, 8_000)]), Purpose.ADMINISTRATION
         )
         told = load_archive(archive, here.config)
         assert told.messages == 6

@@ -65,7 +65,7 @@ def _is_behind_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> boo
 
 def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
     """Return the queues that imports hide: these look after what they have in memory themselves."""
-    return {queue.id for _, queue in unit.hidden_queues(opened.space.id)}
+    return {queue.id for _, queue in unit.imports.hidden_queues(opened.space.id)}
 
 
 def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transaction_id: int, now: int) -> None:

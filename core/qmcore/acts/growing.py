@@ -57,9 +57,9 @@ class _Listed:
 
 
 def _plan(unit: Unit, name: str, pages: int) -> _Listed:
-    extents = unit.extents()
+    extents = unit.device.extents()
     path = manage_spaces.path_of(unit, name)
-    chosen = device.allocate(name, pages, unit.entries(), extents, path=path)
+    chosen = device.allocate(name, pages, unit.device.entries(), extents, path=path)
     total = sum(extent.pages for extent in (*extents, *chosen) if extent.space == name)
     check_int(total, f"number of pages of queue space {name!r} with {pages} more", 0, NUMBER_MAX)
     return _Listed(chosen, total)
@@ -67,7 +67,7 @@ def _plan(unit: Unit, name: str, pages: int) -> _Listed:
 
 def _list(unit: Unit, name: str, pages: int) -> _Listed:
     planned = _plan(unit, name, pages)
-    unit.add_extents(planned.extents)
+    unit.device.add_extents(planned.extents)
     return planned
 
 
@@ -95,4 +95,4 @@ def _unlist(unit: Unit, volume: Volume, name: str, listed: _Listed) -> None:
     present = volume.read(lambda other: other.space(name))
     if present is None or present.definition.pages < listed.pages:
         for extent in listed.extents:
-            unit.remove_extent(extent)
+            unit.device.remove_extent(extent)

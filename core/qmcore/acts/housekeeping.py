@@ -125,7 +125,7 @@ def end_what_was_left(
 
     def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord], bool]:
         looked(unit)
-        return unit.owners(space_id), unit.transactions(space_id), _is_left_behind(unit, opened)
+        return unit.owners.of_space(space_id), unit.transactions(space_id), _is_left_behind(unit, opened)
 
     owners, records, left = volume.read(look)
     living = volume.living(owners)
@@ -142,7 +142,7 @@ def end_what_was_left(
             if unit.end_transaction(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
                 give_back(unit, opened, transaction_id, queue_ids, now, Ending(cause))
-        wakeups = [unit.remove_owner(owner.id) for owner in dead]
+        wakeups = [unit.owners.remove(owner.id) for owner in dead]
         thresholds.start_what_was_left(unit, opened)
         return wakeups
 
@@ -211,7 +211,7 @@ def _whose_time_is_over(records: list[TransactionRecord], clock: Clock) -> set[i
 
 def _is_left_behind(unit: Unit, opened: OpenSpace) -> bool:
     """Return whether memory has to follow the disk, or a capacity command was not started."""
-    attached = {owner.id for owner in unit.owners(opened.space.id)}
+    attached = {owner.id for owner in unit.owners.of_space(opened.space.id)}
     claimed = any(owner_id not in attached for _, owner_id in unit.claims(opened.space.id))
     return claimed or following.has_to_follow(unit, opened)
 

@@ -21,13 +21,13 @@ def merge(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int, now: int) -
     on the volume. Raises BadQueueError where a queue that messages are appended to is gone, and InvalidArgumentError
     where one of another order stands in its place: with a queue such as it was, it goes on.
     """
-    record = unit.import_record(job.id)
+    record = unit.imports.find(job.id)
     if record is None or record.stage == Stage.ABANDONED.value:
         raise over(job, record)
     if record.stage == Stage.LOADING.value:
         raise ProtocolError("the import is not published yet", archive=job.archive)
     done = left = 0
-    for import_id, queue in unit.hidden_queues(job.space_id):
+    for import_id, queue in unit.imports.hidden_queues(job.space_id):
         if abs(import_id) != job.id:
             continue
         for store in _stores_of(unit, queue):
@@ -42,7 +42,7 @@ def merge(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int, now: int) -
         else:
             left += _left(unit, queue, replaced=import_id < 0)
     if done < limit:
-        unit.set_stage(job.id, Stage.DONE.value, now)
+        unit.imports.set_stage(job.id, Stage.DONE.value, now)
         return 0
     return max(left, 1)
 
@@ -54,7 +54,7 @@ def abandon(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int) -> int:
     first call on nothing can be loaded. The unit is alone on the volume. Raises ProtocolError where it was published.
     """
     del opened
-    record = unit.import_record(job.id)
+    record = unit.imports.find(job.id)
     if record is None:
         return 0
     if record.stage not in (Stage.LOADING.value, Stage.ABANDONED.value):
@@ -63,8 +63,8 @@ def abandon(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int) -> int:
             hint="Let the merge finish, then destroy the queues that are not wanted.",
             archive=job.archive,
         )
-    unit.set_stage(job.id, Stage.ABANDONED.value)
-    queues = [queue for import_id, queue in unit.hidden_queues(job.space_id) if import_id == job.id]
+    unit.imports.set_stage(job.id, Stage.ABANDONED.value)
+    queues = [queue for import_id, queue in unit.imports.hidden_queues(job.space_id) if import_id == job.id]
     done = left = 0
     for queue in queues:
         for store in _stores_of(unit, queue):
@@ -76,7 +76,7 @@ def abandon(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int) -> int:
         return max(left, 1)
     for queue in queues:
         _forget(unit, queue)
-    unit.remove_import(job.id)
+    unit.imports.remove(job.id)
     return 0
 
 
@@ -84,7 +84,9 @@ def job_of(unit: Unit, record: ImportRecord) -> ImportJob:
     """Return an import as it is recorded."""
     plan = ImportPlan.from_json(record.plan)
     filled = {
-        queue.name: queue.id for import_id, queue in unit.hidden_queues(record.space_id) if import_id == record.id
+        queue.name: queue.id
+        for import_id, queue in unit.imports.hidden_queues(record.space_id)
+        if import_id == record.id
     }
     return ImportJob(
         id=record.id,
@@ -93,17 +95,17 @@ def job_of(unit: Unit, record: ImportRecord) -> ImportJob:
         plan=plan,
         state=Stage(record.stage),
         shift=record.shift,
-        page_size=unit.device().page_size,
+        page_size=unit.device.info().page_size,
         started_us=record.started_us,
         ended_us=record.ended_us,
         queues={planned.key: filled[planned.name] for planned in plan.queues if planned.name in filled},
-        loaded=total(use for _, _, use in unit.batches(record.id) if use is not None),
+        loaded=total(use for _, _, use in unit.imports.batches(record.id) if use is not None),
     )
 
 
 def hidden_by(unit: Unit, job: ImportJob) -> dict[Source, Queue]:
     """Return the queues that an import hides, by what they are in the archive."""
-    names = {queue.name: queue for import_id, queue in unit.hidden_queues(job.space_id) if import_id == job.id}
+    names = {queue.name: queue for import_id, queue in unit.imports.hidden_queues(job.space_id) if import_id == job.id}
     return {planned.key: names[planned.name] for planned in job.plan.queues if planned.name in names}
 
 
@@ -148,7 +150,7 @@ def _merge_some(unit: Unit, opened: OpenSpace, store: Store, job: ImportJob, que
         out = Use(-use.messages, -use.pages, -use.size)
         store.adjust(queue.space_id, queue.id, out, passed=-moved)
         store.adjust(queue.space_id, target.id, use, passed=moved)
-        unit.notify(target.id)
+        unit.waits.notify(target.id)
         thresholds.note_arrival(unit, opened, target, store, now)
     return moved
 

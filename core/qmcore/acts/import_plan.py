@@ -73,6 +73,6 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
             )
         else:
             refuse_held(unit, existing)
-    limit, used = known.space.definition.queues, len(known.queues) + unit.promised_queues(known.space.id)
+    limit, used = known.space.definition.queues, len(known.queues) + unit.imports.promised_queues(known.space.id)
     if new and used + new > limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit, wanted=new)

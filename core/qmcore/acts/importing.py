@@ -79,7 +79,7 @@ _IN_MEMORY = "memory:"
 def check(unit: Unit, opened: OpenSpace, plan: ImportPlan) -> None:
     """Refuse what `begin` would refuse, and change nothing."""
     known = opened.definitions(unit)
-    records = unit.import_records(known.space.id)
+    records = unit.imports.of_space(known.space.id)
     if _going(records, plan) is None:
         refuse_known(plan, [job_of(unit, record) for record in records])
         refuse_unfit(unit, known, plan)
@@ -102,7 +102,7 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     space has no room for all of it, which is charged from now on.
     """
     known = opened.definitions(unit)
-    records = unit.import_records(known.space.id)
+    records = unit.imports.of_space(known.space.id)
     going = _going(records, plan)
     if going is not None:
         _make_up_for_lost_memory(unit, known, job_of(unit, going))
@@ -119,10 +119,10 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
         started_us=now,
         ended_us=None,
     )
-    unit.add_import(new)
+    unit.imports.add(new)
     for planned in plan.queues:
         _hide(unit, known, planned, new)
-    opened.note_use(unit, "queues", len(known.queues) + unit.promised_queues(known.space.id))
+    opened.note_use(unit, "queues", len(known.queues) + unit.imports.promised_queues(known.space.id))
     _charge(unit, known, unit, plan.use)
     if plan.memory_use != NOTHING:
         _charge(unit, known, _memory(unit, known, plan.memory_use), plan.memory_use)
@@ -166,7 +166,7 @@ class _Brought:
 
 
 def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[_Brought]) -> bool:
-    record = unit.import_record(job.id)
+    record = unit.imports.find(job.id)
     if record is None or record.stage != Stage.LOADING.value:
         raise over(job, record)
     part, first_row = batch
@@ -175,7 +175,7 @@ def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[
         mine = [each for each in brought if each.memory is in_memory]
         if in_memory and not mine:
             continue
-        if unit.add_batch(job.id, prefix + part, first_row, total(Use(*sums(each.rows)) for each in mine)):
+        if unit.imports.add_batch(job.id, prefix + part, first_row, total(Use(*sums(each.rows)) for each in mine)):
             is_new = True
             store = _memory_of(unit, job) if in_memory else unit
             for each in mine:
@@ -187,7 +187,7 @@ def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[
 
 def loaded_batches(unit: Unit, job: ImportJob) -> frozenset[tuple[str, int]]:
     """Return the batches that need not be loaded again."""
-    found = unit.batches(job.id)
+    found = unit.imports.batches(job.id)
     again = {(part.removeprefix(_IN_MEMORY), first) for part, first, use in found if use is None}
     return frozenset((part, first) for part, first, _ in found if not part.startswith(_IN_MEMORY)) - again
 
@@ -202,7 +202,7 @@ def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJo
     stands in the way, or a transaction holds a message of one that is to be replaced; BadQueueError where a queue is
     gone that messages are appended to; AbortedError where the import was given up.
     """
-    record = unit.import_record(job.id)
+    record = unit.imports.find(job.id)
     if record is None or record.stage == Stage.ABANDONED.value:
         raise over(job, record)
     if record.stage != Stage.LOADING.value:
@@ -215,9 +215,9 @@ def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJo
         is_done = _publish_one(unit, known, job, planned, hidden[planned.key]) and is_done
     for piece in job.plan.adopted:
         unit.adopt(job.space_id, dataclasses.replace(piece, shift=piece.shift + job.shift))
-    unit.forget_batches(job.id)
+    unit.imports.forget_batches(job.id)
     stage = Stage.DONE if is_done else Stage.MERGING
-    unit.set_stage(job.id, stage.value, now if is_done else None)
+    unit.imports.set_stage(job.id, stage.value, now if is_done else None)
     for planned in job.plan.queues:
         if planned.mode is not Mode.APPEND:
             _note_arrival(unit, opened, planned.name, now)
@@ -226,7 +226,7 @@ def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJo
 
 def imports(unit: Unit, space_id: int) -> list[ImportJob]:
     """Return the imports of a queue space, the oldest first, also those that are done."""
-    return [job_of(unit, record) for record in unit.import_records(space_id)]
+    return [job_of(unit, record) for record in unit.imports.of_space(space_id)]
 
 
 # ---- beginning -------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
             hint="Import into another queue space.",
             space=known.space.name,
         )
-    return unit.reserve_block(known.space.id, plan.first, plan.count) - plan.first
+    return unit.imports.reserve_block(known.space.id, plan.first, plan.count) - plan.first
 
 
 def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportRecord) -> None:
@@ -307,7 +307,7 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
     counted = memory.counted(job.space_id)
     there = sum(memory.passed(job.space_id, queue_id) for queue_id in job.queues.values() if queue_id in counted)
     brought = sum(
-        use.messages for part, _, use in unit.batches(job.id) if part.startswith(_IN_MEMORY) and use is not None
+        use.messages for part, _, use in unit.imports.batches(job.id) if part.startswith(_IN_MEMORY) and use is not None
     )
     if there == brought and counted.issuperset(job.queues.values()):
         return
@@ -317,7 +317,7 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
         memory.add_counters(job.space_id, queue_id)
         memory.adjust(job.space_id, queue_id, planned.memory_use)
     _charge(unit, known, memory, job.plan.memory_use)
-    unit.reload_batches(job.id, _IN_MEMORY)
+    unit.imports.reload_batches(job.id, _IN_MEMORY)
 
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def _refuse_lacking(planned: PlannedQueue, there: int, wanted: int, what: str) -
 
 
 def _record_of(unit: Unit, job: ImportJob) -> ImportRecord:
-    record = unit.import_record(job.id)
+    record = unit.imports.find(job.id)
     if record is None:
         raise over(job, None)
     return record
@@ -418,9 +418,9 @@ def _publish_one(unit: Unit, known: Definitions, job: ImportJob, planned: Planne
                 queue=planned.name,
             )
         refuse_held(unit, existing)
-        unit.conceal_queue(existing, job.id)
-        unit.notify(existing.id)
-    unit.reveal_queue(hidden)
+        unit.imports.conceal(existing, job.id)
+        unit.waits.notify(existing.id)
+    unit.imports.reveal(hidden)
     return existing is None
 
 

@@ -12,11 +12,11 @@ from qmcore.port import Unit
 
 def add_entry(unit: Unit, path: str, offset: int, pages: int) -> DeviceEntry:
     """Add a run of pages of the file `path` to the device list."""
-    present = unit.entries()
+    present = unit.device.entries()
     taken = {entry.index for entry in present}
     index = next(number for number in range(len(present) + 1) if number not in taken)
     entry = device.checked_entry(DeviceEntry(index, path, offset, pages), present)
-    unit.add_entry(entry)
+    unit.device.add_entry(entry)
     return entry
 
 
@@ -24,15 +24,15 @@ def rename_entry(unit: Unit, index: int, path: str) -> DeviceEntry:
     """Give an entry another path, as when its file was moved; the pages in it are looked for there from now on."""
     entry = find_entry(unit, index)
     renamed = DeviceEntry(index, names.path(path), entry.offset, entry.pages)
-    device.refuse_overlap(renamed, (other for other in unit.entries() if other.index != index))
-    unit.rename_entry(index, path)
+    device.refuse_overlap(renamed, (other for other in unit.device.entries() if other.index != index))
+    unit.device.rename_entry(index, path)
     return renamed
 
 
 def remove_entry(unit: Unit, index: int) -> DeviceEntry:
     """Remove an entry that no queue space uses; the first one only when it is the last that is left."""
     entry = refuse_used(unit, index)
-    unit.remove_entry(index)
+    unit.device.remove_entry(index)
     return entry
 
 
@@ -47,7 +47,7 @@ def refuse_used(unit: Unit, index: int) -> DeviceEntry:
             entry=index,
             spaces=users,
         )
-    others = len(unit.entries()) - 1
+    others = len(unit.device.entries()) - 1
     if index == 0 and others:
         raise InUseError(
             f"entry 0 ({entry.path!r}) of the device list holds the list itself, which has {others} other"
@@ -60,7 +60,7 @@ def refuse_used(unit: Unit, index: int) -> DeviceEntry:
 
 def users_of(unit: Unit, index: int) -> list[str]:
     """Return the names of the queue spaces that have pages of an entry."""
-    return sorted({extent.space for extent in unit.extents() if extent.entry == index})
+    return sorted({extent.space for extent in unit.device.extents() if extent.entry == index})
 
 
 def refuse_without(unit: Unit, spaces: Iterable[str], path: str) -> None:
@@ -77,7 +77,7 @@ def refuse_without(unit: Unit, spaces: Iterable[str], path: str) -> None:
 
 def find_entry(unit: Unit, index: int) -> DeviceEntry:
     """Return the entry with that index, or refuse."""
-    entries = unit.entries()
+    entries = unit.device.entries()
     for entry in entries:
         if entry.index == index:
             return entry
@@ -87,9 +87,9 @@ def find_entry(unit: Unit, index: int) -> DeviceEntry:
 
 def free_ranges(unit: Unit, index: int) -> list[PageRange]:
     """Return the runs of pages of an entry that are free."""
-    return device.free_ranges(find_entry(unit, index), unit.extents())
+    return device.free_ranges(find_entry(unit, index), unit.device.extents())
 
 
 def table_of_contents(unit: Unit) -> list[TableEntry]:
     """Return the rows of the table of contents; a device without entries has none."""
-    return device.table_of_contents(unit.extents()) if unit.entries() else []
+    return device.table_of_contents(unit.device.extents()) if unit.device.entries() else []

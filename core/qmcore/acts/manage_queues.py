@@ -22,7 +22,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
         raise InvalidArgumentError(
             f"queue {definition.name!r} exists already in queue space {known.space.name!r}", queue=definition.name
         )
-    used = len(known.queues) + unit.promised_queues(known.space.id)
+    used = len(known.queues) + unit.imports.promised_queues(known.space.id)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
     new = unit.add_queue(known.space.id, definition, now)
@@ -67,7 +67,7 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
     )
     if changed != old:
         unit.change_queue(changed)
-        unit.notify(old.id)
+        unit.waits.notify(old.id)
     return old
 
 
@@ -101,7 +101,7 @@ def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int,
     queue = opened.definitions(unit).queue(name)
     refuse_held(unit, queue)
     if not force:
-        others = [owner for owner in unit.owners(queue.space_id) if owner.id != me.id]
+        others = [owner for owner in unit.owners.of_space(queue.space_id) if owner.id != me.id]
         if others:
             raise InUseError(
                 f"{others[0].role} {others[0].pid} is attached to the queue space of queue {name!r}",

@@ -58,7 +58,7 @@ def create(
         if again.path != planned.path or again.is_listed != planned.is_listed:
             raise InUseError(f"the pages for queue space {wanted.name!r} were taken by another one meanwhile")
         if not planned.is_listed:
-            unit.add_extents(again.extents)
+            unit.device.add_extents(again.extents)
 
     def record(unit: Unit) -> Space:
         present = _left_empty(unit, wanted.name, planned.path)
@@ -87,7 +87,7 @@ def create(
         raise
     except BaseException:
         if not planned.is_listed:
-            main.write(lambda unit: unit.remove_extents(wanted.name), Purpose.ADMINISTRATION)
+            main.write(lambda unit: unit.device.remove_extents(wanted.name), Purpose.ADMINISTRATION)
         raise
 
 
@@ -109,7 +109,7 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
     """Destroy a queue space with everything in it; `force` although processes are attached or messages are stored."""
 
     def unlist(unit: Unit) -> None:
-        unit.remove_extents(name)
+        unit.device.remove_extents(name)
 
     def sweep(unit: Unit) -> None:
         found = unit.space(name)
@@ -168,13 +168,15 @@ def take_back(main: Volume, volume: Volume, left: Space, path: str) -> Space:
         if left.name in names(unit):
             raise _exists(left.name)
         pages = left.definition.pages
-        unit.add_extents(device.allocate(left.name, pages, unit.entries(), unit.extents(), path=path))
+        unit.device.add_extents(
+            device.allocate(left.name, pages, unit.device.entries(), unit.device.extents(), path=path)
+        )
 
     main.write(list_again, Purpose.ADMINISTRATION)
     present = volume.read(lambda unit: unit.space(left.name))
     if present is None or not present.is_same_as(left):
         # A destruction that had begun before was on its way.
-        main.write(lambda unit: unit.remove_extents(left.name), Purpose.ADMINISTRATION)
+        main.write(lambda unit: unit.device.remove_extents(left.name), Purpose.ADMINISTRATION)
         raise no_such_space(left.name)
     return present
 
@@ -198,7 +200,7 @@ def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> N
     Where the volume comes back all the same, what it has of that name is nobody's, until it is destroyed.
     """
     refuse_loss(name, volume, force=force)
-    main.write(lambda unit: unit.remove_extents(name), Purpose.ADMINISTRATION)
+    main.write(lambda unit: unit.device.remove_extents(name), Purpose.ADMINISTRATION)
 
 
 def refuse_loss(name: str, volume: MissingVolume, *, force: bool) -> None:
@@ -239,8 +241,8 @@ def find(unit: Unit, name: str) -> Space:
 
 def path_of(unit: Unit, name: str) -> str:
     """Return the path of the device list entry that a queue space's first extent is cut from, or refuse."""
-    paths = {entry.index: entry.path for entry in unit.entries()}
-    for extent in unit.extents():
+    paths = {entry.index: entry.path for entry in unit.device.entries()}
+    for extent in unit.device.extents():
         if extent.space == name:
             if extent.entry in paths:
                 return paths[extent.entry]
@@ -254,7 +256,7 @@ def path_of(unit: Unit, name: str) -> str:
 
 def names(unit: Unit) -> list[str]:
     """Return the names of the queue spaces of the device."""
-    return sorted({extent.space for extent in unit.extents()})
+    return sorted({extent.space for extent in unit.device.extents()})
 
 
 def places(unit: Unit) -> list[tuple[str, str]]:
@@ -267,18 +269,18 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     level, memory = unit.level(of.id), unit.memory(of.id)
     in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
     limited = {
-        "queues": len(unit.queue_versions(of.id)) + unit.promised_queues(of.id),
+        "queues": len(unit.queue_versions(of.id)) + unit.imports.promised_queues(of.id),
         "transactions": unit.transaction_count(of.id),
-        "processes": len(unit.owners(of.id)),
+        "processes": len(unit.owners.of_space(of.id)),
         "messages": level.messages + in_memory.messages,
-        "actions": sum(waits - 1 for waits in unit.waits(of.id).values()),
+        "actions": sum(waits - 1 for waits in unit.waits.of_space(of.id).values()),
     }
-    noted = dict(unit.highest(of.id))
+    noted = dict(unit.highest.of_space(of.id))
     noted["messages"] = max(noted.get("messages", 0), *(store.most_messages(of.id) for store in stores(unit, of.id)))
     return SpaceUsage(
         **limited,
         pages=level.pages,
-        memory=in_memory.pages * unit.device().page_size,
+        memory=in_memory.pages * unit.device.info().page_size,
         highest=HighestUse(**{limit: max(used, noted.get(limit, 0)) for limit, used in limited.items()}),
     )
 
@@ -307,7 +309,7 @@ def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing
 
 
 def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
-    entries, extents = sorted(unit.entries(), key=lambda entry: entry.path in missing), unit.extents()
+    entries, extents = sorted(unit.device.entries(), key=lambda entry: entry.path in missing), unit.device.extents()
     if not entries:
         raise InvalidArgumentError("the device list is empty", hint="Create its first entry with crdl.")
     listed = [extent for extent in extents if extent.space == wanted.name]
@@ -333,7 +335,7 @@ def refuse_in_use(unit: Unit, found: Space, me: Owner | None = None) -> None:
 
 
 def _refuse_attached(unit: Unit, found: Space, me: Owner | None = None) -> None:
-    owners = [owner for owner in unit.owners(found.id) if me is None or owner.id != me.id]
+    owners = [owner for owner in unit.owners.of_space(found.id) if me is None or owner.id != me.id]
     if owners:
         who = ", ".join(f"{owner.role} {owner.pid}" for owner in owners[:5])
         raise InUseError(

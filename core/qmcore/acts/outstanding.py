@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     """Return who is attached to a queue space, the longest first."""
-    owners, waits = volume.read(lambda unit: (unit.owners(space_id), unit.waits(space_id)))
+    owners, waits = volume.read(lambda unit: (unit.owners.of_space(space_id), unit.waits.of_space(space_id)))
     living = volume.living(owners)
     return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
@@ -31,7 +31,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
     space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
-        return unit.transactions(space_id), unit.owners(space_id), held(unit, space_id)
+        return unit.transactions(space_id), unit.owners.of_space(space_id), held(unit, space_id)
 
     records, owners, counts = volume.read(found)
     living = volume.living(owners)

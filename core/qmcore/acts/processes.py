@@ -25,11 +25,11 @@ def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
 
     def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
-        owners = [*unit.owners(space.id), owner]
+        owners = [*unit.owners.of_space(space.id), owner]
         count, limit = _counted(owners) - 1, space.definition.processes
         if count >= limit:
             raise NoSpaceError(f"queue space {space.name!r}", Resource.PROCESSES, used=count, limit=limit)
-        unit.add_owner(owner)
+        unit.owners.add(owner)
         opened.note_use(unit, "processes", len(owners))
         return space.definition.memory
 
@@ -68,7 +68,7 @@ def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
 def detach(volume: Volume, opened: OpenSpace, owner: Owner, clock: Clock) -> None:
     """Leave the queue space; transactions that are open are rolled back."""
     try:
-        volume.write(lambda unit: unit.remove_owner(owner.id), Purpose.TIDY)
+        volume.write(lambda unit: unit.owners.remove(owner.id), Purpose.TIDY)
     finally:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
         volume.release_owner(owner)

@@ -71,7 +71,7 @@ def _refuse_below_use(present: Space, definition: SpaceDefinition, usage: SpaceU
 
 
 def _refuse_others(unit: Unit, present: Space, me: Owner | None) -> None:
-    others = [owner for owner in unit.owners(present.id) if me is None or owner.id != me.id]
+    others = [owner for owner in unit.owners.of_space(present.id) if me is None or owner.id != me.id]
     if others:
         raise InUseError(
             f"the memory of queue space {present.name!r} cannot be changed while {others[0]} is attached to it",

@@ -80,7 +80,7 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
         return
     # Asked in this order: whoever has claimed has attached before.
     claims = unit.claims(opened.space.id)
-    attached = {owner.id for owner in unit.owners(opened.space.id)} if claims else set()
+    attached = {owner.id for owner in unit.owners.of_space(opened.space.id)} if claims else set()
     for claim, owner_id in claims:
         if owner_id not in attached and unit.take_over(claim, owner_id, opened.me.id):
             unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]

@@ -139,7 +139,7 @@ def record_once(unit: Unit, branch: Branch) -> None:
             raise given_up(branch)
         return
     space = branch.opened.definitions(unit).space
-    if not unit.is_attached(branch.owner.id):
+    if not unit.owners.is_attached(branch.owner.id):
         raise given_up(branch)
     count, limit = unit.transaction_count(space.id), space.definition.transactions
     if count >= limit:

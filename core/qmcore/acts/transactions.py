@@ -111,7 +111,7 @@ def commit_branch(unit: Unit, branch: Branch, brought: Sequence[Accepted], now: 
     """Commit a part of a transaction, with what it brings and does not have in the store yet."""
     known = branch.opened.definitions(unit)
     if not branch.recorded:
-        if not unit.is_attached(branch.owner.id):
+        if not unit.owners.is_attached(branch.owner.id):
             raise given_up(branch)
     elif not _end(unit, branch):
         raise given_up(branch)
@@ -235,7 +235,7 @@ def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
     for branch in branches:
         unit.reserve(branch.opened.space.id, 0)
         for queue_id in branch.queue_ids | {item.route.queue_id for item in branch.pending}:
-            unit.notify(queue_id)
+            unit.waits.notify(queue_id)
 
 
 def _end(unit: Unit, branch: Branch) -> bool:

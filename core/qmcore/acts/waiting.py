@@ -191,7 +191,7 @@ class Wait(Generic[T, W]):
             _remove(unit, opened, gone)
             waits = take_action(unit, opened, owner)
             for queue_id, address in rows:
-                unit.add_waiter(queue_id, address, owner.id)
+                unit.waits.add(queue_id, address, owner.id)
             # In case that this is done twice.
             gone.update(rows)
             return waits
@@ -271,7 +271,7 @@ class Wait(Generic[T, W]):
         # Once for all that wait in this process: to count thousands takes a while. Where it cannot be asked what has
         # changed, each look is a journey, and few need no other one.
         if now - counted_at >= CHECK_SECONDS and (self._before is not None or waits * _APART_SECONDS > CHECK_SECONDS):
-            waits = sum(self._volume.read(lambda unit: unit.waits(self._opened.space.id)).values())
+            waits = sum(self._volume.read(lambda unit: unit.waits.of_space(self._opened.space.id)).values())
             self._opened.counted_waits = now, waits
         return min(max(waits * _APART_SECONDS, CHECK_SECONDS), _LONGEST_SECONDS)
 
@@ -288,10 +288,10 @@ class Wait(Generic[T, W]):
 
     def _forget(self, unit: Unit) -> None:
         for queue_id, address in self._rows:
-            unit.remove_waiter(queue_id, address)
+            unit.waits.remove(queue_id, address)
             if self.in_turn:
                 # It may have been woken for what is left.
-                unit.pass_on(self._opened.space.id, queue_id)
+                unit.waits.pass_on(self._opened.space.id, queue_id)
 
 
 def forget_left(volume: Volume, opened: OpenSpace) -> None:
@@ -304,8 +304,8 @@ def forget_left(volume: Volume, opened: OpenSpace) -> None:
 
 def _remove(unit: Unit, opened: OpenSpace, rows: Collection[tuple[int, str]]) -> None:
     for queue_id, address in rows:
-        unit.remove_waiter(queue_id, address)
-        unit.pass_on(opened.space.id, queue_id)
+        unit.waits.remove(queue_id, address)
+        unit.waits.pass_on(opened.space.id, queue_id)
 
 
 def pause(volume: Volume, seconds: float) -> None:
@@ -341,7 +341,7 @@ def take_action(unit: Unit, opened: OpenSpace, owner: Owner) -> int:
     Raises SystemFailureError.
     """
     space = opened.definitions(unit).space
-    waits = unit.waits(space.id)
+    waits = unit.waits.of_space(space.id)
     waits[owner.id] = waits.get(owner.id, 0) + 1
     used, limit = sum(count - 1 for count in waits.values()), space.definition.actions
     if waits[owner.id] > 1 and used > limit:

@@ -61,8 +61,8 @@ class Watch:
                 take_action(unit, self._opened, owner)
             for queue_id in new:
                 # In case that this is done twice.
-                unit.remove_waiter(queue_id, self._wakeup.address)
-                unit.add_waiter(queue_id, self._wakeup.address, owner.id)
+                unit.waits.remove(queue_id, self._wakeup.address)
+                unit.waits.add(queue_id, self._wakeup.address, owner.id)
 
         self._volume.write(record, Purpose.TIDY)
         self._queue_ids |= new
@@ -89,7 +89,7 @@ class Watch:
     def _forget(self, queue_ids: Collection[int]) -> None:
         def forget(unit: Unit) -> None:
             for queue_id in queue_ids:
-                unit.remove_waiter(queue_id, self._wakeup.address)
+                unit.waits.remove(queue_id, self._wakeup.address)
 
         self._volume.write(forget, Purpose.TIDY)
 

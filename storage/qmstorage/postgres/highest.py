@@ -20,6 +20,6 @@ _RAISE = _ADDING.on_conflict_do_update(
 class SharedHighest(Highest):
     """The highest use of limits."""
 
-    def raise_highest(self, space_id: int, limit: str, used: int) -> None:
+    def raise_to(self, space_id: int, limit: str, used: int) -> None:
         """Note how much of a limit is in use, unless more was noted before."""
         self.run(_RAISE, of_space=space_id, of_resource=limit, used=used)

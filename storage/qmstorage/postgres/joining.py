@@ -95,7 +95,7 @@ def _driver_of(connection: Connection) -> psycopg.Connection[Any]:
 
 def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
     """Refuse a connection to another database, and one whose commits may be lost."""
-    ours = volume.read(lambda unit: unit.device()).id
+    ours = volume.read(lambda unit: unit.device.info()).id
     with _cursor(driver) as cursor:
         table = f"{quoted(volume.address.schema)}.device"
         is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()

@@ -69,7 +69,7 @@ class MemoryTables:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
 
         def removed(unit: Unit) -> None:
-            if unused and unit.owners(space.id):
+            if unused and unit.owners.of_space(space.id):
                 return
             ours = _ours(unit)
             ours.memory_of(self._texts).clear(space.id, unit.queues(space.id))

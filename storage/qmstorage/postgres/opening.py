@@ -99,7 +99,7 @@ def create_volume(
             unit = PostgresUnit(
                 connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
             )
-            unit.add_device(info, main=main)
+            unit.device.record(info, main=main)
             home = database_identity.settle(connection, address)
             if group:
                 _refuse_unknown_role(connection, group)

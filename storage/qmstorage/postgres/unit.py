@@ -14,16 +14,19 @@ from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
-from qmstorage.postgres.bulk_load import SharedBulkLoad, SharedImports
+from qmstorage.postgres.bulk_load import SharedBulkLoad
 from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
+from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
+from qmstorage.postgres.waits import SharedWaits
 from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
+from qmstorage.unit_part import PartOf
 
 if TYPE_CHECKING:
     from qmcore.port import Unit
@@ -74,8 +77,6 @@ class PostgresMemoryStore(
 
 class PostgresUnit(
     SharedBulkLoad,
-    SharedImports,
-    SharedHighest,
     SharedCounters,
     SharedBodies,
     SharedListings,
@@ -88,6 +89,9 @@ class PostgresUnit(
 
     commits_memory = True
     schema_version = DATABASE_VERSION
+    imports = PartOf(SharedImports)
+    highest = PartOf(SharedHighest)
+    waits = PartOf(SharedWaits)
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class PostgresUnit(
         self.row_type = row_type
         self.heard: list[str] = []
         self.awaited: set[int] = set()
-        self._liveness = liveness
+        self.liveness = liveness
 
     @property
     def transaction_number(self) -> str:
@@ -151,20 +155,6 @@ class PostgresUnit(
         """Remove a queue space with everything in it."""
         super().remove_space(space_id)
         self._cursor.execute(f"DROP SEQUENCE {self.sequence_name(space_id)}")
-
-    def add_waiter(self, queue_id: int, address: str, owner_id: int) -> None:
-        """Record that a message of the queue is waited for, and listen to its channel."""
-        super().add_waiter(queue_id, address, owner_id)
-        if self._liveness is not None:
-            # After the commit: the server may take its time. The waiter looks once more after that.
-            liveness = self._liveness
-            self.afterwards(lambda: liveness.listen(address, queue_id))
-
-    def remove_waiter(self, queue_id: int, address: str) -> None:
-        """Forget that a message of the queue is waited for."""
-        super().remove_waiter(queue_id, address)
-        if self._liveness is not None:
-            self._liveness.unlisten(address, queue_id)
 
 
 def ours(unit: Unit) -> PostgresUnit:

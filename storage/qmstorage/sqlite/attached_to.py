@@ -18,4 +18,4 @@ def living(path: str, *, older: bool = False) -> Iterator[tuple[Space, list[Owne
     with files.reading(path, older=older) as connection:
         unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
         for space in unit.spaces():
-            yield space, [owner for owner in unit.owners(space.id) if probe.is_alive(owner)]
+            yield space, [owner for owner in unit.owners.of_space(space.id) if probe.is_alive(owner)]

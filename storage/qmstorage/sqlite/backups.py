@@ -158,7 +158,7 @@ def _copied(
 ) -> BackupReport:
     directory = part / "files"
     directory.mkdir(mode=0o700)
-    device = taken[0].read(lambda unit: unit.device())
+    device = taken[0].read(lambda unit: unit.device.info())
     copies = [directory / ("device" if at == 0 else f"volume-{at}") for at in range(len(paths))]
     wanted = []
     for at, (source, copy) in enumerate(zip(taken, copies, strict=True)):
@@ -201,10 +201,10 @@ def _compare(wanted: Contents, found: Contents, path: str) -> None:
 
 
 def _contents(unit: Unit) -> Contents:
-    page_size = unit.device().page_size
+    page_size = unit.device.info().page_size
     faults: list[str] = []
     for space in unit.spaces():
-        hidden = unit.hidden_queues(space.id)
+        hidden = unit.imports.hidden_queues(space.id)
         found = unit.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
         faults += [f"queue space {space.name!r}: {fault.sentence}" for fault in found]
     return dataclasses.replace(_counted(unit), faults=tuple(faults))

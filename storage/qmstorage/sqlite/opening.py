@@ -40,7 +40,7 @@ def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False
         connection = files.open_for_writing(path)
         return SqliteVolume(path, connection, probe, clock, durable=_is_durable(connection, path))
     volume = ReadOnlyVolume(path, probe)
-    volume.read(lambda unit: unit.device())
+    volume.read(lambda unit: unit.device.info())
     return volume
 
 
@@ -92,7 +92,7 @@ def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bo
         for statement in _ddl():
             connection.execute(statement)
         connection.execute("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
-        SqliteUnit(connection.cursor(), Texts(files.DIALECT)).add_device(info, main=main)
+        SqliteUnit(connection.cursor(), Texts(files.DIALECT)).device.record(info, main=main)
         connection.execute("COMMIT")
     except BaseException:
         roll_back(connection)

@@ -79,12 +79,6 @@ class SqliteUnit(PlainTraffic):
         self.brought_many = True
         super().load(space_id, queue_id, state, rows)
 
-    def pass_on(self, space_id: int, queue_id: int) -> None:
-        """Have another of those told who wait in turn for the queue, where it has a message for them."""
-        memory = self.memory(space_id)
-        if self.has_ready(queue_id) or (memory is not None and memory.has_ready(queue_id)):
-            self.notifications.passed_on(queue_id)
-
     def wakeups_to_send(self) -> list[tuple[list[str], int]]:
         """Return whom to wake once the unit is committed: addresses in their order, and how many of them."""
         wanted: list[tuple[list[str], int]] = []

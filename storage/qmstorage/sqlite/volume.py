@@ -199,7 +199,7 @@ class SqliteVolume:
         """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
         with self._alone():
             if unused and read_once(
-                self._connection, self._texts, self.path, lambda unit: unit.owners(space.id), self._memory_files.texts
+                self._connection, self._texts, self.path, lambda unit: unit.owners.of_space(space.id)
             ):
                 return
             self._memory_files.remove(space)

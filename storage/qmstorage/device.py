@@ -1,0 +1,128 @@
+"""The device in SQL: what it records about itself, the device list and the table of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import bindparam, delete, select, update
+
+from qmcore.device import DeviceEntry, DeviceInfo, Extent
+from qmcore.errors import BadResourceError
+from qmcore.purpose import alone
+from qmstorage.definitions import damaged
+from qmstorage.schema import device, entry, extent
+from qmstorage.statements import Row, given, insert_into
+from qmstorage.unit_part import UnitPart
+
+_DEVICE = select(device)
+_ADD_DEVICE = insert_into(device)
+_SET_COMMANDS = update(device).values(commands=bindparam("new_commands"))
+_ENTRIES = select(entry).order_by(entry.c.dlindex)
+_ADD_ENTRY = insert_into(entry)
+_RENAME_ENTRY = update(entry).where(given(entry.c.dlindex, "at")).values(path=bindparam("new_path"))
+_REMOVE_ENTRY = delete(entry).where(given(entry.c.dlindex, "at"))
+_EXTENTS = select(extent).order_by(extent.c.space, extent.c.number)
+_ADD_EXTENT = insert_into(extent)
+_REMOVE_EXTENTS = delete(extent).where(given(extent.c.space, "name"))
+_REMOVE_EXTENT = delete(extent).where(
+    given(extent.c.space, "of_space"),
+    given(extent.c.number, "of_number"),
+    given(extent.c.dlindex, "at_index"),
+    given(extent.c.first_page, "at_page"),
+)
+
+
+class Device(UnitPart):
+    """The device: only the volume that QMCONFIG names has more of it than its record."""
+
+    def info(self) -> DeviceInfo:
+        """Return what the device records about itself."""
+        row = self.one(_DEVICE)
+        if row is None:
+            raise BadResourceError("the file has no device record")
+        if row[2].__class__ is not int or row[2] < 1:
+            raise damaged(f"record of the device says that a page has {row[2]!r} bytes")
+        return DeviceInfo(
+            id=row[0],
+            page_size=row[2],
+            durability=row[3],
+            group=row[4],
+            commands=bool(row[5]),
+            created_at=row[6],
+            partitions=row[7],
+            schema_version=self.unit.schema_version,
+        )
+
+    def record(self, info: DeviceInfo, *, main: bool) -> None:
+        """Record the device in a new volume; `main` in the one that QMCONFIG names."""
+        self.run(
+            _ADD_DEVICE,
+            id=info.id,
+            main=main,
+            page_size=info.page_size,
+            durability=info.durability,
+            group_name=info.group,
+            commands=info.commands,
+            created_at=info.created_at,
+            partitions=info.partitions,
+            home=None,
+        )
+
+    @alone
+    def set_commands(self, *, enabled: bool) -> None:
+        """Record whether capacity commands run."""
+        self.run(_SET_COMMANDS, new_commands=enabled)
+
+    def entries(self) -> list[DeviceEntry]:
+        """Return the device list in the order of its indexes."""
+        return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list")]
+
+    @alone
+    def add_entry(self, new: DeviceEntry) -> None:
+        """Add an entry to the device list."""
+        self.run(_ADD_ENTRY, dlindex=new.index, path=new.path, first_page=new.offset, pages=new.pages)
+
+    @alone
+    def rename_entry(self, index: int, path: str) -> None:
+        """Set the path of an entry of the device list."""
+        self.run(_RENAME_ENTRY, at=index, new_path=path)
+
+    @alone
+    def remove_entry(self, index: int) -> None:
+        """Remove an entry from the device list."""
+        self.run(_REMOVE_ENTRY, at=index)
+
+    def extents(self) -> list[Extent]:
+        """Return the table of contents."""
+        return [Extent(*row) for row in _with_numbers(self.all(_EXTENTS), "table of contents")]
+
+    @alone
+    def add_extents(self, extents: Iterable[Extent]) -> None:
+        """Add rows to the table of contents."""
+        for new in extents:
+            self.run(
+                _ADD_EXTENT,
+                space=new.space,
+                number=new.number,
+                dlindex=new.entry,
+                first_page=new.first,
+                pages=new.pages,
+            )
+
+    @alone
+    def remove_extents(self, name: str) -> None:
+        """Remove the rows of a queue space from the table of contents."""
+        self.run(_REMOVE_EXTENTS, name=name)
+
+    @alone
+    def remove_extent(self, old: Extent) -> None:
+        """Remove one row from the table of contents, if it is still there as it was."""
+        self.run(_REMOVE_EXTENT, of_space=old.space, of_number=old.number, at_index=old.entry, at_page=old.first)
+
+
+def _with_numbers(rows: list[Row], of: str) -> list[Row]:
+    """Return rows that have one text each; refuse rows in which another value is not a number."""
+    for row in rows:
+        if sum(isinstance(value, int) for value in row) != len(row) - 1:
+            raise damaged(f"{of} is damaged: a number in it is not one")
+    return rows

@@ -1,0 +1,38 @@
+"""The parts that a unit is put together from: a class of its own for each noun, made where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from qmstorage.statements import Runner
+
+if TYPE_CHECKING:
+    from qmstorage.unit import SqlUnit
+
+P_co = TypeVar("P_co", covariant=True)
+
+
+class PartOf(Generic[P_co]):
+    """The name of a part in the class of the whole: `imports = PartOf(Imports)`.
+
+    Each look makes another one, which costs little and keeps nothing: neither does a part outlive what its whole is
+    doing, nor do the two keep each other alive.
+    """
+
+    def __init__(self, part: Callable[[Any], P_co]) -> None:
+        self._part = part
+
+    def __get__(self, whole: object, kind: object = None) -> P_co:
+        return self._part(whole)
+
+
+class UnitPart(Runner):
+    """One noun of a unit, in the database transaction of the unit."""
+
+    unit: SqlUnit
+
+    def __init__(self, unit: SqlUnit) -> None:
+        super().__init__(*unit.session)
+        self.unit = unit
+        self.purpose = unit.purpose
