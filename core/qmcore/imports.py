@@ -122,6 +122,11 @@ class PlannedQueue:
         """What it is charged for on disk: for consumed messages, the pages alone."""
         return Use(self.use.messages, self.use.pages + self.retained.pages, self.use.size)
 
+    @property
+    def brings_messages(self) -> bool:
+        """Whether it is more than a definition."""
+        return any(each.messages for each in (self.use, self.memory_use, self.retained))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:

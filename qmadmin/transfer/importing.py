@@ -103,14 +103,14 @@ def _loaded(
     with executor.part_workers(target_of, archive) as workers, contextlib.ExitStack() as stack:
         counts = is_counted(archive, device, asked)
         if not counts:
-            _refuse_unfit(device, planned)
+            _refuse_unfit(device, planned, begins=not dry_run)
         told = step_progress(progress, "Verifying", archive.manifest.messages, len(archive.manifest.parts))
         verified.verify(archive, workers, told)
         only = _filter(archive, asked)
         if counts:
             only, tallies = _counted(archive, device, workers, asked, only, progress)
             planned = list(plans(archive, device, asked, tallies))
-            _refuse_unfit(device, planned)
+            _refuse_unfit(device, planned, begins=not dry_run)
         if dry_run:
             return planned
         begun = _all_begun(device, planned, stack)
@@ -133,7 +133,7 @@ def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions
         planned = list(plans(archive, device, asked, tallies))
         if not planned:
             raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
-        _refuse_unfit(device, planned)
+        _refuse_unfit(device, planned, begins=True)
 
 
 def imports_into(device: Device, space: str) -> list[ImportJob]:
@@ -213,18 +213,18 @@ class _Begun:
                 pass
 
 
-def _refuse_unfit(device: Device, planned: Sequence[SpacePlan]) -> None:
+def _refuse_unfit(device: Device, planned: Sequence[SpacePlan], *, begins: bool) -> None:
     """Refuse what cannot be imported before anything is: there is no room, or a queue is in the way."""
     for plan in planned:
         if plan.creates:
             device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
         elif not plan.done:
             with attachment(device, plan.name) as attached:
-                attached.volume.read(functools.partial(_check, attached.opened, plan.plan))
+                attached.volume.read(functools.partial(_check, attached.opened, plan.plan, begins))
 
 
-def _check(opened: OpenSpace, plan: ImportPlan, unit: Unit) -> None:
-    acts.check(unit, opened, plan)
+def _check(opened: OpenSpace, plan: ImportPlan, begins: bool, unit: Unit) -> None:
+    acts.check(unit, opened, plan, begins=begins)
 
 
 def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:

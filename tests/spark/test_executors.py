@@ -19,10 +19,12 @@ from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmcore.errors import InUseError, InvalidArgumentError, SystemFailureError
-from tests.fix_store import space_definition
+from tests.fix_store import make_queue, space_definition
 from tests.transfer.drawing import ACTS as DRAWN
 from tests.transfer.drawing import QUEUES, Act, done, seen
 from tests.transfer.test_identity import laid_out, places
+from tests.ways import planting
+from tests.ways.transitions import Transition
 
 ACTS = [
     *(Act("enqueue", queue.name, f"{queue.name} {number}".encode()) for queue in QUEUES for number in range(6)),
@@ -71,6 +73,30 @@ def test_what_spark_carries_is_the_same_in_everything_that_can_be_seen(
         compared = compare(tmp_path / "archive", other.config, executor=workers(exporter, spark))
         assert compared.differences == ()
         assert compared.digests == compare(tmp_path / "archive", executor=workers(importer, spark)).digests
+
+
+def test_an_import_on_spark_asks_the_rules_once_for_each_queue(spark, tmp_path: Path):
+    asked: list[tuple[Transition, str]] = []
+    with create_device(tmp_path / "QUE", 9000) as device, create_device(tmp_path / "NEW", 9000) as other:
+        device.create_space(space_definition())
+        with device.open_space("SPACE") as space:
+            for name in ("ONE", "TWO"):
+                make_queue(space, name)
+                space.enqueue_many(name, [b"x"] * 3)
+        export(device.config, tmp_path / "archive")
+        take_away = planting.plant(planting.refusing(Transition.ARRIVE, "TWO"))
+        try:
+            with pytest.raises(InvalidArgumentError, match=planting.WORDS):
+                load_archive(tmp_path / "archive", other.config, executor=SparkExecutor(spark, 2))
+        finally:
+            take_away()
+        assert other.spaces() == []
+        take_away = planting.plant(lambda transition, name: asked.append((transition, name)))
+        try:
+            load_archive(tmp_path / "archive", other.config, executor=SparkExecutor(spark, 2))
+        finally:
+            take_away()
+    assert asked == [(Transition.ARRIVE, "ONE"), (Transition.ARRIVE, "TWO")]
 
 
 RUNNERS = st.sampled_from(["spark", "alone"])

@@ -3,7 +3,6 @@
 from typing import Final
 
 ESCAPES: Final[dict[str, tuple[str, ...]]] = {
-    "qimport": ("file", "postgres"),
     "commit_with_a_reply": ("file", "memory", "postgres"),
     "commit": ("file", "memory", "postgres"),
     "commit_with_a_large_reply": ("file", "memory", "postgres"),

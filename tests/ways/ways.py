@@ -234,10 +234,36 @@ def qput(scene: Scene) -> Iterator[None]:
 
 @way(ARRIVE, SHARED)
 def qimport(scene: Scene) -> Iterator[None]:
-    scene.space.enqueue("Q", b"x")
-    scene.shell(f"qexport -s SPACE {scene.directory / 'archive'}")
-    yield
-    scene.shell(f"qimport -e append -y {scene.directory / 'archive'}")
+    yield from _imported(scene, lambda archive: scene.shell(f"qimport -e append -y {archive}"))
+
+
+@way(ARRIVE, SHARED)
+def qimport_in_place_of_the_queue(scene: Scene) -> Iterator[None]:
+    yield from _imported(scene, lambda archive: scene.shell(f"qimport -e replace -y {archive}"))
+
+
+@way(ARRIVE, SHARED)
+def qimport_of_a_queue_that_is_gone(scene: Scene) -> Iterator[None]:
+    def does(archive: Path) -> None:
+        scene.space.destroy_queue("Q", force=True)
+        scene.shell(f"qimport -e skip -y {archive}")
+
+    yield from _imported(scene, does)
+
+
+@way(ARRIVE, SHARED)
+def qimport_of_the_queue_space_by_another_name(scene: Scene) -> Iterator[None]:
+    yield from _imported(scene, lambda archive: scene.shell(f"qimport -r COPY -y {archive}"))
+
+
+@way(ARRIVE, SHARED)
+def qmspark_import(scene: Scene) -> Iterator[None]:
+    from qmadmin.transfer.import_planning import Existing, ImportOptions
+    from qmadmin.transfer.importing import load_archive
+
+    # What the program calls, be its work done by processes or on Spark.
+    asked = ImportOptions(existing=Existing.APPEND)
+    yield from _imported(scene, lambda archive: load_archive(archive, scene.config, asked))
 
 
 @way(ARRIVE, ("file",))
@@ -426,6 +452,15 @@ def _with_memory() -> Any:
     from tests.fix_store import space_definition
 
     return space_definition("MEMORY", memory=100 * 4096, ipc_key=77)
+
+
+def _imported(scene: Scene, load: Callable[[Path], object]) -> Iterator[None]:
+    """Export the queue space with a message in the queue, and load the archive."""
+    scene.space.enqueue("Q", b"x")
+    archive = scene.directory / "archive"
+    scene.shell(f"qexport -s SPACE {archive}")
+    yield
+    load(archive)
 
 
 @contextlib.contextmanager

@@ -155,13 +155,13 @@ def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
     return route, item.arrival._replace(terms=terms)
 
 
-def route_to(known: Definitions, name: str) -> Route:
+def route_to(known: Definitions, name: str, *, even_stopped: bool = False) -> Route:
     """Return how messages come to a queue, or refuse them where it takes none.
 
-    Whoever enqueues asks here, once for each queue.
+    Whoever enqueues or imports asks here, once for each queue. `even_stopped` is for what an administrator brings.
     """
     queue = known.queues.get(name)
-    if queue is None or not queue.enqueue_enabled:
+    if queue is None or not (queue.enqueue_enabled or even_stopped):
         raise stopped(known.queue(name), "enqueuing")
     return known.routes.get(name) or route_of(known, queue)
 

@@ -1,15 +1,18 @@
-"""What is looked at before an import begins: whether it may, and whether there are queues enough for it."""
+"""What is looked at before an import begins: whether it may, and whether there are queues for it."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
+from qmcore.acts.enqueue import route_to
 from qmcore.acts.import_merge import refuse_unlike
 from qmcore.acts.manage_queues import refuse_held
 from qmcore.definitions import Definitions
 from qmcore.errors import Alternative, InUseError, InvalidArgumentError, NoSpaceError, Resource
-from qmcore.imports import ImportJob, ImportPlan, Mode, Stage
+from qmcore.imports import ImportJob, ImportPlan, Mode, PlannedQueue, Stage
 from qmcore.port import Unit
+from qmcore.queue import Queue
 
 
 def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
@@ -45,6 +48,29 @@ def refuse_known(plan: ImportPlan, jobs: Iterable[ImportJob]) -> None:
                 import_id=job.id,
                 alternative=Alternative.ABANDON,
             )
+
+
+def refuse_ungranted(known: Definitions, plan: ImportPlan) -> None:
+    """Refuse messages for a queue that does not take them; one that is stopped does, as this is an administrator's act.
+
+    A queue that the import creates, or puts in the place of another, is asked as it will be.
+    """
+    coming = {each.name: queue_of(known, each) for each in plan.queues if each.mode is not Mode.APPEND}
+    as_planned = dataclasses.replace(known, queues={**known.queues, **coming})
+    for planned in plan.queues:
+        if planned.brings_messages:
+            route_to(as_planned, planned.name, even_stopped=True)
+
+
+def queue_of(known: Definitions, planned: PlannedQueue) -> Queue:
+    """Return the queue that is created for one of a plan; it has no number yet."""
+    return Queue(
+        0,
+        known.space.id,
+        planned.definition,
+        enqueue_enabled=planned.enqueue_enabled,
+        dequeue_enabled=planned.dequeue_enabled,
+    )
 
 
 def _under_way(job: ImportJob, queue: str, *, its_own: bool) -> str:

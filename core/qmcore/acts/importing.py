@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from qmcore.acts import thresholds
 from qmcore.acts.import_merge import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
-from qmcore.acts.import_plan import refuse_known, refuse_unfit
+from qmcore.acts.import_plan import queue_of, refuse_known, refuse_unfit, refuse_ungranted
 from qmcore.acts.manage_queues import refuse_held
 from qmcore.acts.renumbering import Renumbering, sums
 from qmcore.acts.room import refuse_overflow
@@ -76,13 +76,18 @@ _IN_MEMORY = "memory:"
 """Stands before the name of a part in the record of what a batch has brought into memory."""
 
 
-def check(unit: Unit, opened: OpenSpace, plan: ImportPlan) -> None:
-    """Refuse what `begin` would refuse, and change nothing."""
+def check(unit: Unit, opened: OpenSpace, plan: ImportPlan, *, begins: bool = False) -> None:
+    """Refuse what `begin` would refuse, and change nothing.
+
+    Where it `begins` after this, the queues are not asked here whether they take messages: they are asked once.
+    """
     known = opened.definitions(unit)
     records = unit.imports.of_space(known.space.id)
     if _going(records, plan) is None:
         refuse_known(plan, [job_of(unit, record) for record in records])
         refuse_unfit(unit, known, plan)
+        if not begins:
+            refuse_ungranted(known, plan)
         _refuse_overflow(unit, known, unit, plan.use)
         if plan.memory_use != NOTHING:
             _refuse_overflow(unit, known, _memory(unit, known, plan.memory_use), plan.memory_use)
@@ -109,6 +114,7 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
         return job_of(unit, going)
     refuse_known(plan, [job_of(unit, record) for record in records])
     refuse_unfit(unit, known, plan)
+    refuse_ungranted(known, plan)
     new = ImportRecord(
         id=secrets.randbits(62) + 1,
         space_id=known.space.id,
@@ -252,17 +258,7 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
 
 
 def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportRecord) -> None:
-    new = unit.add_hidden_queue(
-        Queue(
-            0,
-            known.space.id,
-            planned.definition,
-            enqueue_enabled=planned.enqueue_enabled,
-            dequeue_enabled=planned.dequeue_enabled,
-        ),
-        record.started_us,
-        record.id,
-    )
+    new = unit.add_hidden_queue(queue_of(known, planned), record.started_us, record.id)
     unit.adjust(known.space.id, new.id, planned.charged)
     memory = unit.memory(known.space.id)
     if memory is not None:
