@@ -21,6 +21,7 @@ from tests.house.rooms import (
 PAGES = {
     "qmcore": ROOT / "core" / "README.md",
     "qmstorage": ROOT / "storage" / "README.md",
+    "qmadmin": ROOT / "qmadmin" / "README.md",
     "tests": ROOT / "tests" / "README.md",
 }
 LENGTH = range(100, 151)
