@@ -183,7 +183,7 @@ class Attachment:
 
     def is_current(self) -> bool:
         """Return whether the queue space is still the one that was opened, and not another of the same name."""
-        found = self.volume.read(lambda unit: unit.space(self.opened.space.name))
+        found = self.volume.read(lambda unit: unit.spaces.find(self.opened.space.name))
         return found is not None and found.incarnation == self.opened.space.incarnation
 
     def forget(self) -> None:

@@ -65,7 +65,7 @@ class Administering(ABC):
         """
         missing = {name for volume in self.missing_volumes() for name in volume.spaces}
         places = [(name, path) for name, path in self._main.read(manage_spaces.places) if name not in missing]
-        found = [self.volume_of(path).read(lambda unit, name=name: unit.space(name)) for name, path in places]  # type: ignore[misc]
+        found = [self.volume_of(path).read(lambda unit, name=name: unit.spaces.find(name)) for name, path in places]  # type: ignore[misc]
         return [space for space in found if space is not None]
 
     def missing_volumes(self) -> list[MissingVolume]:
@@ -97,7 +97,7 @@ class Administering(ABC):
     def queues(self, name: str) -> list[Queue]:
         """Return the queues of a queue space by name; no process is attached for this."""
         volume, found = self._found(name)
-        return volume.read(lambda unit: unit.queues(found.id))
+        return volume.read(lambda unit: unit.queues.of_space(found.id))
 
     def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
         """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
@@ -105,7 +105,7 @@ class Administering(ABC):
         now = self.clock.now()
         with self._memory(volume, found):
             return volume.read(
-                lambda unit: [(queue, looking.usage(unit, queue, now)) for queue in unit.queues(found.id)]
+                lambda unit: [(queue, looking.usage(unit, queue, now)) for queue in unit.queues.of_space(found.id)]
             )
 
     def tidy_space(self, name: str) -> None:
@@ -207,7 +207,7 @@ class Administering(ABC):
         if not changed.definition.memory:
             volume.remove_memory(before)
         elif attached and not before.definition.memory:
-            volume.attach_memory(changed, volume.read(lambda unit: unit.queues(changed.id)))
+            volume.attach_memory(changed, volume.read(lambda unit: unit.queues.of_space(changed.id)))
 
     @destructive("queue space {name}")
     def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
@@ -228,7 +228,7 @@ class Administering(ABC):
                 self._destroy_left(path, space, force=force, dry_run=dry_run)
             return
         volume = self.volume_of_space(name)
-        present = volume.read(lambda unit: unit.space(name))
+        present = volume.read(lambda unit: unit.spaces.find(name))
         # What a creation that was cut short has listed and not made can be destroyed too.
         # What its memory holds counts, and goes with it.
         with self._memory(volume, present):
@@ -383,7 +383,7 @@ class Administering(ABC):
         if found is None or not found.definition.memory or not volume.memory_files(found):
             yield
             return
-        volume.attach_memory(found, volume.read(lambda unit: unit.queues(found.id)))
+        volume.attach_memory(found, volume.read(lambda unit: unit.queues.of_space(found.id)))
         try:
             yield
         finally:

@@ -171,7 +171,7 @@ def faults_of(space: QueueSpace) -> list[str]:
     def found(unit: Any) -> list[str]:
         known = attachment.opened.definitions(unit)
         stores = [unit, *([unit.memory(known.space.id)] if unit.memory(known.space.id) else [])]
-        queues, hidden = unit.queues(known.space.id), unit.imports.hidden_queues(known.space.id)
+        queues, hidden = unit.queues.of_space(known.space.id), unit.imports.hidden_queues(known.space.id)
         return [
             fault.sentence
             for store in stores

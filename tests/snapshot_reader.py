@@ -16,7 +16,7 @@ def seen(reader: SnapshotReader, name: str) -> list[tuple[int, int, str, State]]
     def found(unit: Unit, space: Space) -> list[tuple[int, int, str, State]]:
         return sorted(
             (int(row[BODY]), row[SEQUENCE], queue.name, state)
-            for queue in unit.queues(space.id)
+            for queue in unit.queues.of_space(space.id)
             for number, store in enumerate(stores(unit, space.id))
             for state in STORED
             for rows in store.carried(space, queue, Run(queue.name, state, bool(number), None, None, 0))

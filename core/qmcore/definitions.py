@@ -203,12 +203,12 @@ class OpenSpace:
         unit.afterwards(remember)
 
     def _read(self, unit: Unit, generation: int | None) -> Definitions:
-        space = unit.space(self.space.name)
+        space = unit.spaces.find(self.space.name)
         if generation is None or space is None or not space.is_same_as(self.space):
             raise no_such_space(self.space.name)
         if space.incarnation != self.space.incarnation:
             self.space = space
-        versions = unit.queue_versions(space.id)
+        versions = unit.queues.versions(space.id)
         known = self.known
         changed = versions.items() - known.versions.items() if known else versions.items()
         if known is None or len(changed) > _READ_ALONE or space.definition != known.space.definition:
@@ -218,7 +218,7 @@ class OpenSpace:
         outdated = known.versions.items() - versions.items()
         for number, _ in outdated:
             del queues[by_id.pop(number).name]
-        found = [unit.queue(number) for number, _ in changed]
+        found = [unit.queues.find(number) for number, _ in changed]
         for queue in found:
             by_id[queue.id] = queues[queue.name] = queue
         error_queues = known.error_queues
@@ -228,7 +228,7 @@ class OpenSpace:
 
     def _all(self, unit: Unit, generation: int, space: Space, versions: Mapping[int, int]) -> Definitions:
         """Return the definitions, reading all of them."""
-        by_id = {queue.id: queue for queue in unit.queues(space.id)}
+        by_id = {queue.id: queue for queue in unit.queues.of_space(space.id)}
         queues = {queue.name: queue for queue in by_id.values()}
         error_queues = _error_queues(space, by_id.values())
         return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)

@@ -44,6 +44,9 @@ class ImportRecords(Protocol):
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Reserve `count` consecutive sequence numbers, from `least` or later; return the first. The unit is alone."""
 
+    def add_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
+        """Record a hidden queue of an import, its counters at zero."""
+
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
         """Return the hidden queues of a queue space, each with its import; less than 0 where the import replaced it."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from qmcore.bulk_rows import Adopted
+from qmcore.definition_records import QueueRecords, SpaceRecords
 from qmcore.device import DeviceInfo
 from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords
@@ -20,7 +20,7 @@ from qmcore.message import ConsumedMessage, Message
 from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
-from qmcore.queue import Queue, QueueDefinition
+from qmcore.queue import Queue
 from qmcore.records import (
     CommandClaim,
     Cursor,
@@ -31,7 +31,7 @@ from qmcore.records import (
     Use,
 )
 from qmcore.shortcut import Shortcut
-from qmcore.space import Space, SpaceDefinition
+from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued, Refused, Result
 from qmcore.wakeups import Wakeup, WakeupSet
@@ -42,61 +42,6 @@ if TYPE_CHECKING:
     from qmcore.times import Clock
 
 T = TypeVar("T")
-
-
-class DefinitionRecords(Protocol):
-    """Queue spaces and queues as administrators define them."""
-
-    def space(self, name: str) -> Space | None:
-        """Return the queue space of that name."""
-
-    def spaces(self) -> list[Space]:
-        """Return all queue spaces of the volume by name."""
-
-    def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
-        """Record a queue space, its counters at zero."""
-
-    def change_space(self, space: Space) -> None:
-        """Record what is new about a queue space, and change the generation."""
-
-    def set_initialized(self, space_id: int) -> None:
-        """Record that the disk of the queue space has been allocated."""
-
-    def remove_space(self, space_id: int) -> None:
-        """Remove a queue space with everything in it."""
-
-    def adopt(self, space_id: int, adopted: Adopted) -> None:
-        """Let message ids of another queue space be valid in this one, and change the generation.
-
-        Their sequence numbers here are nobody else's.
-        """
-
-    def succeed(self, space_id: int, incarnation: str) -> None:
-        """Give a queue space another incarnation, and change the generation."""
-
-    def generation(self, space_id: int) -> int | None:
-        """Return a number that changes with each change of a definition; None where the queue space is gone."""
-
-    def queues(self, space_id: int) -> list[Queue]:
-        """Return the queues of a queue space by name."""
-
-    def queue_versions(self, space_id: int) -> dict[int, int]:
-        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
-
-    def queue(self, queue_id: int) -> Queue:
-        """Return a queue that exists, by its number."""
-
-    def add_queue(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
-        """Record a queue, its counters at zero, and change the generation."""
-
-    def add_hidden_queue(self, queue: Queue, created_us: int, import_id: int) -> Queue:
-        """Record a hidden queue of an import, its counters at zero."""
-
-    def change_queue(self, queue: Queue) -> None:
-        """Record what is new about a queue, and change the generation."""
-
-    def remove_queue(self, queue: Queue) -> None:
-        """Remove a queue with the messages and counters that it has, and change the generation."""
 
 
 class HistoryRecords(Protocol):
@@ -172,7 +117,7 @@ class TransactionRecords(Protocol):
         """Return whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protocol):
+class Unit(Store, HistoryRecords, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     commits_memory: bool
@@ -185,6 +130,14 @@ class Unit(DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protoco
     @property
     def audit(self) -> AuditRecords:
         """Destructive acts."""
+
+    @property
+    def spaces(self) -> SpaceRecords:
+        """Queue spaces."""
+
+    @property
+    def queues(self) -> QueueRecords:
+        """Queues, but for those that imports hide."""
 
     @property
     def imports(self) -> ImportRecords:
@@ -205,6 +158,9 @@ class Unit(DefinitionRecords, Store, HistoryRecords, TransactionRecords, Protoco
     @property
     def highest(self) -> HighestRecords:
         """The highest use of limits."""
+
+    def generation(self, space_id: int) -> int | None:
+        """Return a number that changes with each change of a definition; None where the queue space is gone."""
 
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""

@@ -81,7 +81,7 @@ class Doctor:
     def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
         path = self._main.read(lambda unit: manage_spaces.path_of(unit, name))
         volume = self._device.volume_of(path)
-        space = volume.read(lambda unit: unit.space(name))
+        space = volume.read(lambda unit: unit.spaces.find(name))
         # One that its volume does not know is told by the extents.
         if space is not None:
             where[name] = volume, space
@@ -156,7 +156,7 @@ class Doctor:
         for extent in extents:
             if extent.number == 0 and extent.space not in self._unread and extent.entry in paths:
                 volume = self._device.volume_of(paths[extent.entry])
-                space = volume.read(lambda unit, name=extent.space: unit.space(name))  # type: ignore[misc]
+                space = volume.read(lambda unit, name=extent.space: unit.spaces.find(name))  # type: ignore[misc]
                 known |= {} if space is None else {space.name: space}
         return list(diagnosis.extents(entries, extents, known, self._unread))
 
@@ -203,10 +203,10 @@ class Doctor:
 
     def _leftovers(self, volume: Volume) -> Iterator[Finding]:
         # One is listed before it is there, and is gone soon after it is listed no more.
-        before = volume.read(lambda unit: unit.spaces())
+        before = volume.read(lambda unit: unit.spaces.listed())
         listed = self._listed_on(volume)
         after = volume.read(
-            lambda unit: {space.incarnation: manage_spaces.messages(unit, space) for space in unit.spaces()}
+            lambda unit: {space.incarnation: manage_spaces.messages(unit, space) for space in unit.spaces.listed()}
         )
         for space in before:
             if space.name not in listed and space.incarnation in after:
@@ -240,7 +240,7 @@ class Doctor:
 
     def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
         page_size, now = self._device.info.page_size, self._now
-        queues, latest = volume.read(lambda unit: (unit.queues(space.id), unit.latest(space)))
+        queues, latest = volume.read(lambda unit: (unit.queues.of_space(space.id), unit.latest(space)))
         yield from diagnosis.error_queues(space, queues)
         if not self._main.read(lambda unit: unit.device.info()).commands:
             yield from diagnosis.commands_off(space, queues)
@@ -305,7 +305,7 @@ class Doctor:
                 ),
             )
         for at, space in enumerate(here):
-            queues = unit.queues(space.id)
+            queues = unit.queues.of_space(space.id)
             hidden, page_size = unit.imports.hidden_queues(space.id), self._device.info.page_size
             for fault in unit.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
@@ -326,7 +326,7 @@ class Doctor:
             if memory is None:
                 return []
             hidden = unit.imports.hidden_queues(space.id)
-            return memory.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
+            return memory.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
 
         with self._opened_memory(volume, space):
             for fault in volume.read(found):
@@ -371,7 +371,7 @@ def _program(command: str) -> str:
 
 def _pages(unit: Unit) -> tuple[int, int]:
     """Return how many pages the queue spaces of a volume use, and how many they may take besides."""
-    present = unit.spaces()
+    present = unit.spaces.listed()
     used = [unit.level(space.id).pages for space in present]
     return sum(used), sum(space.definition.pages for space in present) - sum(used)
 

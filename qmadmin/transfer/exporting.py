@@ -262,7 +262,7 @@ class Plan:
 
 def _plan_space(unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int) -> SpacePlan:
     selection = asked.selection
-    queues = tuple(queue for queue in unit.queues(space.id) if selection.has_queue(queue.name))
+    queues = tuple(queue for queue in unit.queues.of_space(space.id) if selection.has_queue(queue.name))
     outstanding = _Transactions.found(unit, space, queues)
     last = unit.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:

@@ -62,7 +62,7 @@ class SnapshotReader:
         if space not in self._queues:
             # They do not change while everything stands still.
             self._queues[space] = self.read(
-                space, lambda unit, found: {queue.name: queue for queue in unit.queues(found.id)}
+                space, lambda unit, found: {queue.name: queue for queue in unit.queues.of_space(found.id)}
             )
         queue = self._queues[space][name]
         return self.read(space, lambda unit, found: work(unit, found, queue))

@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, delete, select, update
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.purpose import alone
-from qmstorage.definitions import damaged
 from qmstorage.schema import device, entry, extent
+from qmstorage.spaces import damaged
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import UnitPart
 

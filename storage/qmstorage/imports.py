@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, func, literal, select, update
 from qmcore.purpose import alone
 from qmcore.queue import Queue
 from qmcore.records import ImportRecord, Use
-from qmstorage.definitions import queue_of
+from qmstorage.queues import queue_of
 from qmstorage.schema import counter, forwarding, import_batch, import_job, queue
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import UnitPart
@@ -132,6 +132,10 @@ class Imports(UnitPart):
         first = max(self.unit.last_sequence(space_id) + 1, least)
         self.run(_RAISE_SEQUENCE, of_space=space_id, last=first + count - 1)
         return first
+
+    def add_queue(self, hidden: Queue, created_us: int, import_id: int) -> Queue:
+        """Record a hidden queue of an import, its counters at zero."""
+        return self.unit.queues.record(hidden, created_us, import_id)
 
     def hidden_queues(self, space_id: int) -> list[tuple[int, Queue]]:
         """Return the hidden queues of a queue space, each with its import; less than 0 where the import replaced it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import delete, select, union_all
+from sqlalchemy import bindparam, delete, select, union_all, update
 
+from qmcore.purpose import alone
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.seen import CHANGES
@@ -16,7 +18,6 @@ from qmstorage.bulk_load import BulkLoad
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
 from qmstorage.damage import Damages
-from qmstorage.definitions import Definitions
 from qmstorage.device import Device
 from qmstorage.forwardings import Forwardings
 from qmstorage.highest import Highest
@@ -24,8 +25,10 @@ from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listings
 from qmstorage.owners import Owners
-from qmstorage.schema import IN_MEMORY, chunk, counter, due, expiring, held, message, ready
-from qmstorage.statements import Cursor, Texts, given
+from qmstorage.queues import Queues
+from qmstorage.schema import IN_MEMORY, VERSION, chunk, counter, due, expiring, held, message, ready
+from qmstorage.spaces import Spaces
+from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import PartOf
 from qmstorage.waits import Waits
@@ -41,6 +44,10 @@ _EMPTY_QUEUE = [
 _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
 _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
+
+_IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0)
+_GENERATION = select(counter.c.generation).where(*_IS_MAIN)
+_CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
 class MemoryStore(BulkLoad, Damages, Counters, Listings):
@@ -67,15 +74,19 @@ class MemoryStore(BulkLoad, Damages, Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(BulkLoad, Damages, Definitions, Listings, History, Transactions, Claims):
+class SqlUnit(BulkLoad, Damages, Listings, History, Transactions, Claims):
     """One short database transaction on a volume."""
 
     commits_memory = False
+    schema_version = VERSION
+    """That of all volumes of this kind: one of another version is not opened."""
     clock: Clock = SystemClock()
     """What the volume goes by."""
 
     device = PartOf(Device)
     audit = PartOf(Audit)
+    spaces = PartOf(Spaces)
+    queues = PartOf(Queues)
     imports = PartOf(Imports)
     highest = PartOf(Highest)
     owners = PartOf(Owners)
@@ -95,7 +106,7 @@ class SqlUnit(BulkLoad, Damages, Definitions, Listings, History, Transactions, C
         self._stores: dict[int, MemoryStore] = {}
         self._elsewhere = elsewhere or {}
         self.actions: list[Callable[[], None]] = []
-        self._generations = {}
+        self._generations: dict[int, int] = {}
 
     def start_work(self) -> None:
         """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
@@ -133,14 +144,31 @@ class SqlUnit(BulkLoad, Damages, Definitions, Listings, History, Transactions, C
         memory = self.memory(space_id)
         return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.level(space_id)
 
-    def change_generation(self, space_id: int) -> None:
-        """Let everybody read the definitions of a queue space again, ourselves at once."""
-        super().change_generation(space_id)
-        self.afterwards(CHANGES.note)
+    def generation(self, space_id: int) -> int | None:
+        """Return a number that changes with each change of a definition; None where the queue space is gone."""
+        known = self._generations.get(space_id)
+        if known is None:
+            row = self._main_row(space_id)
+            if row is None:
+                return None
+            known = self._generations[space_id] = int(row[0])
+        return known
 
-    def remove_space(self, space_id: int) -> None:
-        """Remove a queue space with everything in it."""
-        super().remove_space(space_id)
+    def _main_row(self, space_id: int) -> Row | None:
+        """Return the row of the counters that begins with the generation of a queue space."""
+        return self.one(_GENERATION, space_id=space_id)
+
+    @alone
+    def change_generation(self, space_id: int) -> None:
+        """Change the generation, so that every process reads the definitions of a queue space again."""
+        # At random, not by counting: a number that was used in a transaction which then failed must not be reused, nor
+        # one of a destroyed queue space whose own number is reused.
+        self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
+        self.note_changes()
+
+    def note_changes(self) -> None:
+        """Have everybody of this process read the definitions again, ourselves at once."""
+        self._generations.clear()
         self.afterwards(CHANGES.note)
 
     def afterwards(self, action: Callable[[], None]) -> None:

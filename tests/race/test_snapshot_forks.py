@@ -82,10 +82,10 @@ def test_a_fork_that_has_to_give_up_lets_all_go_on(volume, monkeypatch):
     monkeypatch.setattr(volumes, "_FORK_SECONDS", 0.05)
     with volume.snapshot() as made, volume.quiesced(1):
         assert not volume.pause()
-        assert made.read(lambda unit: unit.spaces()) == []
+        assert made.read(lambda unit: unit.spaces.listed()) == []
     assert volume.pause()
     volume.resume()
-    assert volume.write(lambda unit: unit.spaces(), Purpose.ADMINISTRATION) == []
+    assert volume.write(lambda unit: unit.spaces.listed(), Purpose.ADMINISTRATION) == []
 
 
 def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):

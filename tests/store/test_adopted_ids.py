@@ -18,7 +18,7 @@ def adopt(space, *pieces):
     attachment = attachment_of(space)
     for piece in pieces:
         attachment.volume.write(
-            lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
+            lambda unit, piece=piece: unit.spaces.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
         )
 
 
@@ -47,7 +47,10 @@ def test_a_queue_space_is_read_with_what_it_has_adopted(space, store):
     assert set(after.space.adopted) == set(pieces)
     other = store.space("OTHER", ipc_key=41_000)
     volume = attachment_of(space).volume
-    assert {one.name: len(one.adopted) for one in volume.read(lambda unit: unit.spaces())} == {"SPACE": 3, "OTHER": 0}
+    assert {one.name: len(one.adopted) for one in volume.read(lambda unit: unit.spaces.listed())} == {
+        "SPACE": 3,
+        "OTHER": 0,
+    }
     assert definitions(other).space.adopted == ()
 
 

@@ -304,7 +304,9 @@ def test_runs_stand_in_the_order_of_the_listing(space, clock, state):
             queue = space.queue("KEPT")
             listed = look(
                 space,
-                lambda unit: [info.msgid for _, info in unit.messages(unit.space(space.name), queue, state, None, 99)],
+                lambda unit: [
+                    info.msgid for _, info in unit.messages(unit.spaces.find(space.name), queue, state, None, 99)
+                ],
             )
         assert found == list(map(number_of, listed))
     finally:
@@ -316,7 +318,7 @@ def test_a_condition_leaves_out_what_it_does_not_say(space, clock, state):
     held = stand_in_all_states(space, clock, 10)
     try:
         chosen = rows(space, whole("KEPT", state))[3:8:2]
-        incarnation = look(space, lambda unit: unit.space(space.name).incarnation)
+        incarnation = look(space, lambda unit: unit.spaces.find(space.name).incarnation)
         numbers = ", ".join(f"'{message_id(incarnation, row['sequence'])}'" for row in chosen)
         condition = parse(f"msgid IN ({numbers})")
         cut = runs(space, "KEPT", state, 2, condition)
@@ -347,7 +349,7 @@ def test_other_things_may_be_asked_while_messages_are_read(space):
     def read(unit):
         _, known, queue = placed(space, unit, "Q")
         first, second = (unit.carried(known, queue, whole("Q")) for _ in range(2))
-        return [len(batch) + len(next(second)) + len(unit.queues(known.id)) for batch in first]
+        return [len(batch) + len(next(second)) + len(unit.queues.of_space(known.id)) for batch in first]
 
     assert look(space, read) == [2_006, 2_006, 1_006]
 

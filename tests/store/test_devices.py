@@ -304,7 +304,7 @@ class TestSecondVolume:
     def test_a_creation_that_was_cut_short_is_swept_away_by_the_next_one(self, device, tmp_path):
         """The process died after the volume had the queue space and before the table of contents had it."""
         volume = device.volume_of(str(tmp_path / "SECOND"))
-        volume.write(lambda unit: unit.add_space(space_definition(pages=24_000), "0" * 16, 1), Purpose.ADMINISTRATION)
+        volume.write(lambda unit: unit.spaces.add(space_definition(pages=24_000), "0" * 16, 1), Purpose.ADMINISTRATION)
         assert device.spaces() == []
         device.create_space(space_definition(pages=25_000))
         assert device.space("SPACE").definition.pages == 25_000
@@ -350,7 +350,7 @@ class TestSecondVolume:
         """The process died after the table of contents had it and before the volume had."""
         device.create_space(space_definition("OTHER", pages=40))
         volume = device.volume_of(str(tmp_path / "SECOND"))
-        assert volume.read(lambda unit: unit.spaces()) == []
+        assert volume.read(lambda unit: unit.spaces.listed()) == []
         device.volume_of(device.path).write(
             lambda unit: unit.device.add_extents([Extent("HALF", 0, 1, 0, 40)]), Purpose.ADMINISTRATION
         )
@@ -521,7 +521,7 @@ class TestLostVolume:
         def meanwhile(work, purpose):
             done = write(work, purpose)
             volume.write(
-                lambda unit: unit.remove_space(unit.space("ONE").id) if unit.space("ONE") else None,
+                lambda unit: unit.spaces.remove(unit.spaces.find("ONE").id) if unit.spaces.find("ONE") else None,
                 Purpose.ADMINISTRATION,
             )
             return done

@@ -34,7 +34,7 @@ def hide(store, space, name, *, more=NOTHING, by=IMPORT):
 
 def queues_of(space):
     attachment = attachment_of(space)
-    return attachment.volume.read(lambda unit: unit.queues(attachment.opened.space.id))
+    return attachment.volume.read(lambda unit: unit.queues.of_space(attachment.opened.space.id))
 
 
 def hidden_of(space):
@@ -84,7 +84,7 @@ class TestTheDoctor:
         for foreign, first in (("f" * 16, 1), ("e" * 16, 4)):
             piece = Adopted(foreign, first, first + 3, 0)
             attachment.volume.write(
-                lambda unit, piece=piece: unit.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
+                lambda unit, piece=piece: unit.spaces.adopt(attachment.opened.space.id, piece), Purpose.ADMINISTRATION
             )
         assert [sentence.partition(",")[0] for sentence in errors(shared_store.device)] == [
             "message number 4 has two identifiers",

@@ -94,7 +94,7 @@ def orders(engine):
 def test_a_work_in_the_transaction_of_an_application_changes_no_definitions(space, plain):
     attachment = attachment_of(space)
     with plain.begin() as connection, pytest.raises(WrongPurposeError):
-        attachment.volume.write_on(connection, lambda unit: unit.change_queue(space.queue("Q")))
+        attachment.volume.write_on(connection, lambda unit: unit.queues.change(space.queue("Q")))
 
 
 @pytest.mark.parametrize("how", ["engine", "connection", "driver"])

@@ -54,7 +54,7 @@ def test_a_work_in_the_transaction_of_an_application_changes_no_definitions(aren
     space = arena.space()
     queue = make_queue(space)
     with engine.begin() as connection, pytest.raises(WrongPurposeError):
-        attachment_of(space).volume.write_on(connection, lambda unit: unit.change_queue(queue))
+        attachment_of(space).volume.write_on(connection, lambda unit: unit.queues.change(queue))
     assert space.queues() == [queue]
 
 

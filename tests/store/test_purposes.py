@@ -41,12 +41,14 @@ def record(unit, _opened):
 
 def switch(unit, opened):
     queue = opened.definitions(unit).queue("Q")
-    unit.change_queue(dataclasses.replace(queue, enqueue_enabled=not queue.enqueue_enabled))
+    unit.queues.change(dataclasses.replace(queue, enqueue_enabled=not queue.enqueue_enabled))
 
 
 def create(unit, opened):
-    name = f"N{len(unit.queues(opened.space.id))}"
-    unit.add_queue(opened.space.id, dataclasses.replace(unit.queues(opened.space.id)[0].definition, name=name), 0)
+    name = f"N{len(unit.queues.of_space(opened.space.id))}"
+    unit.queues.add(
+        opened.space.id, dataclasses.replace(unit.queues.of_space(opened.space.id)[0].definition, name=name), 0
+    )
 
 
 def cut(unit, _opened):
@@ -83,7 +85,7 @@ def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, spac
             lambda unit: (
                 unit.device.extents(),
                 unit.transactions(opened.space.id),
-                unit.queues(opened.space.id),
+                unit.queues.of_space(opened.space.id),
                 unit.level(opened.space.id),
             )
         )
@@ -104,7 +106,7 @@ def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, spac
 def test_a_work_that_is_to_read_and_changes_something_is_refused(space):
     attachment = attachment_of(space)
     with pytest.raises(WrongPurposeError, match="a work to read changes something"):
-        attachment.volume.read(lambda unit: unit.set_initialized(attachment.opened.space.id))
+        attachment.volume.read(lambda unit: unit.spaces.set_initialized(attachment.opened.space.id))
     assert space.queues()
 
 

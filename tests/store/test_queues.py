@@ -15,7 +15,7 @@ from qmcore.errors import (
 )
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.purpose import Purpose
-from qmstorage import definitions
+from qmstorage import queues
 from tests.fix_store import (
     MovableClock,
     attachment_of,
@@ -152,8 +152,8 @@ class TestChangesByOthers:
             make_queue(space, f"Q{number}")
         assert len(other.queues()) == 40
         read = []
-        kept = definitions.queue_of
-        monkeypatch.setattr(definitions, "queue_of", lambda row: read.append(row[2]) or kept(row))
+        kept = queues.queue_of
+        monkeypatch.setattr(queues, "queue_of", lambda row: read.append(row[2]) or kept(row))
         make_queue(space, "NEW", error_queue="Q1")
         space.destroy_queue("Q7", force=True)
         space.stop_queue("Q3")
@@ -208,7 +208,7 @@ class TestChangesByOthers:
 
         def create_read_and_fail(unit):
             known = opened.definitions(unit)
-            unit.add_queue(known.space.id, queue_definition("NEVER"), 0)
+            unit.queues.add(known.space.id, queue_definition("NEVER"), 0)
             assert "NEVER" in opened.definitions(unit).queues
             raise ZeroDivisionError
 

@@ -101,7 +101,7 @@ def test_to_look_at_memory_makes_none(file_store, tmp_path):
     make_queue(opened, "Q")
     opened.close()
     volume = file_store.device.volume_of(file_store.path)
-    space = volume.read(lambda unit: unit.space("SPACE"))
+    space = volume.read(lambda unit: unit.spaces.find("SPACE"))
     volume.remove_memory(space)
     before = sorted(tmp_path.rglob("*"))
     with volume.snapshot(memory=["SPACE"]) as snapshot:

@@ -77,14 +77,14 @@ def _count(unit: Unit, opened: OpenSpace, listed: _Listed) -> Space:
     if listed.pages > present.definition.pages:
         definition = dataclasses.replace(present.definition, pages=listed.pages)
         present = dataclasses.replace(present, definition=definition)
-        unit.change_space(present)
+        unit.spaces.change(present)
         thresholds.note_growth(unit, opened)
     return present
 
 
 def _present(unit: Unit, opened: OpenSpace) -> Space:
     """Return the queue space as it is now, or raise BadResourceError where it is gone."""
-    present = unit.space(opened.space.name)
+    present = unit.spaces.find(opened.space.name)
     if present is None or not present.is_same_as(opened.space):
         raise no_such_space(opened.space.name)
     return present
@@ -92,7 +92,7 @@ def _present(unit: Unit, opened: OpenSpace) -> Space:
 
 def _unlist(unit: Unit, volume: Volume, name: str, listed: _Listed) -> None:
     """Take the extents out of the table of contents, unless another extension has counted them."""
-    present = volume.read(lambda other: other.space(name))
+    present = volume.read(lambda other: other.spaces.find(name))
     if present is None or present.definition.pages < listed.pages:
         for extent in listed.extents:
             unit.device.remove_extent(extent)

@@ -172,7 +172,7 @@ def _forget(unit: Unit, queue: Queue) -> None:
     memory = unit.memory(queue.space_id)
     if memory is not None:
         take_out_of_memory(memory, queue.space_id, queue.id)
-    unit.remove_queue(queue)
+    unit.queues.remove(queue)
 
 
 def _left(unit: Unit, queue: Queue, *, replaced: bool) -> int:

@@ -220,7 +220,7 @@ def publish(unit: Unit, opened: OpenSpace, job: ImportJob, now: int) -> ImportJo
     for planned in job.plan.queues:
         is_done = _publish_one(unit, known, job, planned, hidden[planned.key]) and is_done
     for piece in job.plan.adopted:
-        unit.adopt(job.space_id, dataclasses.replace(piece, shift=piece.shift + job.shift))
+        unit.spaces.adopt(job.space_id, dataclasses.replace(piece, shift=piece.shift + job.shift))
     unit.imports.forget_batches(job.id)
     stage = Stage.DONE if is_done else Stage.MERGING
     unit.imports.set_stage(job.id, stage.value, now if is_done else None)
@@ -258,7 +258,7 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
 
 
 def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportRecord) -> None:
-    new = unit.add_hidden_queue(queue_of(known, planned), record.started_us, record.id)
+    new = unit.imports.add_queue(queue_of(known, planned), record.started_us, record.id)
     unit.adjust(known.space.id, new.id, planned.charged)
     memory = unit.memory(known.space.id)
     if memory is not None:

@@ -66,7 +66,7 @@ def users_of(unit: Unit, index: int) -> list[str]:
 def refuse_without(unit: Unit, spaces: Iterable[str], path: str) -> None:
     """Refuse a volume, the one at this path, that knows nothing of one of these queue spaces."""
     for name in spaces:
-        if unit.space(name) is None:
+        if unit.spaces.find(name) is None:
             raise BadResourceError(
                 f"{path!r} is another file of the device than that of queue space {name!r}, whose pages the entry has",
                 hint="Name the path that the file of the queue space has now, or will have.",

@@ -25,7 +25,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
     used = len(known.queues) + unit.imports.promised_queues(known.space.id)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
-    new = unit.add_queue(known.space.id, definition, now)
+    new = unit.queues.add(known.space.id, definition, now)
     opened.note_use(unit, "queues", used + 1)
     memory = unit.memory(known.space.id)
     if memory is not None:
@@ -49,7 +49,7 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
                 queue=old.name,
             )
     changed = dataclasses.replace(old, definition=definition)
-    unit.change_queue(changed)
+    unit.queues.change(changed)
     limits = (old.definition.threshold, old.definition.memory_threshold)
     for memory, limit in enumerate((definition.threshold, definition.memory_threshold)):
         if limit != limits[memory]:
@@ -66,7 +66,7 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
         dequeue_enabled=old.dequeue_enabled if dequeue is None else dequeue,
     )
     if changed != old:
-        unit.change_queue(changed)
+        unit.queues.change(changed)
         unit.waits.notify(old.id)
     return old
 
@@ -93,7 +93,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     memory = unit.memory(queue.space_id)
     if memory is not None:
         memory.abandon(queue.space_id, queue.id)
-    unit.remove_queue(queue)
+    unit.queues.remove(queue)
 
 
 def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> Queue:

@@ -65,10 +65,10 @@ def create(
         if present is not None:
             if left is None or not present.is_same_as(left):
                 raise _exists(wanted.name)
-            unit.remove_space(present.id)
-        new = unit.add_space(wanted, incarnation, now)
+            unit.spaces.remove(present.id)
+        new = unit.spaces.add(wanted, incarnation, now)
         if progress is not None:
-            unit.set_initialized(new.id)
+            unit.spaces.set_initialized(new.id)
         return dataclasses.replace(new, initialized=progress is not None)
 
     if volume is main:
@@ -101,7 +101,7 @@ def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missi
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
     """Allocate the disk of a queue space that exists, as far as its messages have none; tell the percent done."""
     volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.level(of.id)).pages, progress)
-    volume.write(lambda unit: unit.set_initialized(of.id), Purpose.ADMINISTRATION)
+    volume.write(lambda unit: unit.spaces.set_initialized(of.id), Purpose.ADMINISTRATION)
     return dataclasses.replace(of, initialized=True)
 
 
@@ -112,17 +112,17 @@ def destroy(main: Volume, volume: Volume, name: str, *, force: bool) -> None:
         unit.device.remove_extents(name)
 
     def sweep(unit: Unit) -> None:
-        found = unit.space(name)
+        found = unit.spaces.find(name)
         if found is not None and found.incarnation == incarnation:
             if not force:
                 refuse_in_use(unit, found)
-            unit.remove_space(found.id)
+            unit.spaces.remove(found.id)
 
     def both(unit: Unit) -> None:
         sweep(unit)
         unlist(unit)
 
-    present = volume.read(lambda unit: unit.space(name))
+    present = volume.read(lambda unit: unit.spaces.find(name))
     incarnation = present.incarnation if present else ""
     if volume is main:
         main.write(both, Purpose.ADMINISTRATION)
@@ -140,7 +140,7 @@ def left(main: Volume, volumes: Callable[[], Mapping[str, Volume]], name: str) -
     """
     if name in main.read(names):
         return {}
-    found = {path: volume.read(lambda unit: unit.space(name)) for path, volume in volumes().items()}
+    found = {path: volume.read(lambda unit: unit.spaces.find(name)) for path, volume in volumes().items()}
     # One is listed before it is there.
     listed = name in main.read(names)
     return {} if listed else {path: space for path, space in found.items() if space is not None}
@@ -148,7 +148,7 @@ def left(main: Volume, volumes: Callable[[], Mapping[str, Volume]], name: str) -
 
 def refuse_left(unit: Unit, name: str, path: str) -> None:
     """Refuse to do away with what the volume at a path still has of a queue space, if that holds messages."""
-    found = unit.space(name)
+    found = unit.spaces.find(name)
     held = messages(unit, found) if found is not None else 0
     if held:
         raise InUseError(
@@ -173,7 +173,7 @@ def take_back(main: Volume, volume: Volume, left: Space, path: str) -> Space:
         )
 
     main.write(list_again, Purpose.ADMINISTRATION)
-    present = volume.read(lambda unit: unit.space(left.name))
+    present = volume.read(lambda unit: unit.spaces.find(left.name))
     if present is None or not present.is_same_as(left):
         # A destruction that had begun before was on its way.
         main.write(lambda unit: unit.device.remove_extents(left.name), Purpose.ADMINISTRATION)
@@ -185,11 +185,11 @@ def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None
     """Remove what the volume at a path still has of a queue space; `force` although it holds messages."""
 
     def sweep(unit: Unit) -> None:
-        found = unit.space(left.name)
+        found = unit.spaces.find(left.name)
         if found is not None and found.is_same_as(left):
             if not force:
                 refuse_left(unit, left.name, path)
-            unit.remove_space(found.id)
+            unit.spaces.remove(found.id)
 
     volume.write(sweep, Purpose.ADMINISTRATION)
 
@@ -221,7 +221,7 @@ def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
         _refuse_attached(unit, found)
     memory = unit.memory(found.id)
     if memory is not None:
-        memory.clear(found.id, unit.queues(found.id))
+        memory.clear(found.id, unit.queues.of_space(found.id))
         thresholds.note_memory_lost(unit, opened)
 
 
@@ -233,7 +233,7 @@ def in_memory(unit: Unit, of: Space) -> int:
 
 def find(unit: Unit, name: str) -> Space:
     """Return the queue space of that name, or refuse."""
-    found = unit.space(name)
+    found = unit.spaces.find(name)
     if found is None:
         raise no_such_space(name)
     return found
@@ -269,7 +269,7 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     level, memory = unit.level(of.id), unit.memory(of.id)
     in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
     limited = {
-        "queues": len(unit.queue_versions(of.id)) + unit.imports.promised_queues(of.id),
+        "queues": len(unit.queues.versions(of.id)) + unit.imports.promised_queues(of.id),
         "transactions": unit.transaction_count(of.id),
         "processes": len(unit.owners.of_space(of.id)),
         "messages": level.messages + in_memory.messages,
@@ -296,7 +296,7 @@ class _Plan(NamedTuple):
 def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
     plan = main.read(lambda unit: _plan(unit, wanted, missing))
     if plan.is_listed:
-        if volume_of(plan.path).read(lambda unit: unit.space(wanted.name)) is not None:
+        if volume_of(plan.path).read(lambda unit: unit.spaces.find(wanted.name)) is not None:
             raise _exists(wanted.name)
         pages = sum(extent.pages for extent in plan.extents)
         if pages != wanted.pages:
@@ -321,7 +321,7 @@ def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
 def _left_empty(unit: Unit, name: str, path: str) -> Space | None:
     """Return what a volume still has of a queue space, or refuse where that holds messages."""
     refuse_left(unit, name, path)
-    return unit.space(name)
+    return unit.spaces.find(name)
 
 
 def _exists(name: str) -> InvalidArgumentError:

@@ -60,7 +60,7 @@ def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
     def note(unit: Unit) -> None:
         thresholds.note_memory_lost(unit, opened)
 
-    if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues(opened.space.id))):
+    if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues.of_space(opened.space.id))):
         volume.write(note, Purpose.TIDY)
     end_what_was_left(volume, opened, clock)
 

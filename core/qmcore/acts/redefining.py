@@ -30,7 +30,7 @@ def redefine(unit: Unit, opened: OpenSpace, definition: SpaceDefinition, me: Own
         manage_spaces.clear_memory(unit, opened, force=True)
     changed = dataclasses.replace(present, definition=definition)
     if changed != present:
-        unit.change_space(changed)
+        unit.spaces.change(changed)
     return changed
 
 

@@ -85,7 +85,7 @@ def _home(connection: psycopg.Connection[Any], address: Address) -> str | None:
 def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
     schema = address.schema
     unit = PostgresUnit(connection.cursor(binary=True), Texts(DIALECT, schema), schema=schema, slot=0)
-    spaces = unit.spaces()
+    spaces = unit.spaces.listed()
     for space in spaces:
         last = min(max(unit.last_sequence(space.id), unit.last_number(space)) + _RESERVED, numbers.SEQUENCE_MAX)
         _replace(unit, space, last)
@@ -103,8 +103,8 @@ def _replace(unit: PostgresUnit, space: Space, last: int) -> None:
     """Set a new incarnation of a queue space; its message ids up to a number stay valid."""
     for piece in space.pieces(1, last):
         if piece.incarnation == space.incarnation and not piece.shift and piece not in space.adopted:
-            unit.adopt(space.id, Adopted(space.incarnation, piece.first, piece.last, 0))
-    unit.succeed(space.id, secrets.token_hex(8))
+            unit.spaces.adopt(space.id, Adopted(space.incarnation, piece.first, piece.last, 0))
+    unit.spaces.succeed(space.id, secrets.token_hex(8))
 
 
 def _scalar(connection: psycopg.Connection[Any], statement: str) -> Any:

@@ -72,14 +72,14 @@ class MemoryTables:
             if unused and unit.owners.of_space(space.id):
                 return
             ours = _ours(unit)
-            ours.memory_of(self._texts).clear(space.id, unit.queues(space.id))
+            ours.memory_of(self._texts).clear(space.id, unit.queues.of_space(space.id))
             ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
         write(removed, Purpose.ADMINISTRATION)
 
     def of_spaces(self, unit: Unit, names: Collection[str]) -> dict[int, Texts]:
         """Return the texts of statements on the memories of queue spaces, by their numbers, of those that have one."""
-        found = (space.id for space in unit.spaces() if space.name in names)
+        found = (space.id for space in unit.spaces.listed() if space.name in names)
         has = f"SELECT FROM {self._residence} WHERE space_id = "
         return {space_id: self._texts for space_id in found if _ours(unit).asked(f"{has}{space_id}") is not None}
 

@@ -10,7 +10,6 @@ from sqlalchemy import bindparam, delete, select
 from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
-from qmcore.space import Space, SpaceDefinition
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
@@ -19,6 +18,7 @@ from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.imports import SharedImports
+from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
@@ -89,6 +89,7 @@ class PostgresUnit(
 
     commits_memory = True
     schema_version = DATABASE_VERSION
+    spaces = PartOf(SharedSpaces)
     imports = PartOf(SharedImports)
     highest = PartOf(SharedHighest)
     waits = PartOf(SharedWaits)
@@ -143,18 +144,6 @@ class PostgresUnit(
     def take_alone(self, queue_id: int) -> None:
         """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
         self.lock(keys.key(self.schema, keys.Kind.QUEUE, queue_id))
-
-    def add_space(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
-        """Record a queue space, its counters at zero."""
-        made = super().add_space(definition, incarnation, created_us)
-        self._cursor.execute(f"DROP SEQUENCE IF EXISTS {self.sequence_name(made.id)}")
-        self._cursor.execute(f"CREATE SEQUENCE {self.sequence_name(made.id)} MAXVALUE {numbers.SEQUENCE_MAX}")
-        return made
-
-    def remove_space(self, space_id: int) -> None:
-        """Remove a queue space with everything in it."""
-        super().remove_space(space_id)
-        self._cursor.execute(f"DROP SEQUENCE {self.sequence_name(space_id)}")
 
 
 def ours(unit: Unit) -> PostgresUnit:

@@ -17,5 +17,5 @@ def living(path: str, *, older: bool = False) -> Iterator[tuple[Space, list[Owne
     probe = OwnerFiles(files.surroundings(path))
     with files.reading(path, older=older) as connection:
         unit = SqliteUnit(connection.cursor(), Texts(files.DIALECT))
-        for space in unit.spaces():
+        for space in unit.spaces.listed():
             yield space, [owner for owner in unit.owners.of_space(space.id) if probe.is_alive(owner)]

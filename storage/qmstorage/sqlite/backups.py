@@ -105,8 +105,8 @@ def commands_of(source: Path) -> list[str]:
             contextlib.closing(files.connect(str(source / volume.file), "immutable")) as connection,
         ):
             unit = SqliteUnit(files.checked(connection, volume.file, older=True).cursor(), Texts(files.DIALECT))
-            for space in unit.spaces():
-                for queue in unit.queues(space.id):
+            for space in unit.spaces.listed():
+                for queue in unit.queues.of_space(space.id):
                     found |= dict.fromkeys(queue.definition.commands)
     return list(found)
 
@@ -203,15 +203,15 @@ def _compare(wanted: Contents, found: Contents, path: str) -> None:
 def _contents(unit: Unit) -> Contents:
     page_size = unit.device.info().page_size
     faults: list[str] = []
-    for space in unit.spaces():
+    for space in unit.spaces.listed():
         hidden = unit.imports.hidden_queues(space.id)
-        found = unit.faults(space, unit.queues(space.id), page_size, lambda: None, hidden)
+        found = unit.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
         faults += [f"queue space {space.name!r}: {fault.sentence}" for fault in found]
     return dataclasses.replace(_counted(unit), faults=tuple(faults))
 
 
 def _counted(unit: Unit) -> Contents:
-    spaces = unit.spaces()
+    spaces = unit.spaces.listed()
     return Contents(
         spaces=len(spaces),
         messages=sum(unit.level(space.id).messages for space in spaces),

@@ -96,7 +96,7 @@ class SqliteSnapshot:
         self._texts = Texts(files.DIALECT)
         self._connection = connection
         self._memory_files = MemoryFiles(path, connection)
-        spaces = SqliteUnit(connection.cursor(), self._texts).spaces() if memory else []
+        spaces = SqliteUnit(connection.cursor(), self._texts).spaces.listed() if memory else []
         self._memory_files.attach_to_read(space for space in spaces if space.name in memory)
         self._connection.execute("BEGIN")
         # The snapshot is taken by the first query, not before.

@@ -269,7 +269,7 @@ class SqliteVolume:
         That of a queue space which is destroyed, or has no memory any more, is missed by nobody.
         """
         for path, space, incarnation in self._memory_files.lost():
-            found = self.read(lambda unit, name=space: unit.space(name))  # type: ignore[misc]
+            found = self.read(lambda unit, name=space: unit.spaces.find(name))  # type: ignore[misc]
             if found is not None and found.incarnation == incarnation and found.definition.memory:
                 return (
                     f"{path!r}, which belongs to the memory of queue space {space!r}, was removed or replaced while it"

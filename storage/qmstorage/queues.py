@@ -1,0 +1,149 @@
+"""Queues in SQL."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import Any
+
+from sqlalchemy import (
+    bindparam,
+    delete,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
+
+from qmcore.attributes import made
+from qmcore.errors import InvalidArgumentError
+from qmcore.queue import Queue, QueueDefinition
+from qmstorage.schema import (
+    chunk,
+    due,
+    expiring,
+    forwarding,
+    held,
+    history,
+    message,
+    queue,
+    ready,
+    threshold,
+    waiter,
+)
+from qmstorage.spaces import damaged
+from qmstorage.statements import Row, given
+from qmstorage.unit_part import UnitPart
+
+_OF_SPACE = (
+    select(queue)
+    .where(given(queue.c.space_id, "space_id"), given(queue.c.import_id, "of_import"))
+    .order_by(queue.c.name)
+)
+_FIND = select(queue).where(given(queue.c.id, "of_queue"))
+_VERSIONS = select(queue.c.id, queue.c.version).where(
+    given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0)
+)
+_ADD = insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
+_CHANGE = (
+    update(queue)
+    .where(given(queue.c.id, "of_queue"))
+    .values(
+        {
+            column.name: bindparam(f"new_{column.name}")
+            for column in queue.columns
+            if column.name not in ("id", "space_id", "created_at", "import_id")
+        }
+    )
+)
+_REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
+_STATES = (ready, due, held, history)
+_MESSAGES = union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "queue_id")) for table in _STATES))
+_EMPTY = [
+    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
+    delete(message).where(message.c.id.in_(_MESSAGES)),
+    *(
+        delete(table).where(given(table.c.queue_id, "queue_id"))
+        for table in (*_STATES, expiring, waiter, threshold, forwarding)
+    ),
+]
+
+
+class Queues(UnitPart):
+    """Queues as administrators define them."""
+
+    def of_space(self, space_id: int) -> list[Queue]:
+        """Return the queues of a queue space by name."""
+        return [_sound_queue(row) for row in self.all(_OF_SPACE, space_id=space_id, of_import=0)]
+
+    def versions(self, space_id: int) -> dict[int, int]:
+        """Return for each queue of a queue space, by its number, a number that changes with each change of it."""
+        return dict(self.all(_VERSIONS, space_id=space_id))
+
+    def find(self, queue_id: int) -> Queue:
+        """Return a queue that exists, by its number."""
+        return queue_of(self.all(_FIND, of_queue=queue_id)[0])
+
+    def add(self, space_id: int, definition: QueueDefinition, created_us: int) -> Queue:
+        """Record a queue, its counters at zero, and change the generation."""
+        new = self.record(Queue(0, space_id, definition), created_us)
+        self.unit.change_generation(space_id)
+        return new
+
+    def record(self, new: Queue, created_us: int, import_id: int = 0) -> Queue:
+        """Record a queue, of an import if it is hidden, its counters at zero."""
+        own = {"space_id": new.space_id, "created_at": created_us, "import_id": import_id}
+        row = self.one(_ADD, **own, **queue_values(new))
+        assert row is not None  # noqa: S101 - RETURNING gives the row
+        self.unit.add_counters(new.space_id, row[0])
+        return dataclasses.replace(new, id=row[0])
+
+    def change(self, changed: Queue) -> None:
+        """Record the new definition of a queue, and change the generation."""
+        self.run(
+            _CHANGE,
+            of_queue=changed.id,
+            **{f"new_{name}": value for name, value in queue_values(changed).items()},
+        )
+        self.unit.change_generation(changed.space_id)
+
+    def remove(self, old: Queue) -> None:
+        """Remove a queue with the messages and counters that it has, and change the generation."""
+        self.empty(old.id)
+        self.unit.remove_counters(old.space_id, old.id)
+        self.run(_REMOVE, queue_id=old.id)
+        self.unit.change_generation(old.space_id)
+
+    def empty(self, queue_id: int) -> None:
+        """Remove all that a queue has, its counters apart."""
+        for statement in _EMPTY:
+            self.run(statement, queue_id=queue_id)
+
+
+def _sound_queue(row: Row) -> Queue:
+    try:
+        return queue_of(row)
+    except (InvalidArgumentError, TypeError, ValueError) as error:
+        name = row[queue.columns.keys().index("name")]
+        raise damaged(f"definition of queue {name!r} is damaged: {error}") from error
+
+
+def queue_of(row: Row) -> Queue:
+    """Return the queue of a row of its table."""
+    values = dict(zip(queue.columns.keys(), row, strict=True))
+    values |= {"order": values["ordering"], "error_queue": values["error_queue"] or ""}
+    return Queue(
+        values["id"],
+        values["space_id"],
+        made(QueueDefinition, values),
+        enqueue_enabled=bool(values["enqueue_enabled"]),
+        dequeue_enabled=bool(values["dequeue_enabled"]),
+    )
+
+
+def queue_values(of: Queue) -> dict[str, Any]:
+    """Return the column values of a queue but for its numbers, with a new version."""
+    values = of.attributes
+    order, error_queue = values.pop("order"), values.pop("error_queue") or None
+    return {**values, "ordering": order, "error_queue": error_queue, "version": secrets.randbits(62)}
