@@ -175,7 +175,7 @@ def faults_of(space: QueueSpace) -> list[str]:
         return [
             fault.sentence
             for store in stores
-            for fault in store.faults(known.space, queues, 4096, lambda: None, hidden)
+            for fault in store.soundness.faults(known.space, queues, 4096, lambda: None, hidden)
         ]
 
     return attachment.volume.read(found)

@@ -19,7 +19,7 @@ def seen(reader: SnapshotReader, name: str) -> list[tuple[int, int, str, State]]
             for queue in unit.queues.of_space(space.id)
             for number, store in enumerate(stores(unit, space.id))
             for state in STORED
-            for rows in store.carried(space, queue, Run(queue.name, state, bool(number), None, None, 0))
+            for rows in store.bulk_read.rows(space, queue, Run(queue.name, state, bool(number), None, None, 0))
             for row in rows
         )
 

@@ -80,7 +80,7 @@ def summary(unit: Unit, space: Space, queues: Iterable[Queue]) -> SpaceSummary:
 def _tallies(unit: Unit, queue: Queue) -> Iterator[tuple[tuple[State, Delivery], Tally]]:
     for store, delivery in zip(stores(unit, queue.space_id), DELIVERIES, strict=False):
         for state in State:
-            tally = store.tally(queue.id, state)
+            tally = store.bulk_read.tally(queue.id, state)
             if tally.messages:
                 yield (state, delivery), tally
 

@@ -15,18 +15,15 @@ from qmcore.definition_records import QueueRecords, SpaceRecords
 from qmcore.device import DeviceInfo
 from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords
+from qmcore.history_records import HistoryRecords
 from qmcore.import_records import ImportRecords
-from qmcore.message import ConsumedMessage, Message
 from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import (
     CommandClaim,
-    Cursor,
     Owner,
-    Part,
-    Place,
     TransactionRecord,
     Use,
 )
@@ -37,38 +34,10 @@ from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued
 from qmcore.wakeups import Wakeup, WakeupSet
 
 if TYPE_CHECKING:
-    from qmcore.condition import Condition
     from qmcore.findings import Finding
     from qmcore.times import Clock
 
 T = TypeVar("T")
-
-
-class HistoryRecords(Protocol):
-    """Messages that are kept after they were consumed."""
-
-    def retain(self, place: Place, consumed_us: int, consumer: str) -> None:
-        """Keep a message that was taken out of its states."""
-
-    def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
-        """Keep all messages that the transaction dequeued from the queue; return how much that was."""
-
-    def history(
-        self, space: Space, queue: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
-    ) -> Part[ConsumedMessage]:
-        """Return at most `limit` retained messages of the queue in the order of their consumption."""
-
-    def recall(self, space: Space, queue: Queue, message_id: int, since_us: int) -> Message | None:
-        """Return a retained message with its body, if it was consumed since a time."""
-
-    def first_consumed(self) -> list[tuple[int, int]]:
-        """Return when the first of the retained messages of each queue was consumed, of all queues that have any."""
-
-    def has_outlived(self, queue_id: int, before_us: int) -> bool:
-        """Return whether the queue has retained messages that were consumed before a time."""
-
-    def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
-        """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
 
 
 class TransactionRecords(Protocol):
@@ -117,11 +86,15 @@ class TransactionRecords(Protocol):
         """Return whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(Store, HistoryRecords, TransactionRecords, Protocol):
+class Unit(Store, TransactionRecords, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     commits_memory: bool
     """Whether a commit is atomic over disk and memory, so that memory never has to follow the disk."""
+
+    @property
+    def history(self) -> HistoryRecords:
+        """Messages that are kept after they were consumed."""
 
     @property
     def device(self) -> DeviceRecords:

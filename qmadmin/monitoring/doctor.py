@@ -240,7 +240,7 @@ class Doctor:
 
     def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
         page_size, now = self._device.info.page_size, self._now
-        queues, latest = volume.read(lambda unit: (unit.queues.of_space(space.id), unit.latest(space)))
+        queues, latest = volume.read(lambda unit: (unit.queues.of_space(space.id), unit.soundness.latest(space)))
         yield from diagnosis.error_queues(space, queues)
         if not self._main.read(lambda unit: unit.device.info()).commands:
             yield from diagnosis.commands_off(space, queues)
@@ -296,7 +296,7 @@ class Doctor:
         step: Callable[[int], None],
         run_unlocked: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> Iterator[Finding]:
-        strays = unit.strays()
+        strays = unit.soundness.strays()
         if strays:
             yield _fault(
                 "file",
@@ -307,10 +307,10 @@ class Doctor:
         for at, space in enumerate(here):
             queues = unit.queues.of_space(space.id)
             hidden, page_size = unit.imports.hidden_queues(space.id), self._device.info.page_size
-            for fault in unit.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
+            for fault in unit.soundness.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
             given = unit.last_sequence(space.id)
-            yield from diagnosis.sequence(space, unit.last_number(space), given)
+            yield from diagnosis.sequence(space, unit.soundness.last_number(space), given)
             yield from diagnosis.identifiers(space, given)
             run_unlocked(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
 
@@ -326,7 +326,7 @@ class Doctor:
             if memory is None:
                 return []
             hidden = unit.imports.hidden_queues(space.id)
-            return memory.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
+            return memory.soundness.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
 
         with self._opened_memory(volume, space):
             for fault in volume.read(found):

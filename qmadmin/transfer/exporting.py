@@ -295,7 +295,7 @@ def _runs(
         for number, (store, most) in enumerate(zip(found, shares, strict=True)):
             every = _every(store.use(queue), most, workers)
             after = None
-            for until, messages in store.boundaries(space, queue, state, every, condition, most=most):
+            for until, messages in store.bulk_read.boundaries(space, queue, state, every, condition, most=most):
                 yield Run(queue.name, state, bool(number), after, until, messages)
                 after = until
                 if left is not None:
@@ -306,11 +306,14 @@ def _shares(
     found: Sequence[Store], space: Space, queue: Queue, state: State, condition: Condition | None, count: int | None
 ) -> list[int | None]:
     """Return how many messages each store has at most of the first `count` of a queue in one state."""
-    if not count or not all(store.boundaries(space, queue, state, 1, condition, most=1) for store in found):
+    if not count or not all(store.bulk_read.boundaries(space, queue, state, 1, condition, most=1) for store in found):
         return [count] * len(found)
     with contextlib.ExitStack() as opened:
         places = [
-            zip(opened.enter_context(contextlib.closing(store.places(space, queue, state, condition))), repeat(number))
+            zip(
+                opened.enter_context(contextlib.closing(store.bulk_read.places(space, queue, state, condition))),
+                repeat(number),
+            )
             for number, store in enumerate(found)
         ]
         of_store = Counter(number for _, number in islice(heapq.merge(*places), count))
@@ -342,7 +345,9 @@ class _Transactions:
     def found(cls, unit: Unit, space: Space, queues: Sequence[Queue]) -> _Transactions:
         """Look at a queue space, and at what transactions have of these queues."""
         states = [record.state for record in unit.transactions(space.id)]
-        held = sum(store.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues)
+        held = sum(
+            store.bulk_read.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues
+        )
         pending = sum(count for (_, role), count in held_in(unit, space.id).items() if role is Role.ENQUEUED)
         return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending)
 

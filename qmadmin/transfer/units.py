@@ -125,7 +125,7 @@ def state_in_archive(state: State) -> State:
 def _rows(
     unit: Unit, space: Space, queue: Queue, run: Run, condition: Condition | None, *, body: bool = True
 ) -> Iterator[list[Row]]:
-    return stores(unit, space.id)[run.memory].carried(space, queue, run, condition, body=body)
+    return stores(unit, space.id)[run.memory].bulk_read.rows(space, queue, run, condition, body=body)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

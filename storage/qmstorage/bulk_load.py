@@ -11,12 +11,11 @@ from qmcore import bulk_rows, numbers
 from qmcore.message import State
 from qmcore.records import Place, Use
 from qmstorage import bodies
-from qmstorage.bodies import Bodies
-from qmstorage.counters import Counters
 from qmstorage.dialect import Named
 from qmstorage.schema import chunk, counter, due, expiring, history, message, ready
 from qmstorage.selection import STANDS
 from qmstorage.statements import Row, Statement, given, insert_into
+from qmstorage.unit_part import StorePart
 
 _AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _KEY, _GROUP, _BODY = _AT["order_key"], _AT["group_sequence"], _AT["body"]
@@ -106,10 +105,8 @@ _REHOME = update(message).where(given(message.c.id, "of_message")).values(queue_
 _REMOVE_BODY = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
 
-class BulkLoad(Counters, Bodies):
+class BulkLoad(StorePart):
     """Messages that are loaded and removed many at a time, in queues that are hidden."""
-
-    in_memory: bool
 
     def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[bulk_rows.Row]) -> None:
         """Store messages from bulk rows in their states. Nobody is notified, and nothing is counted."""
@@ -191,7 +188,9 @@ class BulkLoad(Counters, Bodies):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values are in the order of the columns."""
-        self._cursor.executemany(self._texts.in_order[(_PUT_IF_NEW if self.in_memory else _PUT)[table.name]], rows)
+        self._cursor.executemany(
+            self._texts.in_order[(_PUT_IF_NEW if self.store.in_memory else _PUT)[table.name]], rows
+        )
 
     def _message_rows(self, base: int, queue_id: int, rows: Sequence[bulk_rows.Row]) -> list[Row]:
         found: list[Row] = [
@@ -209,9 +208,9 @@ class BulkLoad(Counters, Bodies):
         for at, row in enumerate(rows):
             if row[bulk_rows.SIZE] > bodies.IN_ROW_MAX:
                 number = base + row[0]
-                if self.in_memory:
-                    self.discard_body(number)
-                self.put_body(number, row[_BODY])
+                if self.store.in_memory:
+                    self.store.discard_body(number)
+                self.store.put_body(number, row[_BODY])
                 found[at] = (*found[at][:-4], number, None, *found[at][-2:])
         return found
 
@@ -225,7 +224,7 @@ class BulkLoad(Counters, Bodies):
         self.many(_REMOVE, [{"of_message": row[1]} for row in rows])
 
     def _places(self) -> tuple[StateTable, ...]:
-        return (READY, DUE) if self.in_memory else (READY, DUE, _PAST)
+        return (READY, DUE) if self.store.in_memory else (READY, DUE, _PAST)
 
     def _first(self, place: StateTable, queue_id: int, limit: int) -> list[Row]:
         return self.all(place.first, of_queue=queue_id, most=limit) if limit > 0 else []

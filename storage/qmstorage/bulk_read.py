@@ -19,10 +19,11 @@ from qmcore.queue import Queue
 from qmcore.records import Cursor, Role
 from qmcore.space import Space
 from qmstorage import conditions
-from qmstorage.bodies import IN_ROW_MAX, Bodies
+from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import Named
 from qmstorage.schema import due, held, history, message, ready
 from qmstorage.statements import given
+from qmstorage.unit_part import StorePart
 
 _NOTHING: Final = null()
 BODIES: Final = select(message.c.id, message.c.size, message.c.body_id, message.c.body)
@@ -116,18 +117,15 @@ def _tally(form: Form) -> Any:
 _TALLIES: Final = {state: _tally(form) for state, form in FORMS.items()}
 
 
-class BulkRead(Bodies):
+class BulkRead(StorePart):
     """Messages in bulk."""
-
-    in_memory = False
-    """Whether this is the memory of a queue space, which has no history."""
 
     body_max = IN_ROW_MAX
     """Bytes of the largest body that comes with its row; others are read once their sizes are known."""
 
     def tally(self, queue_id: int, state: State) -> Tally:
         """Return how many messages of the queue are in a state, counted one by one."""
-        if state is State.CONSUMED and self.in_memory:
+        if state is State.CONSUMED and self.store.in_memory:
             return Tally()
         ((messages, pages, size, *named),) = self.all(_TALLIES[state], of_queue=queue_id)
         if not messages:
@@ -146,7 +144,7 @@ class BulkRead(Bodies):
         most: int | None = None,
     ) -> list[tuple[Cursor, int]]:
         """Return the cursor of each `every`-th message, and of the last, with how many messages end with it."""
-        if state is State.CONSUMED and self.in_memory:
+        if state is State.CONSUMED and self.store.in_memory:
             return []
         form, found = FORMS[state], []
         step, rest = _steps(form, condition, space)
@@ -168,7 +166,7 @@ class BulkRead(Bodies):
         self, space: Space, in_queue: Queue, state: State, condition: Condition | None = None
     ) -> Generator[Cursor]:
         """Yield the cursor of each message, in their order."""
-        if state is State.CONSUMED and self.in_memory:
+        if state is State.CONSUMED and self.store.in_memory:
             return
         form = FORMS[state]
         text, constants = self._texts.of(_places(form, condition, space))
@@ -176,11 +174,11 @@ class BulkRead(Bodies):
         with contextlib.closing(self.rows_of(text, constants | values)) as found:
             yield from found
 
-    def carried(
+    def rows(
         self, space: Space, in_queue: Queue, run: Run, condition: Condition | None = None, *, body: bool = True
     ) -> Iterator[list[Row]]:
         """Yield the messages of a run, in batches of at most ROWS_MAX messages and BYTES_MAX bytes, or of one."""
-        if run.state is State.CONSUMED and self.in_memory:
+        if run.state is State.CONSUMED and self.store.in_memory:
             return
         form = FORMS[run.state]
         first, second = run.after or form.start
@@ -224,7 +222,7 @@ class BulkRead(Bodies):
         at = {numbers.number(space.id, batch[place][SEQUENCE]): place for place in lacking}
         for number, size, body_id, content in self.bodies_of(list(at)) if at else ():
             row = batch[at[number]]
-            body = content if body_id is None else self.body(body_id, size)
+            body = content if body_id is None else self.store.body(body_id, size)
             batch[at[number]] = (*row[:BODY], body, *row[BODY + 1 :])
         return batch
 

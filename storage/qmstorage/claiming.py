@@ -51,7 +51,7 @@ def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
     queue_id, retention = command.source.queue_id, command.source.retention_us
     if any(any(store.pending_work(queue_id, now)) for store in _stores(unit, command.guard)):
         return True
-    return command.source.retains and retention is not None and unit.has_outlived(queue_id, now - retention)
+    return command.source.retains and retention is not None and unit.history.has_outlived(queue_id, now - retention)
 
 
 def nothing(unit: SqlUnit, command: Claim) -> Empty:
@@ -93,7 +93,7 @@ def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> C
             size += row[SIZE]
         if source.retains and store is unit:
             for each in its:
-                unit.retain(_place(source, each), now, guard.consumer)
+                unit.history.retain(_place(source, each), now, guard.consumer)
             # The room of what is kept is given back when it is forgotten.
             pages = 0
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from qmcore import numbers
 from qmcore.bulk_rows import Run
@@ -13,53 +13,28 @@ from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmcore.space import Space
-from qmstorage.bulk_read import BulkRead
-from qmstorage.counters import Counters
-from qmstorage.soundness import Soundness, expected
-
-if TYPE_CHECKING:
-    from qmcore.findings import Fault
+from qmstorage.soundness import expected
+from qmstorage.unit_part import StorePart
 
 _STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
 
 
-class Damages(Counters, BulkRead, Soundness):
+class Damage(StorePart):
     """Damaged messages. All of this is done while nothing changes."""
 
     def undecoded(self) -> AbstractContextManager[None]:
         """Read texts that cannot be decoded as something that no rule allows, where a store would refuse them."""
         return contextlib.nullcontext()
 
-    def faults(
-        self,
-        space: Space,
-        queues: Sequence[Queue],
-        page_size: int,
-        step: Callable[[], None],
-        hidden: Sequence[tuple[int, Queue]] = (),
-    ) -> list[Fault]:
-        """Return what is wrong with the messages of a queue space; `step` is called every now and then."""
-        from qmcore.findings import Fault
-
-        found = super().faults(space, queues, page_size, step, hidden)
-        for queue in queues:
-            unreadable = [what for _, what in self._unreadable(space, queue, step)]
-            if unreadable:
-                many = "1 message" if len(unreadable) == 1 else f"{len(unreadable)} messages"
-                found.append(
-                    Fault(f"{many} of queue {queue.name!r} that cannot be read: {unreadable[0]}", len(unreadable))
-                )
-        return found
-
-    def damaged(self, space: Space, queue: Queue) -> list[int]:
+    def found(self, space: Space, queue: Queue) -> list[int]:
         """Return the messages of a queue that are damaged, and that no transaction holds."""
         from qmstorage import questions
 
         low = numbers.number(space.id, 0)
         bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
-        lacking = self.all(questions.WITHOUT_RECORD[self.in_memory], of_queue=queue.id)
-        incomplete = self.all(questions.WRONG_BODIES[self.in_memory], of_queue=queue.id, **bounds)
-        unreadable = (number for number, _ in self._unreadable(space, queue, lambda: None))
+        lacking = self.all(questions.WITHOUT_RECORD[self.store.in_memory], of_queue=queue.id)
+        incomplete = self.all(questions.WRONG_BODIES[self.store.in_memory], of_queue=queue.id, **bounds)
+        unreadable = (number for number, _ in self.unreadable(space, queue, lambda: None))
         return sorted({*(row[0] for row in lacking), *(row[0] for row in incomplete), *unreadable})
 
     def expunge(self, queue: Queue, message_ids: Sequence[int]) -> None:
@@ -69,7 +44,7 @@ class Damages(Counters, BulkRead, Soundness):
         for number in message_ids:
             self.run(questions.REMOVE_BODY, of_message=number)
             self.run(questions.REMOVE, of_message=number, of_queue=queue.id)
-            for statement in questions.REMOVE_PLACES[self.in_memory]:
+            for statement in questions.REMOVE_PLACES[self.store.in_memory]:
                 self.run(statement, of_message=number, of_queue=queue.id)
         self.run(questions.NO_LONGER_EXPIRING, of_queue=queue.id)
 
@@ -81,11 +56,11 @@ class Damages(Counters, BulkRead, Soundness):
         bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
         sums = [
             (0, 0, 0)
-            if self.in_memory and statement is questions.SUMS[1]
+            if self.store.in_memory and statement is questions.SUMS[1]
             else self._sum(statement, of_queue=queue.id, **bounds)
             for statement in questions.SUMS
         ]
-        counted = self.use(queue)
+        counted = self.store.use(queue)
         wanted = expected(*sums)
         return Use(*(there - told for there, told in zip(wanted, counted, strict=True)))
 
@@ -93,14 +68,14 @@ class Damages(Counters, BulkRead, Soundness):
         row = self.one(statement, **values)
         return (0, 0, 0) if row is None else (int(row[1]), int(row[2]), int(row[3]))
 
-    def _unreadable(self, space: Space, queue: Queue, step: Callable[[], None]) -> Iterator[tuple[int, str]]:
+    def unreadable(self, space: Space, queue: Queue, step: Callable[[], None]) -> Iterator[tuple[int, str]]:
         """Yield the numbers of messages that are recorded and cannot be read, and what is wrong with each."""
         from qmcore.row_rules import fault_of
 
         with self.undecoded():
             for state in _STATES:
-                for batch in self.carried(
-                    space, queue, Run(queue.name, state, self.in_memory, None, None, 0), body=False
+                for batch in self.store.bulk_read.rows(
+                    space, queue, Run(queue.name, state, self.store.in_memory, None, None, 0), body=False
                 ):
                     step()
                     for row in batch:

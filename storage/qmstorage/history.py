@@ -14,9 +14,9 @@ from qmcore.records import Cursor, Part, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.dialect import Named, first_of_each
-from qmstorage.holding import Holdings
 from qmstorage.schema import held, history, message
 from qmstorage.statements import given, insert_into, written
+from qmstorage.unit_part import UnitPart
 
 _RETAIN = insert_into(history)
 _RETAIN_HELD = insert(history).from_select(
@@ -68,7 +68,7 @@ _FORGET = (
 )
 
 
-class History(Holdings):
+class History(UnitPart):
     """Messages that are kept after they were consumed."""
 
     def retain(self, place: Place, consumed_us: int, consumer: str) -> None:
@@ -84,12 +84,12 @@ class History(Holdings):
 
     def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
         """Keep all messages that the transaction dequeued from the queue; return how much that was."""
-        use, _ = self.use_held(transaction_id, queue_id, Role.DEQUEUED)
+        use, _ = self.unit.use_held(transaction_id, queue_id, Role.DEQUEUED)
         self.run(_RETAIN_HELD, of_trans=transaction_id, of_queue=queue_id, consumed=consumed_us, by=consumer)
-        self.release_held(transaction_id, queue_id, Role.DEQUEUED)
+        self.unit.release_held(transaction_id, queue_id, Role.DEQUEUED)
         return use
 
-    def history(
+    def of_queue(
         self, space: Space, of: Queue, after: Cursor | None, limit: int, condition: Condition | None = None
     ) -> Part[ConsumedMessage]:
         """Return at most `limit` retained messages of the queue in the order of their consumption."""
@@ -105,7 +105,11 @@ class History(Holdings):
                     ConsumedMessage(info=info, consumed_us=consumed, consumer=consumer, transaction=transaction),
                 )
                 for consumed, number, consumer, transaction, *row in found
-                if (info := self.info(row, space, of.name, number=number, retries=0, state=State.CONSUMED, until=None))
+                if (
+                    info := self.unit.info(
+                        row, space, of.name, number=number, retries=0, state=State.CONSUMED, until=None
+                    )
+                )
             ]
             listed.left_out += len(found) - len(listed)
             if listed or not found:
@@ -117,7 +121,7 @@ class History(Holdings):
         """Return a retained message with its body, if it was consumed since a time."""
         if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id, since=since_us) is None:
             return None
-        return self.stored(space, of.name, message_id, State.CONSUMED)
+        return self.unit.stored(space, of.name, message_id, State.CONSUMED)
 
     def first_consumed(self) -> list[tuple[int, int]]:
         """Return when the first retained message of each queue was consumed, for all queues that have any."""
@@ -130,7 +134,7 @@ class History(Holdings):
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
         forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), self.discard_all([number for (number,) in forgotten])
+        return len(forgotten), self.unit.discard_all([number for (number,) in forgotten])
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,8 @@ from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmcore.times import LATEST
-from qmstorage.statements import Runner, Statement
+from qmstorage.statements import Statement
+from qmstorage.unit_part import StorePart
 
 if TYPE_CHECKING:
     from qmcore.findings import Fault
@@ -18,10 +19,8 @@ _ROWS = 10_000
 """How many positions are checked between two steps."""
 
 
-class Soundness(Runner):
+class Soundness(StorePart):
     """Consistency of a store. It is checked while nothing changes, as in a snapshot."""
-
-    in_memory = False
 
     def faults(
         self,
@@ -38,14 +37,15 @@ class Soundness(Runner):
         low = numbers.number(space.id, 0)
         self._bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
         parts: list[Callable[[], Iterator[Fault]]] = [
-            lambda: self._ask(questions.PLACING_IN_MEMORY if self.in_memory else questions.PLACING),
+            lambda: self._ask(questions.PLACING_IN_MEMORY if self.store.in_memory else questions.PLACING),
             lambda: self._ask(questions.KEYS),
             lambda: self._ask(questions.EXPIRY),
             lambda: self._ask(questions.BODIES, page=page_size),
-            lambda: self._ask([] if self.in_memory else questions.HELD_WITHOUT_TRANSACTION),
+            lambda: self._ask([] if self.store.in_memory else questions.HELD_WITHOUT_TRANSACTION),
             lambda: self._orphaned_forwardings(space),
             lambda: self._misplaced([*queues, *(queue for _, queue in hidden)]),
             lambda: self._miscounted(space, queues, hidden),
+            lambda: self._unreadable(space, queues),
         ]
         return [fault for part in parts for fault in part()]
 
@@ -82,7 +82,7 @@ class Soundness(Runner):
                 yield Fault(sentence.format(_messages(count)), count)
 
     def _orphaned_forwardings(self, space: Space) -> Iterator[Fault]:
-        if self.in_memory:
+        if self.store.in_memory:
             return
         from qmcore.findings import Fault
         from qmstorage import questions
@@ -113,10 +113,10 @@ class Soundness(Runner):
         names = {queue.id: f"queue {queue.name!r}" for queue in queues}
         filled = {queue.id: f"queue {queue.name!r} of import {number}" for number, queue in hidden}
         stored, spilled = self._sums(questions.STORED), self._sums(questions.SPILLED)
-        retained = {} if self.in_memory else self._sums(questions.RETAINED)
+        retained = {} if self.store.in_memory else self._sums(questions.RETAINED)
         strays = sum(count for queue_id, (count, _, _) in stored.items() if queue_id not in names | filled)
         # Memory learns of the end of a queue at the next housekeeping.
-        if strays and not self.in_memory:
+        if strays and not self.store.in_memory:
             yield Fault(f"{_messages(strays)} of a queue that is not there", strays)
         wanted_of = {
             queue_id: expected(stored.get(queue_id, _NONE), retained.get(queue_id, _NONE), spilled.get(queue_id, _NONE))
@@ -133,7 +133,7 @@ class Soundness(Runner):
         whole = expected(_total(stored.values()), _total(retained.values()), _NONE)
         wanted_of[0] = _total([whole, *more])
         for queue_id, wanted in wanted_of.items():
-            if self.in_memory and wanted == _NONE and queue_id not in counted:
+            if self.store.in_memory and wanted == _NONE and queue_id not in counted:
                 # Memory learns of a new queue at the next housekeeping.
                 continue
             if counted.get(queue_id) != wanted:
@@ -141,6 +141,15 @@ class Soundness(Runner):
                     f"{names.get(queue_id, 'the queue space')} has {_use(wanted)}, and {_use(counted.get(queue_id))}"
                     " are counted"
                 )
+
+    def _unreadable(self, space: Space, queues: Sequence[Queue]) -> Iterator[Fault]:
+        from qmcore.findings import Fault
+
+        for queue in queues:
+            unreadable = [what for _, what in self.store.damage.unreadable(space, queue, self._step)]
+            if unreadable:
+                many = "1 message" if len(unreadable) == 1 else f"{len(unreadable)} messages"
+                yield Fault(f"{many} of queue {queue.name!r} that cannot be read: {unreadable[0]}", len(unreadable))
 
     def _sums(self, statement: Statement) -> dict[int, tuple[int, int, int]]:
         found = self.all(statement, **self._bounds)

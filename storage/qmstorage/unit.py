@@ -15,9 +15,10 @@ from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
 from qmstorage.auditing import Audit
 from qmstorage.bulk_load import BulkLoad
+from qmstorage.bulk_read import BulkRead
 from qmstorage.claims import Claims
 from qmstorage.counters import Counters
-from qmstorage.damage import Damages
+from qmstorage.damage import Damage
 from qmstorage.device import Device
 from qmstorage.forwardings import Forwardings
 from qmstorage.highest import Highest
@@ -27,6 +28,7 @@ from qmstorage.listing import Listings
 from qmstorage.owners import Owners
 from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, chunk, counter, due, expiring, held, message, ready
+from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.transactions import Transactions
@@ -50,11 +52,16 @@ _GENERATION = select(counter.c.generation).where(*_IS_MAIN)
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
-class MemoryStore(BulkLoad, Damages, Counters, Listings):
+class MemoryStore(Counters, Listings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
     in_memory = True
+
+    bulk_read = PartOf(BulkRead)
+    bulk_load = PartOf(BulkLoad)
+    soundness = PartOf(Soundness)
+    damage = PartOf(Damage)
 
     def counted(self, space_id: int) -> set[int]:
         """Return the queues that are counted."""
@@ -74,15 +81,21 @@ class MemoryStore(BulkLoad, Damages, Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(BulkLoad, Damages, Listings, History, Transactions, Claims):
+class SqlUnit(Counters, Listings, Transactions, Claims):
     """One short database transaction on a volume."""
 
+    in_memory = False
     commits_memory = False
     schema_version = VERSION
     """That of all volumes of this kind: one of another version is not opened."""
     clock: Clock = SystemClock()
     """What the volume goes by."""
 
+    bulk_read = PartOf(BulkRead)
+    bulk_load = PartOf(BulkLoad)
+    soundness = PartOf(Soundness)
+    damage = PartOf(Damage)
+    history = PartOf(History)
     device = PartOf(Device)
     audit = PartOf(Audit)
     spaces = PartOf(Spaces)

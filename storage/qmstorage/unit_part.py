@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from qmstorage.statements import Runner
 
 if TYPE_CHECKING:
-    from qmstorage.unit import SqlUnit
+    from qmstorage.unit import MemoryStore, SqlUnit
 
 P_co = TypeVar("P_co", covariant=True)
 
@@ -25,6 +25,17 @@ class PartOf(Generic[P_co]):
 
     def __get__(self, whole: object, kind: object = None) -> P_co:
         return self._part(whole)
+
+
+class StorePart(Runner):
+    """One noun of a store of messages, be it a unit or the memory of a queue space."""
+
+    store: SqlUnit | MemoryStore
+
+    def __init__(self, store: SqlUnit | MemoryStore) -> None:
+        super().__init__(*store.session)
+        self.store = store
+        self.purpose = store.purpose
 
 
 class UnitPart(Runner):

@@ -108,7 +108,7 @@ def test_a_process_may_fork_at_each_step_of_the_walk(file_device, start):
         "    found = space.queues()\n"
         "    definition = device.space('SPACE')\n"
         "    step = lambda: made.run_unlocked(fork)\n"
-        "    faults = made.read(lambda unit: unit.faults(definition, found, 4096, step))\n"
+        "    faults = made.read(lambda unit: unit.soundness.faults(definition, found, 4096, step))\n"
         "space.enqueue('Q', 'after')\n"
         "say(len(forks), len(faults), space.usage('Q').messages)\n"
         "device.close()\n",

@@ -56,7 +56,7 @@ def runs(space, name, state, every, condition=None, *, memory=False, most=None):
     def cut(unit):
         store, known, queue = placed(space, unit, name, memory=memory)
         after, found = None, []
-        for until, count in store.boundaries(known, queue, state, every, condition, most=most):
+        for until, count in store.bulk_read.boundaries(known, queue, state, every, condition, most=most):
             found.append(Run(name, state, memory, after, until, count))
             after = until
         return found
@@ -69,7 +69,7 @@ def batches(space, run, condition=None, *, body=True):
 
     def read(unit):
         store, known, queue = placed(space, unit, run.queue, memory=run.memory)
-        return list(store.carried(known, queue, run, condition, body=body))
+        return list(store.bulk_read.rows(known, queue, run, condition, body=body))
 
     return look(space, read)
 
@@ -272,7 +272,9 @@ def test_places_are_those_where_runs_of_one_message_end(space, clock, state):
     held = stand_in_all_states(space, clock, 10)
     condition = parse("urcode = 0")
     try:
-        found = look(space, lambda unit: list(unit.places(*placed(space, unit, "KEPT")[1:], state, condition)))
+        found = look(
+            space, lambda unit: list(unit.bulk_read.places(*placed(space, unit, "KEPT")[1:], state, condition))
+        )
         assert len(found) == 10
         assert found == [run.until for run in runs(space, "KEPT", state, 1)]
     finally:
@@ -285,7 +287,7 @@ def test_places_in_both_stores_say_which_message_comes_first(space):
 
     def read(unit):
         known, queue = placed(space, unit, "MEMORY")[1:]
-        both = [sorted(store.places(known, queue, State.READY)) for store in (unit, unit.memory(known.id))]
+        both = [sorted(store.bulk_read.places(known, queue, State.READY)) for store in (unit, unit.memory(known.id))]
         assert list(map(len, both)) == [2, 4]
         return sorted(itertools.chain(*both))
 
@@ -348,7 +350,7 @@ def test_other_things_may_be_asked_while_messages_are_read(space):
 
     def read(unit):
         _, known, queue = placed(space, unit, "Q")
-        first, second = (unit.carried(known, queue, whole("Q")) for _ in range(2))
+        first, second = (unit.bulk_read.rows(known, queue, whole("Q")) for _ in range(2))
         return [len(batch) + len(next(second)) + len(unit.queues.of_space(known.id)) for batch in first]
 
     assert look(space, read) == [2_006, 2_006, 1_006]
@@ -356,7 +358,7 @@ def test_other_things_may_be_asked_while_messages_are_read(space):
 
 def test_a_reader_that_stops_early_leaves_nothing_behind(space):
     space.enqueue_many("Q", [b"x"] * 2_500)
-    found = look(space, lambda unit: len(next(unit.carried(*placed(space, unit, "Q")[1:], whole("Q")))))
+    found = look(space, lambda unit: len(next(unit.bulk_read.rows(*placed(space, unit, "Q")[1:], whole("Q")))))
     assert found == 1_000
     assert len(space.dequeue_many("Q", 3_000)) == 2_500
 

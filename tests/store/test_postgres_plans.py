@@ -477,13 +477,13 @@ def test_reading_in_bulk_touches_no_more_than_it_reads(filled, in_snapshot, monk
             memory = queue.name == "MEMORY"
             store = unit.memory(known.id) if memory else unit
             filled.cursor.start_again()
-            tallied = store.tally(queue.id, state).messages
-            places = store.boundaries(known, queue, state, 300, chosen)
+            tallied = store.bulk_read.tally(queue.id, state).messages
+            places = store.bulk_read.boundaries(known, queue, state, 300, chosen)
             assert sum(count for _, count in places) == tallied
             if tallied:
                 (after, _), (until, count), *_ = places
                 run = Run(queue.name, state, memory, after, until, count)
-                assert sum(map(len, store.carried(known, queue, run, chosen))) == 300
+                assert sum(map(len, store.bulk_read.rows(known, queue, run, chosen))) == 300
                 # A cursor of the server plans what it is declared for in the same way.
                 statement = reading(FORMS[state], chosen, known, body_max=4096, bounded=True)
                 first, last = ({"first": after[0], "second": after[1]}, {"last": until[0], "last_second": until[1]})
@@ -511,9 +511,9 @@ def test_removing_many_messages_touches_no_more_than_them(filled):
 
     def read(unit, queue, state):
         store = store_of(unit, queue)
-        (until, count), *_ = store.boundaries(known, queue, state, 300)
+        (until, count), *_ = store.bulk_read.boundaries(known, queue, state, 300)
         run = Run(queue.name, state, store is not unit, None, until, count)
-        rows = [row for batch in store.carried(known, queue, run, body=False) for row in batch]
+        rows = [row for batch in store.bulk_read.rows(known, queue, run, body=False) for row in batch]
         number, key, retries = (COLUMNS.index(name) for name in ("sequence", "order_key", "retries"))
         return [Place(numbers.number(known.id, row[number]), queue.id, row[key], row[retries]) for row in rows]
 

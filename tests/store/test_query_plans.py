@@ -278,13 +278,16 @@ def test_reading_in_bulk_goes_by_keys(rich, clock, condition):
         known = attachment_of(rich).opened.definitions(unit)
         chosen = condition and parse(condition)
         for store, (name, queue), state in product(stores(unit, known.space.id), known.queues.items(), State):
-            tallied = store.tally(queue.id, state).messages
-            places = store.boundaries(known.space, queue, state, 2, chosen)
+            tallied = store.bulk_read.tally(queue.id, state).messages
+            places = store.bulk_read.boundaries(known.space, queue, state, 2, chosen)
             assert sum(count for _, count in places) <= tallied
-            assert list(store.places(known.space, queue, state, chosen))[-1:] == [until for until, _ in places][-1:]
+            assert (
+                list(store.bulk_read.places(known.space, queue, state, chosen))[-1:]
+                == [until for until, _ in places][-1:]
+            )
             for until in (None, (places or [[None]])[0][0]):
                 run = Run(name, state, store is not unit, until, until, 0)
-                list(store.carried(known.space, queue, run, chosen))
+                list(store.bulk_read.rows(known.space, queue, run, chosen))
 
     with rich.transaction():
         assert rich.dequeue("PLAIN")

@@ -37,7 +37,7 @@ def carried(space, name="Q", *states, memory=False):
         known = attachment_of(space).opened.definitions(unit)
         store = unit.memory(known.space.id) if memory else unit
         for state in states or (State.READY, State.DELAYED):
-            for rows in store.carried(known.space, known.queue(name), Run(name, state, memory, None, None, 0)):
+            for rows in store.bulk_read.rows(known.space, known.queue(name), Run(name, state, memory, None, None, 0)):
                 yield from (CarriedMessage(row[SEQUENCE], row[_KEY], row[_RETRIES]) for row in rows)
 
     return attachment_of(space).volume.read(lambda unit: list(read(unit)))

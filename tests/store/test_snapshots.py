@@ -46,7 +46,7 @@ def bodies(unit, known, queue, *, memory):
     if store is None:
         return None
     run = Run(queue.name, State.READY, memory, None, None, 0)
-    return [row[BODY] for batch in store.carried(known, queue, run) for row in batch]
+    return [row[BODY] for batch in store.bulk_read.rows(known, queue, run) for row in batch]
 
 
 def in_snapshot(space, snapshot, name="Q", *, memory=True):

@@ -22,7 +22,7 @@ def consume_now(
     if store is unit and queue.definition.retention:
         messages = [message for message, _ in unit.read(space, queue.name, places, body=body)]
         for place in places:
-            unit.retain(place, now, str(opened.me))
+            unit.history.retain(place, now, str(opened.me))
         # The room of what is kept is given back when it is forgotten.
         pages = 0
     else:
@@ -49,7 +49,7 @@ def consume(
     Return how many messages it had dequeued.
     """
     if store is unit and queue.definition.retention:
-        use = unit.retain_held(transaction_id, queue.id, now, str(opened.me))
+        use = unit.history.retain_held(transaction_id, queue.id, now, str(opened.me))
         pages = 0
     else:
         use = store.consume(transaction_id, queue.id)

@@ -75,7 +75,7 @@ def queues_with_work(unit: Unit, opened: OpenSpace, now: int) -> list[str]:
     """Return the names of the queues in which something is due or has expired, or whose retention is over for some."""
     known = opened.definitions(unit)
     due = {queue_id for store in stores(unit, known.space.id) for queue_id, at in store.first_moments() if at <= now}
-    for queue_id, consumed in unit.first_consumed():
+    for queue_id, consumed in unit.history.first_consumed():
         queue = known.by_id.get(queue_id)
         before = None if queue is None else kept_from(queue.definition.retention, now)
         if before is not None and consumed < before:

@@ -68,8 +68,8 @@ def abandon(unit: Unit, opened: OpenSpace, job: ImportJob, limit: int) -> int:
     done = left = 0
     for queue in queues:
         for store in _stores_of(unit, queue):
-            gone, _ = store.empty(queue.id, limit - done)
-            store.adjust(queue.space_id, queue.id, Use(0, 0, 0), passed=-gone)
+            gone, _ = store.bulk_load.empty(queue.id, limit - done)
+            store.bulk_load.adjust(queue.space_id, queue.id, Use(0, 0, 0), passed=-gone)
             done += gone
         left += _left(unit, queue, replaced=False)
     if done >= limit:
@@ -145,18 +145,18 @@ def take_out_of_memory(memory: MemoryStore, space_id: int, queue_id: int) -> Non
 def _merge_some(unit: Unit, opened: OpenSpace, store: Store, job: ImportJob, queue: Queue, limit: int, now: int) -> int:
     target = opened.definitions(unit).queue(queue.name)
     refuse_unlike(target, next(planned for planned in job.plan.queues if planned.name == queue.name))
-    moved, use = store.rehome(queue.id, target.id, limit)
+    moved, use = store.bulk_load.rehome(queue.id, target.id, limit)
     if moved:
         out = Use(-use.messages, -use.pages, -use.size)
-        store.adjust(queue.space_id, queue.id, out, passed=-moved)
-        store.adjust(queue.space_id, target.id, use, passed=moved)
+        store.bulk_load.adjust(queue.space_id, queue.id, out, passed=-moved)
+        store.bulk_load.adjust(queue.space_id, target.id, use, passed=moved)
         unit.waits.notify(target.id)
         thresholds.note_arrival(unit, opened, target, store, now)
     return moved
 
 
 def _remove_some(store: Store, queue: Queue, limit: int) -> int:
-    gone, use = store.empty(queue.id, limit)
+    gone, use = store.bulk_load.empty(queue.id, limit)
     if gone:
         store.leave(queue.space_id, queue.id, count=use.messages, pages=use.pages, size=use.size, how="discarded")
     return gone
@@ -168,7 +168,7 @@ def _forget(unit: Unit, queue: Queue) -> None:
         kept = store.use(queue)
         out = Use(-kept.messages, -kept.pages, -kept.size)
         store.charge(queue.space_id, messages=out.messages, pages=out.pages, size=out.size)
-        store.adjust(queue.space_id, queue.id, out)
+        store.bulk_load.adjust(queue.space_id, queue.id, out)
     memory = unit.memory(queue.space_id)
     if memory is not None:
         take_out_of_memory(memory, queue.space_id, queue.id)
@@ -179,7 +179,7 @@ def _left(unit: Unit, queue: Queue, *, replaced: bool) -> int:
     found = _stores_of(unit, queue)
     if replaced:
         return sum(store.use(queue).messages for store in found)
-    return sum(store.passed(queue.space_id, queue.id) for store in found)
+    return sum(store.bulk_load.passed(queue.space_id, queue.id) for store in found)
 
 
 def _stores_of(unit: Unit, queue: Queue) -> list[Store]:

@@ -186,8 +186,8 @@ def _load(unit: Unit, job: ImportJob, batch: tuple[str, int], brought: Sequence[
             store = _memory_of(unit, job) if in_memory else unit
             for each in mine:
                 queue_id = job.queues[each.source]
-                store.load(job.space_id, queue_id, each.state, each.rows)
-                store.adjust(job.space_id, queue_id, NOTHING, passed=len(each.rows))
+                store.bulk_load.load(job.space_id, queue_id, each.state, each.rows)
+                store.bulk_load.adjust(job.space_id, queue_id, NOTHING, passed=len(each.rows))
     return is_new
 
 
@@ -259,11 +259,11 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
 
 def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportRecord) -> None:
     new = unit.imports.add_queue(queue_of(known, planned), record.started_us, record.id)
-    unit.adjust(known.space.id, new.id, planned.charged)
+    unit.bulk_load.adjust(known.space.id, new.id, planned.charged)
     memory = unit.memory(known.space.id)
     if memory is not None:
         memory.add_counters(known.space.id, new.id)
-        memory.adjust(known.space.id, new.id, planned.memory_use)
+        memory.bulk_load.adjust(known.space.id, new.id, planned.memory_use)
 
 
 def _going(records: Iterable[ImportRecord], plan: ImportPlan) -> ImportRecord | None:
@@ -301,7 +301,9 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
         return
     memory = _memory(unit, known, job.plan.memory_use)
     counted = memory.counted(job.space_id)
-    there = sum(memory.passed(job.space_id, queue_id) for queue_id in job.queues.values() if queue_id in counted)
+    there = sum(
+        memory.bulk_load.passed(job.space_id, queue_id) for queue_id in job.queues.values() if queue_id in counted
+    )
     brought = sum(
         use.messages for part, _, use in unit.imports.batches(job.id) if part.startswith(_IN_MEMORY) and use is not None
     )
@@ -311,7 +313,7 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
         queue_id = job.queues[planned.key]
         take_out_of_memory(memory, job.space_id, queue_id)
         memory.add_counters(job.space_id, queue_id)
-        memory.adjust(job.space_id, queue_id, planned.memory_use)
+        memory.bulk_load.adjust(job.space_id, queue_id, planned.memory_use)
     _charge(unit, known, memory, job.plan.memory_use)
     unit.imports.reload_batches(job.id, _IN_MEMORY)
 
@@ -367,9 +369,9 @@ def _refuse_incomplete(unit: Unit, job: ImportJob, hidden: dict[Source, Queue]) 
     for planned in job.plan.queues:
         queue_id = hidden[planned.key].id
         wanted = planned.use.messages + planned.retained.messages
-        _refuse_lacking(planned, unit.passed(job.space_id, queue_id), wanted, "messages")
+        _refuse_lacking(planned, unit.bulk_load.passed(job.space_id, queue_id), wanted, "messages")
         if planned.memory_use.messages:
-            there = memory.passed(job.space_id, queue_id) if memory is not None and queue_id in counted else 0
+            there = memory.bulk_load.passed(job.space_id, queue_id) if memory is not None and queue_id in counted else 0
             _refuse_lacking(planned, there, planned.memory_use.messages, "non-persistent messages")
     wanted_use = total(
         use for planned in job.plan.queues for use in (planned.use, planned.retained, planned.memory_use)

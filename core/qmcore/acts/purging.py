@@ -95,11 +95,11 @@ def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condi
 
 def _remove_damaged(unit: Unit, opened: OpenSpace, store: Store, queue: Queue) -> int:
     space = opened.definitions(unit).space
-    found = store.damaged(space, queue)
-    store.expunge(queue, found)
+    found = store.damage.found(space, queue)
+    store.damage.expunge(queue, found)
     store.leave(space.id, queue.id, count=len(found), pages=0, size=0, how="discarded")
-    missing = store.uncounted(space, queue)
-    store.adjust(space.id, queue.id, missing)
+    missing = store.damage.uncounted(space, queue)
+    store.bulk_load.adjust(space.id, queue.id, missing)
     store.charge(space.id, **missing._asdict())
     thresholds.note_departure(unit, opened, queue, store)
     return len(found)

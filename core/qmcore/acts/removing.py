@@ -38,7 +38,7 @@ def remove_carried(
     places = [
         Place(numbers.number(queue.space_id, each.sequence), queue.id, each.order_key, each.retries) for each in carried
     ]
-    removed = store.remove_unchanged(queue.id, places)
+    removed = store.bulk_load.remove_unchanged(queue.id, places)
     if removed.messages:
         store.leave(
             queue.space_id, queue.id, count=removed.messages, pages=removed.pages, size=removed.size, how="moved"

@@ -21,7 +21,7 @@ EARLIEST: Final = -(2**63)
 def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit: int) -> int:
     """Delete at most `limit` retained messages of a queue whose retention is over, and return how many it was."""
     before = kept_from(queue.definition.retention, now)
-    if before is None or not unit.has_outlived(queue.id, before):
+    if before is None or not unit.history.has_outlived(queue.id, before):
         return 0
     return forget(unit, opened, queue, before, limit)
 
@@ -29,12 +29,12 @@ def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit
 def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
     """Return whether the queue has retained messages whose retention is over."""
     before = kept_from(queue.definition.retention, now)
-    return before is not None and unit.has_outlived(queue.id, before)
+    return before is not None and unit.history.has_outlived(queue.id, before)
 
 
 def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int) -> int:
     """Delete at most `limit` messages of a queue that were consumed before a time, and return how many it was."""
-    count, pages = unit.forget(queue.id, before, limit)
+    count, pages = unit.history.forget(queue.id, before, limit)
     if count:
         # They were counted out when they were consumed, but for the room that they took.
         unit.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
@@ -48,7 +48,7 @@ def history(
     """Return at most `limit` retained messages of a queue whose retention is not over."""
     known = opened.definitions(unit)
     queue = known.queue(name)
-    return unit.history(known.space, queue, after or (_since(queue, now), EARLIEST), limit, condition)
+    return unit.history.of_queue(known.space, queue, after or (_since(queue, now), EARLIEST), limit, condition)
 
 
 def recall(unit: Unit, opened: OpenSpace, name: str, msgid: str, now: int) -> Message | None:
@@ -56,7 +56,7 @@ def recall(unit: Unit, opened: OpenSpace, name: str, msgid: str, now: int) -> Me
     known = opened.definitions(unit)
     queue = known.queue(name)
     for number in numbers_of(unit, known.space, queue, msgid):
-        if found := unit.recall(known.space, queue, number, _since(queue, now)):
+        if found := unit.history.recall(known.space, queue, number, _since(queue, now)):
             return found
     return None
 

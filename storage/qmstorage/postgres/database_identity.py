@@ -87,7 +87,9 @@ def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
     unit = PostgresUnit(connection.cursor(binary=True), Texts(DIALECT, schema), schema=schema, slot=0)
     spaces = unit.spaces.listed()
     for space in spaces:
-        last = min(max(unit.last_sequence(space.id), unit.last_number(space)) + _RESERVED, numbers.SEQUENCE_MAX)
+        last = min(
+            max(unit.last_sequence(space.id), unit.soundness.last_number(space)) + _RESERVED, numbers.SEQUENCE_MAX
+        )
         _replace(unit, space, last)
         connection.execute("SELECT setval(%s, %s)", [unit.sequence_name(space.id), last])
     connection.execute(f"UPDATE {quoted(schema)}.owner SET boot = '{_ELSEWHERE}'")  # noqa: S608 - ours

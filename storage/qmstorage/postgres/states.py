@@ -36,10 +36,9 @@ from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.claims import REARM, Claims
 from qmstorage.dialect import Among, Named, Row
-from qmstorage.history import History
 from qmstorage.listing import Listings
 from qmstorage.postgres import keys
-from qmstorage.schema import due, expiring, history, message, ready, threshold
+from qmstorage.schema import due, expiring, message, ready, threshold
 from qmstorage.statements import given
 from qmstorage.states import States
 
@@ -69,7 +68,7 @@ def _numbers(name: str) -> Any:
     return func.any(bindparam(name, type_=ARRAY(BigInteger)))
 
 
-_THIS_DUE, _THIS_EXPIRING, _THIS_PAST = (Row(table.c.message_id, table) for table in (due, expiring, history))
+_THIS_DUE, _THIS_EXPIRING = (Row(table.c.message_id, table) for table in (due, expiring))
 
 
 def _take_due(chosen: Select[Any]) -> Any:
@@ -110,14 +109,6 @@ _UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     message.c.id == _numbers("ids")
 )
-_OUTLIVED = (
-    select(_THIS_PAST)
-    .where(given(history.c.queue_id, "of_queue"), history.c.consumed_at < bindparam("before"))
-    .order_by(history.c.consumed_at, history.c.message_id)
-    .limit(_MOST)
-    .with_for_update(skip_locked=True)
-)
-_FORGET = delete(history).where(Among(_THIS_PAST, _OUTLIVED)).returning(history.c.message_id)
 _IS_FREE = func.pg_try_advisory_xact_lock(bindparam("key", type_=BigInteger()))
 _CLAIM = (
     insert(threshold)
@@ -239,15 +230,6 @@ class SharedListings(SharedStates, Listings):
             chosen = _DUE.join_from(due, message, Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
             taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
         return [Place(number, queue_id, key, retries) for number, key, retries in taken]
-
-
-class SharedHistory(History):
-    """Messages that are kept after they were consumed."""
-
-    def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
-        """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
-        forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), self.discard_all([number for (number,) in forgotten])
 
 
 class SharedClaims(Claims):

@@ -17,9 +17,10 @@ from qmstorage.postgres.bulk_load import SharedBulkLoad
 from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
+from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.spaces import SharedSpaces
-from qmstorage.postgres.states import SharedClaims, SharedHistory, SharedListings, SharedStates
+from qmstorage.postgres.states import SharedClaims, SharedListings, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
 from qmstorage.postgres.waits import SharedWaits
@@ -55,10 +56,11 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(
-    SharedBulkLoad, SharedCounters, SharedBodies, SharedArrivals, SharedStates, SharedBulkRead, MemoryStore
-):
+class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
+
+    bulk_read = PartOf(SharedBulkRead)
+    bulk_load = PartOf(SharedBulkLoad)
 
     gives_numbers = False
 
@@ -76,12 +78,9 @@ class PostgresMemoryStore(
 
 
 class PostgresUnit(
-    SharedBulkLoad,
     SharedCounters,
     SharedBodies,
     SharedListings,
-    SharedHistory,
-    SharedBulkRead,
     SharedClaims,
     Transitions,
 ):
@@ -89,6 +88,9 @@ class PostgresUnit(
 
     commits_memory = True
     schema_version = DATABASE_VERSION
+    bulk_read = PartOf(SharedBulkRead)
+    bulk_load = PartOf(SharedBulkLoad)
+    history = PartOf(SharedHistory)
     spaces = PartOf(SharedSpaces)
     imports = PartOf(SharedImports)
     highest = PartOf(SharedHighest)

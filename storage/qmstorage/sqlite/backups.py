@@ -205,7 +205,7 @@ def _contents(unit: Unit) -> Contents:
     faults: list[str] = []
     for space in unit.spaces.listed():
         hidden = unit.imports.hidden_queues(space.id)
-        found = unit.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
+        found = unit.soundness.faults(space, unit.queues.of_space(space.id), page_size, lambda: None, hidden)
         faults += [f"queue space {space.name!r}: {fault.sentence}" for fault in found]
     return dataclasses.replace(_counted(unit), faults=tuple(faults))
 

@@ -24,10 +24,12 @@ from qmstorage.messages import Sound
 from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, held, message, ready
+from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.states import PENDING_WORK, States
 from qmstorage.unit import MemoryStore
+from qmstorage.unit_part import PartOf
 
 MAKE_READY: Final = insert_into(ready)
 _MAKE_DUE: Final = insert_into(due)
@@ -284,3 +286,5 @@ def use_of(its: Sequence[Row]) -> Use:
 
 class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
+
+    damage = PartOf(DecodedDamage)

@@ -13,12 +13,11 @@ from qmcore.message import State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Listing
 from qmcore.space import Space
-from qmstorage.damage import Damages
 from qmstorage.listing import Listings
 from qmstorage.sqlite import translate
 
 
-class Undecoded(Damages, Listings):
+class Undecoded(Listings):
     """Reads that survive texts that cannot be decoded."""
 
     _is_strict = False

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from sqlalchemy import func, select
 
-from qmcore.bulk_rows import Row as Carried
-from qmcore.message import State
 from qmcore.port import Unit
 from qmcore.purpose import WrongPurposeError
 from qmstorage.notifications import ALL
 from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
+from qmstorage.sqlite.bulk_load import LoggedBulkLoad
+from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.plain import PlainTraffic
 from qmstorage.sqlite.traffic import SqliteMemoryStore
 from qmstorage.sqlite.transitions import MAIN
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Row, Texts, given
+from qmstorage.unit_part import PartOf
 
 T = TypeVar("T")
 
@@ -35,6 +36,9 @@ _PROMISED = (
 
 class SqliteUnit(PlainTraffic):
     """One short database transaction on an SQLite file."""
+
+    bulk_load = PartOf(LoggedBulkLoad)
+    damage = PartOf(DecodedDamage)
 
     brought_many = False
     """Whether there was so much that the log may have become long."""
@@ -73,11 +77,6 @@ class SqliteUnit(PlainTraffic):
     def close(self) -> None:
         """Give the cursor up."""
         self._cursor.close()
-
-    def load(self, space_id: int, queue_id: int, state: State, rows: Sequence[Carried]) -> None:
-        """Store messages as they are carried, and let them stand; nobody is told. Nothing is counted."""
-        self.brought_many = True
-        super().load(space_id, queue_id, state, rows)
 
     def wakeups_to_send(self) -> list[tuple[list[str], int]]:
         """Return whom to wake once the unit is committed: addresses in their order, and how many of them."""
