@@ -50,8 +50,9 @@ class BulkRead(Protocol):
     ) -> Iterator[list[Row]]:
         """Yield the messages of a run that fulfil the condition, in the order of their cursors.
 
-        A batch has at most `bulk_rows.ROWS_MAX` messages, and bodies of `bulk_rows.BYTES_MAX` bytes; one message may have
-        more. Without `body` there are no bodies. No batch is empty. Other things may be asked of the unit meanwhile.
+        A batch has at most `bulk_rows.ROWS_MAX` messages, and bodies of `bulk_rows.BYTES_MAX` bytes; one message may
+        have more. Without `body` there are no bodies. No batch is empty. Other things may be asked of the unit
+        meanwhile.
         """
 
 
