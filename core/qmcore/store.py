@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_records import BulkLoad, BulkRead
+from qmcore.listing_records import ListingRecords
 from qmcore.message import Message, Origin, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
     Counted,
-    Cursor,
     Holding,
-    Listing,
     Place,
     Role,
     Routing,
@@ -163,28 +162,6 @@ class MessageRecords(Protocol):
         It remembers the expiry that it had before, and the first of its identifiers.
         """
 
-    def messages(
-        self,
-        space: Space,
-        queue: Queue,
-        state: State,
-        after: Cursor | None,
-        limit: int,
-        condition: Condition | None = None,
-    ) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those behind the cursor, each with its cursor."""
-
-    def cursors(
-        self,
-        space: Space,
-        queue: Queue,
-        state: State,
-        after: Cursor | None,
-        limit: int,
-        condition: Condition | None = None,
-    ) -> list[Cursor]:
-        """Return the cursors of what `messages` returns; the second part of each is the number of the message."""
-
 
 class HoldRecords(Protocol):
     """What transactions hold."""
@@ -239,6 +216,10 @@ class HoldRecords(Protocol):
 
 class Store(Counters, MessageRecords, HoldRecords, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
+
+    @property
+    def listing(self) -> ListingRecords:
+        """The messages of queues, a part at a time."""
 
     @property
     def bulk_read(self) -> BulkRead:

@@ -6,19 +6,19 @@ import dataclasses
 import functools
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, delete, literal, null, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, bindparam, literal, null, or_, select, tuple_
 
 from qmcore.condition import Condition
 from qmcore.message import State
 from qmcore.queue import Queue
-from qmcore.records import Cursor, Listing, Part, Place, Role
+from qmcore.records import Cursor, Part, Role
+from qmcore.records import Listing as Listed
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.dialect import Named
-from qmstorage.holding import Holdings
 from qmstorage.schema import due, held, message, ready
 from qmstorage.statements import given
-from qmstorage.states import States
+from qmstorage.unit_part import StorePart
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -66,13 +66,9 @@ _FORMS = {
     State.DELAYED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0)),
     State.HELD: _form(held, null(), held.c.trans_id, held.c.message_id, (0, 0), held.c.role != int(Role.ENQUEUED)),
 }
-_DUE = select(due.c.queue_id, due.c.available_at, due.c.message_id).where(given(due.c.queue_id, "of_queue"))
-_DUE_KEY = tuple_(due.c.queue_id, due.c.available_at, due.c.message_id)
-_TAKEN = (due.c.message_id, due.c.order_key, due.c.retries)
-_TAKE_DUE = delete(due).where(_DUE_KEY.in_(_DUE.limit(bindparam("most")))).returning(*_TAKEN)
 
 
-class Listings(States, Holdings):
+class Listing(StorePart):
     """The messages of a queue, a part at a time."""
 
     def messages(
@@ -83,12 +79,12 @@ class Listings(States, Holdings):
         after: Cursor | None,
         limit: int,
         condition: Condition | None = None,
-    ) -> Listing:
+    ) -> Listed:
         """Return at most `limit` messages of the queue in one state, those after the cursor, each with its cursor."""
         form = _FORMS[state]
         first, second = after or form.start
         values = {"of_queue": in_queue.id, "first": first, "second": second, "most": limit}
-        listed: Listing = Part()
+        listed: Listed = Part()
         while True:
             if condition is None:
                 found = self.all(form.whole, **values)
@@ -98,7 +94,9 @@ class Listings(States, Holdings):
                 ((at, then), info)
                 for retries, until, at, then, *row in found
                 if (
-                    info := self.info(row, space, in_queue.name, number=then, retries=retries, state=state, until=until)
+                    info := self.store.info(
+                        row, space, in_queue.name, number=then, retries=retries, state=state, until=until
+                    )
                 )
             ]
             listed.left_out += len(found) - len(listed)
@@ -123,14 +121,6 @@ class Listings(States, Holdings):
         if condition is None:
             return [(at, then) for at, then in self.all(form.cursors, **values)]
         return [(at, then) for at, then in self.built(_cursors(form, condition, space), **values)]
-
-    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
-        """Take at most `limit` delayed messages that the condition selects out of `due`."""
-        if condition is None:
-            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
-        else:
-            taken = self.built(_taking_due(condition, space), of_queue=queue_id, most=limit)
-        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
 
 
 @functools.lru_cache(maxsize=64)
@@ -164,13 +154,3 @@ def _restricted(form: _Form, condition: Condition, space: Space) -> Select[Any]:
 @functools.lru_cache(maxsize=64)
 def _cursors(form: _Form, condition: Condition, space: Space) -> Select[Any]:
     return _restricted(form, condition, space).with_only_columns(*form.cursors.selected_columns)
-
-
-@functools.lru_cache(maxsize=64)
-def _taking_due(condition: Condition, space: Space) -> Any:
-    chosen = (
-        _DUE.join(message, Named(message.c.id, due.c.message_id))
-        .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
-        .limit(bindparam("most"))
-    )
-    return delete(due).where(_DUE_KEY.in_(chosen)).returning(*_TAKEN)

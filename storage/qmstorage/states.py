@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
 
 from qmcore import times
+from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
-from qmstorage import selection
-from qmstorage.dialect import first_of_each
+from qmcore.space import Space
+from qmstorage import conditions, selection
+from qmstorage.dialect import Named, first_of_each
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.statements import Row, Runner, given, insert_into
 
@@ -109,6 +112,10 @@ _OF_GROUP = (
     .with_for_update(skip_locked=True, of=ready)
 )
 _TAKE_OUT = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
+_DUE_OF_QUEUE = select(due.c.queue_id, due.c.available_at, due.c.message_id).where(given(due.c.queue_id, "of_queue"))
+_DUE_PLACE = tuple_(due.c.queue_id, due.c.available_at, due.c.message_id)
+_TAKEN_DUE = (due.c.message_id, due.c.order_key, due.c.retries)
+_TAKE_DUE = delete(due).where(_DUE_PLACE.in_(_DUE_OF_QUEUE.limit(bindparam("most")))).returning(*_TAKEN_DUE)
 
 
 class States(Runner):
@@ -280,6 +287,14 @@ class States(Runner):
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
 
+    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
+        """Take at most `limit` delayed messages that the condition selects out of `due`."""
+        if condition is None:
+            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
+        else:
+            taken = self.built(_taking_due(condition, space), of_queue=queue_id, most=limit)
+        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
+
     def charged(self, place: Place) -> Holding | None:
         """Return a message that was taken out of its state, with what it is charged for; None without a record."""
         row = self.one(_CHARGED, of_message=place.message_id)
@@ -309,3 +324,13 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:
     return [Place(number, queue_id, key, retries) for number, key, retries in sorted(rows, key=lambda row: row[1])]
+
+
+@functools.lru_cache(maxsize=64)
+def _taking_due(condition: Condition, space: Space) -> Any:
+    chosen = (
+        _DUE_OF_QUEUE.join(message, Named(message.c.id, due.c.message_id))
+        .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
+        .limit(bindparam("most"))
+    )
+    return delete(due).where(_DUE_PLACE.in_(chosen)).returning(*_TAKEN_DUE)

@@ -23,14 +23,16 @@ from qmstorage.device import Device
 from qmstorage.forwardings import Forwardings
 from qmstorage.highest import Highest
 from qmstorage.history import History
+from qmstorage.holding import Holdings
 from qmstorage.imports import Imports
-from qmstorage.listing import Listings
+from qmstorage.listing import Listing
 from qmstorage.owners import Owners
 from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, chunk, counter, due, expiring, held, message, ready
 from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
 from qmstorage.statements import Cursor, Row, Texts, given
+from qmstorage.states import States
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import PartOf
 from qmstorage.waits import Waits
@@ -52,12 +54,13 @@ _GENERATION = select(counter.c.generation).where(*_IS_MAIN)
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
-class MemoryStore(Counters, Listings):
+class MemoryStore(Counters, States, Holdings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
     in_memory = True
 
+    listing = PartOf(Listing)
     bulk_read = PartOf(BulkRead)
     bulk_load = PartOf(BulkLoad)
     soundness = PartOf(Soundness)
@@ -81,7 +84,7 @@ class MemoryStore(Counters, Listings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Counters, Listings, Transactions, Claims):
+class SqlUnit(Counters, States, Holdings, Transactions, Claims):
     """One short database transaction on a volume."""
 
     in_memory = False
@@ -91,6 +94,7 @@ class SqlUnit(Counters, Listings, Transactions, Claims):
     clock: Clock = SystemClock()
     """What the volume goes by."""
 
+    listing = PartOf(Listing)
     bulk_read = PartOf(BulkRead)
     bulk_load = PartOf(BulkLoad)
     soundness = PartOf(Soundness)

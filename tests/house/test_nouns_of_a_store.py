@@ -20,12 +20,12 @@ MOST_METHODS = 30
 ABOVE = {
     "qmcore.port.Unit": (5, 87),
     "qmcore.port.Volume": (0, 34),
-    "qmcore.store.MemoryStore": (4, 59),
-    "qmstorage.sqlite.unit.SqliteUnit": (14, 154),
-    "qmstorage.sqlite.traffic.SqliteMemoryStore": (10, 103),
+    "qmcore.store.MemoryStore": (4, 58),
+    "qmstorage.sqlite.unit.SqliteUnit": (13, 152),
+    "qmstorage.sqlite.traffic.SqliteMemoryStore": (9, 101),
     "qmstorage.sqlite.volume.SqliteVolume": (0, 42),
-    "qmstorage.postgres.unit.PostgresUnit": (17, 134),
-    "qmstorage.postgres.unit.PostgresMemoryStore": (12, 101),
+    "qmstorage.postgres.unit.PostgresUnit": (15, 132),
+    "qmstorage.postgres.unit.PostgresMemoryStore": (11, 99),
     "qmstorage.postgres.volume.PostgresVolume": (0, 46),
     "qmstorage.postgres.liveness.Liveness": (0, 31),
 }

@@ -307,7 +307,8 @@ def test_runs_stand_in_the_order_of_the_listing(space, clock, state):
             listed = look(
                 space,
                 lambda unit: [
-                    info.msgid for _, info in unit.messages(unit.spaces.find(space.name), queue, state, None, 99)
+                    info.msgid
+                    for _, info in unit.listing.messages(unit.spaces.find(space.name), queue, state, None, 99)
                 ],
             )
         assert found == list(map(number_of, listed))

@@ -243,7 +243,7 @@ class TestArmedAgain:
     def keys(self, attached):
         def found(unit):
             queue = attached.opened.definitions(unit).queue("Q")
-            return unit.cursors(attached.opened.space, queue, State.READY, None, 10)
+            return unit.listing.cursors(attached.opened.space, queue, State.READY, None, 10)
 
         return [(numbers.sequence(number), key) for key, number in attached.volume.read(found)]
 

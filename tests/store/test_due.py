@@ -32,7 +32,11 @@ def stands(space):
             (queue.name, state): count
             for queue in known.queues.values()
             for state in (State.READY, State.DELAYED)
-            if (count := sum(len(store.messages(known.space, queue, state, None, 9_999, None)) for store in both))
+            if (
+                count := sum(
+                    len(store.listing.messages(known.space, queue, state, None, 9_999, None)) for store in both
+                )
+            )
         }
 
     return attachment_of(space).volume.read(found)

@@ -368,7 +368,9 @@ class TestTimes:
         space, _ = self.infos(store, rows[::-1], Times(TimePolicy.SHIFT, by_us=10), order="time")
         key = space.queue("Q").definition.order.key(priority=50, available_at=BEGAN + 11, expires_at=None, sequence=102)
         queue, attachment = space.queue("Q"), attachment_of(space)
-        stored = attachment.volume.read(lambda unit: unit.cursors(attachment.opened.space, queue, State.READY, None, 1))
+        stored = attachment.volume.read(
+            lambda unit: unit.listing.cursors(attachment.opened.space, queue, State.READY, None, 1)
+        )
         assert stored[0][0] == key
         assert drain(space) == ["b", "a"]
 

@@ -93,7 +93,7 @@ def listing(
     both = stores(unit, known.space.id)
     if store_number >= len(both):
         return Part()
-    return both[store_number].messages(known.space, known.queue(name), state, after, limit, condition)
+    return both[store_number].listing.messages(known.space, known.queue(name), state, after, limit, condition)
 
 
 def cursors(
@@ -111,7 +111,7 @@ def cursors(
     both = stores(unit, known.space.id)
     if store_number >= len(both):
         return []
-    return both[store_number].cursors(known.space, known.queue(name), state, after, limit, condition)
+    return both[store_number].listing.cursors(known.space, known.queue(name), state, after, limit, condition)
 
 
 def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | None:

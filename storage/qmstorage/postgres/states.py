@@ -36,7 +36,6 @@ from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.claims import REARM, Claims
 from qmstorage.dialect import Among, Named, Row
-from qmstorage.listing import Listings
 from qmstorage.postgres import keys
 from qmstorage.schema import due, expiring, message, ready, threshold
 from qmstorage.statements import given
@@ -216,10 +215,6 @@ class SharedStates(States):
         self.run(_UNMAKE_EXPIRING_AT, places=[places[number] for number in taken])
         charged = {row[0]: row[1:] for row in self.all(_CHARGED, ids=list(taken))}
         return [Holding(taken[number], *charged[number]) for number in ids if number in taken]
-
-
-class SharedListings(SharedStates, Listings):
-    """What a queue holds, a part at a time."""
 
     def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
         """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""

@@ -20,7 +20,7 @@ from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.spaces import SharedSpaces
-from qmstorage.postgres.states import SharedClaims, SharedListings, SharedStates
+from qmstorage.postgres.states import SharedClaims, SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
 from qmstorage.postgres.waits import SharedWaits
@@ -80,7 +80,7 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedSt
 class PostgresUnit(
     SharedCounters,
     SharedBodies,
-    SharedListings,
+    SharedStates,
     SharedClaims,
     Transitions,
 ):

@@ -25,6 +25,7 @@ from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, held, message, ready
 from qmstorage.sqlite.damage import DecodedDamage
+from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.states import PENDING_WORK, States
@@ -287,4 +288,5 @@ def use_of(its: Sequence[Row]) -> Use:
 class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
+    listing = PartOf(DecodedListing)
     damage = PartOf(DecodedDamage)

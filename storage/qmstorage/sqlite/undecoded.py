@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qmcore import message_rows
-from qmcore.condition import Condition
-from qmcore.message import State
-from qmcore.queue import Queue
-from qmcore.records import Cursor, Listing
 from qmcore.space import Space
-from qmstorage.listing import Listings
-from qmstorage.sqlite import translate
+from qmstorage.messages import Messages
 
 
-class Undecoded(Listings):
+class Undecoded(Messages):
     """Reads that survive texts that cannot be decoded."""
 
     _is_strict = False
@@ -38,25 +32,6 @@ class Undecoded(Listings):
         if self._is_strict:
             message_rows.check_strictly(row, space, queue_name)
         return super().facts_of(row, space, queue_name)
-
-    def messages(
-        self,
-        space: Space,
-        in_queue: Queue,
-        state: State,
-        after: Cursor | None,
-        limit: int,
-        condition: Condition | None = None,
-    ) -> Listing:
-        """Return at most `limit` messages of the queue in one state, those after the cursor, each with its cursor."""
-        asked = space, in_queue, state, after, limit, condition
-        try:
-            return super().messages(*asked)
-        except sqlite3.OperationalError as error:
-            if not translate.is_undecodable(error):
-                raise
-        with self.undecoded():
-            return super().messages(*asked)
 
 
 def _text(raw: bytes) -> str | bytes:

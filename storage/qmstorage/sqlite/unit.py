@@ -15,6 +15,7 @@ from qmstorage.schema import counter, space, waiter
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.damage import DecodedDamage
+from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.plain import PlainTraffic
 from qmstorage.sqlite.traffic import SqliteMemoryStore
 from qmstorage.sqlite.transitions import MAIN
@@ -37,6 +38,7 @@ _PROMISED = (
 class SqliteUnit(PlainTraffic):
     """One short database transaction on an SQLite file."""
 
+    listing = PartOf(DecodedListing)
     bulk_load = PartOf(LoggedBulkLoad)
     damage = PartOf(DecodedDamage)
 
