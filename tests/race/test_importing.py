@@ -197,7 +197,9 @@ class TestKilled:
         for _ in range(lines):
             one.line()
         one.kill()
-        if lines <= BATCHES and mode is Mode.CREATE:
+        # On a busy machine it comes further than was read before it is killed.
+        said = lines + len(one.lines_left())
+        if said <= BATCHES and mode is Mode.CREATE:
             assert "NEW" not in {queue.name for queue in space.queues()}
         if space.queue("Q") and not any(job.state is Stage.DONE for job in Importer(space).jobs()):
             finish(space, name, mode)
