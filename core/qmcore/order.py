@@ -223,6 +223,11 @@ def ordinary_key(head: bytes, sequence: int, *, descends: bool) -> bytes:
     return head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
 
 
+def rank(key: object) -> bytes:
+    """Return what a key is sorted by; what a damaged file has in the place of one comes first, as in the file."""
+    return key if isinstance(key, bytes) else b""
+
+
 def head_on_top() -> tuple[bytes, bool]:
     """Return the arguments of `ordinary_key` for a key before every other one; a later sequence number comes first."""
     return _TOP, True

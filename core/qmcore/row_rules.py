@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from qmcore import names, numbers, times
-from qmcore.bulk_rows import COLUMNS, SEQUENCE, Row
+from qmcore.bulk_rows import BODY, COLUMNS, SEQUENCE, Row
 from qmcore.damage import damaged
 from qmcore.errors import QueueError
 from qmcore.message import BODY_MAX, PRIORITY_RANGE, Reason
@@ -152,3 +152,11 @@ def refuse_damaged(rows: Sequence[Row], queue: str, msgid: Callable[[int], str])
                 sequence = next(row[SEQUENCE] for row in rows if row[at] == value)
                 what = f"its field {name} is not {RULES[name].what}"
                 raise damaged(sequence, what, msgid=msgid(sequence), queue=queue)
+
+
+def refuse_of_another_kind(rows: Sequence[Row], queue: str, msgid: Callable[[int], str]) -> None:
+    """Refuse messages of a queue if one has what only a damaged file has, in any of its columns; this takes longer."""
+    for row in rows:
+        what = fault_of(row) or (None if isinstance(row[BODY], bytes | None) else "its field body is not bytes")
+        if what is not None:
+            raise damaged(row[SEQUENCE], what, msgid=msgid(row[SEQUENCE]), queue=queue)

@@ -20,7 +20,7 @@ from qmcore.acts.stores import stores
 from qmcore.bulk_rows import SIZE, Row, Run
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
-from qmcore.row_rules import refuse_damaged
+from qmcore.row_rules import refuse_damaged, refuse_of_another_kind
 from qmcore.space import Space
 
 if TYPE_CHECKING:
@@ -114,7 +114,11 @@ def _of_runs(
 def _batch(space: Space, queue: Queue, run: Run, rows: list[Row]) -> RecordBatch:
     # What nobody could import is told of where it can still be mended.
     refuse_damaged(rows, queue.name, space.msgid)
-    return batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
+    try:
+        return batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
+    except (TypeError, ValueError, OverflowError):
+        refuse_of_another_kind(rows, queue.name, space.msgid)
+        raise
 
 
 def state_in_archive(state: State) -> State:

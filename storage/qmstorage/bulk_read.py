@@ -207,11 +207,13 @@ class BulkRead(StorePart):
         lacking: list[int] = []
         size = 0
         for row in found:
-            size += row[SIZE]
+            # In a damaged file it may be anything, of which whoever gets the batch tells.
+            its = row[SIZE] if row[SIZE].__class__ is int else 0
+            size += its
             if len(batch) == ROWS_MAX or (size > BYTES_MAX and batch):
                 yield self.made_whole(batch, lacking, space)
-                batch, size, lacking = [], row[SIZE], []
-            if row[BODY] is None and row[SIZE]:
+                batch, size, lacking = [], its, []
+            if row[BODY] is None and its:
                 lacking.append(len(batch))
             batch.append(row)
         if batch:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message_rows import GROUP, ID, PAGES, SIZE
+from qmcore.order import rank
 from qmcore.records import Outcome, Place, Role, TransactionRecord, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
@@ -247,14 +247,14 @@ def _stores(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
 def _in_order(parts: Sequence[Part]) -> list[tuple[Store, Row]]:
     """Return messages in the order of their keys, each with its store."""
     found = [(part.store, row) for part in parts for row in part.found]
-    return sorted(found, key=lambda each: each[1][1])
+    return sorted(found, key=lambda each: rank(each[1][1]))
 
 
 def _first_of(parts: Sequence[Part], limit: int) -> list[Part]:
     """Return the first messages of several parts in the order of their keys."""
     if sum(len(part.found) for part in parts) > limit:
-        last = _in_order(parts)[limit - 1][1][1]
-        parts = [part._replace(found=[row for row in part.found if row[1] <= last]) for part in parts]
+        first = {row[0] for _, row in _in_order(parts)[:limit]}
+        parts = [part._replace(found=[row for row in part.found if row[0] in first]) for part in parts]
     return [part for part in parts if part.found]
 
 
@@ -268,7 +268,7 @@ def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
         in_memory = store is not unit
         return [Taken(row, retries, in_memory) for _, retries, row in its]
     keyed = [(key, Taken(row, retries, store is not unit)) for store, its, _ in parts for key, retries, row in its]
-    return [taken for _, taken in sorted(keyed, key=itemgetter(0))]
+    return [taken for _, taken in sorted(keyed, key=lambda each: rank(each[0]))]
 
 
 def _place(source: Source, each: Sound) -> Place:

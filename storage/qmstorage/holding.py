@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, 
 
 from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
+from qmcore.order import rank
 from qmcore.records import Holding, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
@@ -147,7 +148,7 @@ class Holdings(Messages):
     def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
         """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
         taken = self.all(_GIVE_BACK[role], of_trans=transaction_id, of_queue=queue_id)
-        return sorted(map(_holding, taken), key=lambda holding: holding.place.order_key)
+        return sorted(map(_holding, taken), key=lambda holding: rank(holding.place.order_key))
 
     def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
         """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""

@@ -14,6 +14,7 @@ from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, Origin, State
 from qmcore.queue import Delivery
 from qmcore.records import Place, Routing
+from qmcore.row_rules import RULES
 from qmcore.space import Space
 from qmcore.transitions import Arrival
 from qmstorage import bodies, rows
@@ -116,7 +117,11 @@ class Messages(Bodies):
         statement = _KEY_OF if self.delivery is Delivery.PERSIST else _KEY_IN_MEMORY
         row = self.one(statement, of_message=message_id, of_queue=queue_id)
         # One that is to be enqueued by a commit has no place yet.
-        return row[0] if row is not None and row[0] else None
+        if row is None or not row[0]:
+            return None
+        if not isinstance(row[0], bytes):
+            raise damaged(message_id, f"its field order_key is not {RULES['order_key'].what}")
+        return row[0]
 
     def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return which of these messages are stored and belong to the queue, in whatever state."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
@@ -12,6 +11,7 @@ from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, upd
 from qmcore import times
 from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID
+from qmcore.order import rank
 from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
@@ -268,7 +268,7 @@ class States(Runner):
 
     def ready_of_group(self, queue_id: int, group_id: int) -> list[Row]:
         """Return the ready messages of a group in their order, as `choose` does."""
-        return sorted(self.all(_OF_GROUP, of_queue=queue_id, of_group=group_id), key=itemgetter(1))
+        return sorted(self.all(_OF_GROUP, of_queue=queue_id, of_group=group_id), key=_rank)
 
     def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, Row]]) -> None:
         """Take messages out of `ready`, by their keys, and forget when they expire."""
@@ -323,7 +323,11 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 
 def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:
-    return [Place(number, queue_id, key, retries) for number, key, retries in sorted(rows, key=lambda row: row[1])]
+    return [Place(number, queue_id, key, retries) for number, key, retries in sorted(rows, key=_rank)]
+
+
+def _rank(row: Row) -> bytes:
+    return rank(row[1])
 
 
 @functools.lru_cache(maxsize=64)

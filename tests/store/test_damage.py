@@ -381,6 +381,119 @@ def test_a_value_of_another_kind_stops_nobody(file_store, column, value):
     assert bad(file_store) == []
 
 
+NO_KEY = {"text": "'x'", "number": "7"}
+
+
+class TestOrderKeys:
+    """What a file has in the place of an order key; a server takes nothing else."""
+
+    @pytest.fixture(params=NO_KEY.values(), ids=NO_KEY)
+    def no_key(self, request, file_store):
+        """Damage the key of the first message in tables."""
+
+        def damage(*tables):
+            for table in tables:
+                number = "id" if table == "message" else "message_id"
+                file_store.by_hand(f"UPDATE {table} SET order_key = {request.param} WHERE {number} = {ITS}")
+
+        return damage
+
+    @pytest.fixture
+    def space(self, file_store):
+        # With messages in memory the first ones of two stores are compared.
+        space = file_store.space(error_queue="ERRORS", memory=100 * 4096)
+        make_queue(space, "ERRORS")
+        make_queue(space, "GROUPS", retries=2, grouping=True)
+        make_queue(space, "Q", retries=2, out_of_order="msgid")
+        return space
+
+    @pytest.mark.parametrize("tables", [("ready",), ("message",), ("ready", "message")], ids="-".join)
+    @pytest.mark.parametrize(
+        "take",
+        [
+            lambda space, queue: space.dequeue(queue),
+            lambda space, queue: space.dequeue_many(queue, 1),
+            lambda space, queue: space.dequeue_many(queue, 3),
+            lambda space, queue: space.dequeue_many(queue, 3, condition="priority > 1"),
+            lambda space, queue: space.lock(queue),
+        ],
+        ids=["one", "one of many", "many", "by a condition", "lock"],
+    )
+    @pytest.mark.parametrize("queue", ["Q", "GROUPS"])
+    def test_nobody_is_in_its_way_who_takes_and_rolls_back(self, file_store, space, no_key, tables, take, queue):
+        space.enqueue_many(queue, list("abc"))
+        no_key(*tables)
+        with space.transaction() as transaction:
+            assert take(space, queue)
+            transaction.rollback("no")
+        assert sorted(drain(space, queue)) == ["a", "b", "c"]
+        assert bad(file_store) == []
+
+    def test_no_more_than_are_asked_for_are_taken_where_several_are_damaged(self, space, file_store):
+        space.enqueue_many("Q", list("abc"))
+        file_store.by_hand("UPDATE ready SET order_key = CAST(message_id AS TEXT)")
+        assert len(space.dequeue_many("Q", 2)) == 2
+        assert space.usage("Q").messages == 1
+
+    @pytest.mark.parametrize("tables", [("held",), ("held", "message"), ("message",)], ids="-".join)
+    @pytest.mark.parametrize("how", [{}, {"permanent": True}], ids=["tries again", "is over"])
+    @pytest.mark.parametrize("queue", ["Q", "GROUPS"])
+    def test_what_a_transaction_holds_comes_back(self, file_store, space, no_key, tables, how, queue):
+        space.enqueue_many(queue, list("abc"))
+        with space.transaction() as transaction:
+            space.dequeue(queue)
+            space.dequeue(queue)
+            no_key(*tables)
+            transaction.rollback("no", **how)
+        assert sorted(drain(space, queue) + drain(space, "ERRORS")) == ["a", "b", "c"]
+        assert bad(file_store) == []
+
+    @pytest.mark.parametrize("queue", ["Q", "GROUPS"])
+    def test_its_queue_is_purged(self, file_store, space, no_key, queue):
+        space.enqueue_many(queue, list("abc"))
+        no_key("ready", "message")
+        assert space.purge(queue) == 3
+        assert bad(file_store) == []
+
+    def test_none_stands_before_it(self, space, no_key):
+        first, _ = space.enqueue_many("Q", list("ab"))
+        no_key("ready", "message")
+
+        def in_transaction():
+            with space.transaction():
+                space.enqueue("Q", "x", before=first)
+
+        for act in (lambda: space.enqueue("Q", "x", before=first), in_transaction):
+            assert "its field order_key is not bytes" in refused(act).message
+        assert space.usage("Q").messages == 2
+
+    def test_one_that_is_kept_back_gets_another_priority(self, space, clock, no_key):
+        for body in "ab":
+            space.enqueue("Q", body, delay=5)
+        no_key("due", "message")
+        assert space.change_priority("Q", 7) == 2
+        clock.advance(10)
+        assert drain(space) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *((column, "'x'") for column in ("order_key", "corrid", "priority", "pages", "size", "enqueued_at", "body")),
+        *((column, "1.5") for column in ("order_key", "priority", "urcode", "available_at", "body")),
+        ("type", "x'00ff'"),
+    ],
+)
+def test_an_export_tells_of_a_value_of_another_kind(file_store, tmp_path, column, value):
+    space = file_store.space(error_queue="")
+    make_queue(space, "Q")
+    for body in "ab":
+        space.enqueue("Q", body)
+    file_store.by_hand(f"UPDATE message SET {column} = {value} WHERE id = {ITS}")
+    with pytest.raises(SystemFailureError, match=f"of queue 'Q' is damaged: its field {column} is not"):
+        export(file_store.path, tmp_path / "archive")
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -88,7 +88,10 @@ def move_as_it_is(
 def stand(store: Store, queue: Queue, found: Withdrawn, now: int) -> None:
     """Let a message that was withdrawn stand where its terms, which may be new ones, put it among its equals."""
     place = found.place
-    key = _key(queue, found, queue.definition.order.sequence_in(place.order_key))
+    # A damaged file may have no key there: the message has its place by the number that it was stored with.
+    is_key = isinstance(place.order_key, bytes)
+    order = queue.definition.order
+    key = _key(queue, found, order.sequence_in(place.order_key) if is_key else numbers.sequence(place.message_id))
     _stand(store, dataclasses.replace(found, place=place._replace(order_key=key)), now)
 
 

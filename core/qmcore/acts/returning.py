@@ -23,6 +23,7 @@ from qmcore.damage import is_damage
 from qmcore.definitions import OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.message import Reason
+from qmcore.order import rank
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Holding, Role
@@ -135,7 +136,7 @@ def give_back_some(
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
             found = [store.give_back_one(transaction_id, queue.id, message_id) for message_id in message_ids]
             # Those that come before others in the queue come first.
-            for holding in sorted((each for each in found if each), key=lambda each: each.place.order_key):
+            for holding in sorted((each for each in found if each), key=lambda each: rank(each.place.order_key)):
                 _give_back_one(unit, opened, store, queue, holding, now, ending)
                 returned.append((store, holding))
     return returned
