@@ -1,4 +1,4 @@
-"""What all operations on an open queue space stand on: the attachment of this process, and what it owes others."""
+"""The attachment of this process to a queue space, which all operations on it use, and its pending rollbacks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 logger = logging.getLogger("qmadmin.transacting")
 
 _UPKEEP_SECONDS = 1.0
-"""How often each process looks after what others have left behind."""
+"""The seconds after which a process cleans up again after others."""
 
 
-class OwedRollbacks:
-    """What this process has to roll back in a queue space. It stands here before it is begun, and until it is done.
+class PendingRollbacks:
+    """The rollbacks that this process has to do in a queue space; each is noted before it begins, until it is done.
 
-    Only what stands here can be rolled back: to note it gives what does it.
+    Only a noted rollback can be done: noting it returns the function that does it.
     """
 
     def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
@@ -41,16 +41,16 @@ class OwedRollbacks:
         self._opened = opened
         self._clock = clock
         self.left: dict[int, tuple[Branch, Ending]] = {}
-        """Those that are not done, by the number of the transaction."""
+        """Rollbacks that are not done, by the number of the transaction."""
         self._at_work: set[int] = set()
-        """Those of them that a thread is rolling back."""
+        """Those that a thread is doing."""
         self._told: set[int] = set()
-        """Those of them of which the log says why they are put off."""
+        """Those for which the log says why they are postponed."""
 
     def add(self, branch: Branch, ending: Ending) -> Callable[[], None]:
-        """Note what is to be rolled back, and return what does it; whoever notes it first says how it ends.
+        """Note a rollback, and return the function that does it; the first note of a transaction decides how it ends.
 
-        Where the store refuses, as on a full disk, it stays noted, and the log says so.
+        If the store refuses, as on a full disk, it stays noted, and the log says so.
         """
         self.left.setdefault(branch.id, (branch, ending))
 
@@ -63,17 +63,17 @@ class OwedRollbacks:
         return roll_back
 
     def roll_back_all(self) -> None:
-        """Roll back all that was noted, as far as the store lets us; whoever comes by has nothing to do with it."""
+        """Do all noted rollbacks, as far as the store allows; errors do not concern the caller."""
         for branch, _ in self.left.copy().values():
             try:
                 self._roll_back(branch)
-            except Exception as error:  # noqa: BLE001 - whoever comes by has nothing to do with it
+            except Exception as error:  # noqa: BLE001 - it does not concern the caller
                 self._tell_once(branch, error)
 
     def finish(self, queue: str) -> None:
-        """Roll back what has messages of a queue before one is taken from it, because those come first.
+        """Do the rollbacks with messages of a queue before one is taken from it, because those messages come first.
 
-        Raises the refusal where the disk is full, the store away, or others are in the way: nothing may be taken then.
+        Raises the error if the disk is full, the store is unreachable or others block it: nothing may be taken then.
         """
         for branch, _ in self._having(queue):
             try:
@@ -84,12 +84,12 @@ class OwedRollbacks:
                     raise
 
     def finish_on(self, unit: Unit, queue: str) -> None:
-        """Do the same in a transaction of the application. It may not commit, so that all stays noted."""
+        """Do the same in a transaction of the application. Because it may not commit, all rollbacks stay noted."""
         for branch, ending in self._having(queue):
             rolling_back.undo(unit, branch, self._clock.now(), ending)
 
     def _having(self, queue: str) -> list[tuple[Branch, Ending]]:
-        """Return what nobody is rolling back and has messages of the queue, as far as it is known which."""
+        """Return the rollbacks with messages of the queue, as far as known, that no thread is doing."""
         known = self._opened.known
         found = None if known is None else known.queues.get(queue)
         return [
@@ -113,7 +113,7 @@ class OwedRollbacks:
         self._told.discard(branch.id)
 
     def _tell_once(self, branch: Branch, error: Exception) -> None:
-        """Log why a rollback is put off, and not again at each try."""
+        """Log why a rollback is postponed, but not again at each attempt."""
         if branch.id in self._told:
             return
         self._told.add(branch.id)
@@ -131,21 +131,21 @@ class Attachment:
         self.opened = opened
         self._clock = clock
         self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
-        self.owed = OwedRollbacks(volume, opened, clock)
+        self.owed = PendingRollbacks(volume, opened, clock)
 
     @property
     def owner(self) -> Owner:
-        """Who we are to others; a device that is open for reading only has nobody attached."""
+        """The identity of this process; on a device that is open for reading only no process is attached."""
         return self.opened.owner
 
     def do_housekeeping(
         self, *, now: bool = False, waits: bool = False, unchanged: bool = False, connection: object = None
     ) -> None:
-        """Do what is due and end what others have left behind, if that was not done in the last second.
+        """Do due housekeeping, and clean up after dead processes, unless that was done in the last second.
 
-        Of what is due in each queue whoever waits does all, and whoever is about to do something else does one step.
-        Where the volume is `unchanged` since the last time, nobody can have taken us for dead meanwhile.
-        Not inside a transaction of the application, which `connection` is for: that would have to end before.
+        A waiting call does all that is due in each queue, any other call one step. If the volume is `unchanged` since
+        the last time, no other process can have taken this one for dead. Nothing is done in a transaction of the
+        application (`connection`), which would have to end before.
         """
         moment = self._clock.monotonic()
         if not now and moment < self._next_upkeep:
@@ -159,14 +159,14 @@ class Attachment:
                 self._attach_again(self.opened.me)
 
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
-        """End what others have left, if it is our turn or has to be `now`; return whether others take us for alive."""
+        """Clean up after dead processes if it is due, or `now`; return whether this process still counts as alive."""
         if self.volume.take_housekeeping_turn(self.opened.space.id, self._clock.now()) or now:
             return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
         return unchanged or me is None or self.volume.read(lambda unit: unit.owners.is_attached(me.id))
 
     def renew(self, error: BaseException) -> None:
-        """Attach again where an operation was refused because others took this process for dead."""
+        """Attach again after an operation was refused because this process was taken for dead."""
         lost = self.opened.me
         if lost is None or not isinstance(error, AbortedError):
             return
@@ -178,7 +178,7 @@ class Attachment:
         self.volume.release_owner(lost)
         self.volume.detach_memory(self.opened.space)
         logger.warning(
-            "others took this process for dead; it has attached to queue space %r again", self.opened.space.name
+            "this process was taken for dead; it has attached to queue space %r again", self.opened.space.name
         )
 
     def is_current(self) -> bool:
@@ -187,7 +187,7 @@ class Attachment:
         return found is not None and found.incarnation == self.opened.space.incarnation
 
     def forget(self) -> None:
-        """Give up what tells others that we are attached, because the queue space is gone."""
+        """Release the heartbeat of the attachment, because the queue space is gone."""
         if self.opened.me is not None:
             self.volume.release_owner(self.opened.me)
             self.volume.detach_memory(self.opened.space)
@@ -200,7 +200,7 @@ class Attachment:
             processes.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
             name = self.opened.space.name
-            logger.error("detaching from queue space %r failed and is left to others: %s", name, refusal)  # noqa: TRY400
+            logger.error("detaching from queue space %r failed and is left to other processes: %s", name, refusal)  # noqa: TRY400
 
 
 class SpaceHandle:
@@ -240,24 +240,24 @@ class SpaceHandle:
         return self._device.clock.now()
 
     def _read(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
-        """Return what an act finds in the queue space."""
+        """Run a reading act on the queue space; return its result."""
         attachment = self._attachment
         return attachment.volume.read(lambda unit: act(unit, attachment.opened, *given, **named))
 
     def _write(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
-        """Let an act of an administrator change the queue space; return what it returns."""
+        """Run an act of an administrator that changes the queue space; return its result."""
         attachment = self._attachment
         return attachment.volume.write(
             lambda unit: act(unit, attachment.opened, *given, **named), Purpose.ADMINISTRATION
         )
 
     def _run(self, act: Callable[Concatenate[Volume, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
-        """Let an act work on the queue space that uses several transactions of the store; return what it returns."""
+        """Run an act on the queue space that uses several transactions of the store; return its result."""
         attachment = self._attachment
         return act(attachment.volume, attachment.opened, *given, **named)
 
-    def _freshen(self, queue: str) -> None:
-        """Do what is due in the queue, so that what is told of it holds now."""
+    def _release_due(self, queue: str) -> None:
+        """Release what is due in the queue, so that information about it is current."""
         self._attachment.do_housekeeping(now=True)
         self._run(housekeeping.freshen_now, queue, self._now)
 

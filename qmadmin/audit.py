@@ -1,8 +1,9 @@
-"""The gate of destructive acts: the device records each of them before it happens, and what came of it.
+"""The record of destructive acts: the device records each of them before it happens, and its outcome.
 
-What a command of the shell asks confirmation for passes here, whoever calls: a method that is `destructive`, or a
-function in an `act`. A face hands down the line that it was given with `recorded_as`; a program is recorded by its name
-and the call. An act within another one on the same device is a part of that, and has no record of its own.
+Everything for which a command of the shell asks confirmation is recorded here, whichever face calls: by a method that
+is `destructive`, or a function in an `act`. A face passes the line that it was given with `recorded_as`; a call of a
+program is recorded with the name of the program. An act within another one on the same device is a part of that, and
+has no record of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ logger = logging.getLogger("qmadmin.engine")
 _NONE: Final[Mapping[str, object]] = {}
 
 _line: contextvars.ContextVar[str] = contextvars.ContextVar("qmadmin_line", default="")
-"""The line that a face was given, while it is carried out."""
+"""The line that a face was given, while it is executed."""
 
 _under_way: contextvars.ContextVar[tuple[Act, ...]] = contextvars.ContextVar("qmadmin_acts", default=())
 """The acts that have begun in this context, the outermost first."""
@@ -61,26 +62,26 @@ class Act:
         self._parts: list[str] = []
 
     def tell(self, sentence: str) -> None:
-        """Note what came of the act."""
+        """Note the outcome of the act."""
         self._told.append(sentence)
 
     def include(self, part: Act) -> None:
-        """Note what came of a part, which counts where nothing is told of the whole."""
+        """Note the outcome of a part, which is used if none is noted for the whole."""
         if part.done:
             self._parts.append(part.done)
 
     def fail(self, error: BaseException) -> None:
-        """Note why the act did not come to its end."""
+        """Note why the act failed."""
         self._failure = failure(error)
 
     @property
     def done(self) -> str:
-        """What was done, as far as it is told."""
+        """What was done, as far as it was noted."""
         return "; ".join(self._told or self._parts)
 
     @property
     def outcome(self) -> str:
-        """What the record says of it in the end."""
+        """The outcome for the record."""
         if self._failure:
             return f"{self._failure}; done before: {self.done}" if self.done else self._failure
         return self.done or "done"
@@ -98,13 +99,13 @@ def recorded_as(line: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def act(device: Maintenance, target: str, call: str, arguments: Mapping[str, object] = _NONE) -> Iterator[Act]:
-    """Record a destructive act on the device before the block does it, and then what came of it.
+    """Record a destructive act on the device before the block does it, and then its outcome.
 
-    `target` is the object that it is about; `call`, with the arguments, is what a program has called. The outcome is
-    what the block tells, or why it failed. A record without one was cut off or is still running.
+    `target` is the object that it concerns; `call`, with the arguments, is what a program has called. The outcome is
+    what the block notes, or why it failed. A record without one was cut off or is still running.
 
-    What cannot be recorded is not done: raises OperatingSystemError where the device is open for reading only or its
-    disk is full, SystemFailureError where the store fails otherwise.
+    An act that cannot be recorded is not done: raises OperatingSystemError if the device is open for reading only or
+    its disk is full, SystemFailureError if the store fails otherwise.
     """
     whole = next((outer for outer in _under_way.get() if outer.is_open and outer.device_id == device.info.id), None)
     entry = _begin(device, target, call, arguments) if whole is None else None
@@ -125,7 +126,7 @@ def act(device: Maintenance, target: str, call: str, arguments: Mapping[str, obj
 
 
 def tell(sentence: str) -> None:
-    """Note what came of the act that is under way."""
+    """Note the outcome of the current act."""
     _under_way.get()[-1].tell(sentence)
 
 
@@ -149,10 +150,10 @@ def entry_of(command: str, target: str, at_us: int) -> AuditEntry:
 
 
 def failure(error: BaseException) -> str:
-    """Return the outcome of an act that did not come to its end."""
+    """Return the outcome of an act that failed."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "interrupted"
-    # What is a sentence for people has a hint for them; of another error its class says most.
+    # An error with a hint is a sentence for people; of any other error the class says most.
     named = "" if hasattr(error, "hint") else f"{type(error).__name__}: "
     return f"ERROR: {named}{error}"
 
@@ -165,9 +166,9 @@ def destructive(
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
     """Record each call of a method of a device or a queue space, but for dry runs.
 
-    `target` is what the call is about, and `terms` what becomes of it, with places for the arguments. A method that
-    returns how many it was has an `outcome` with a place for that number of what it `counts`; one that does not may
-    `tell`. What was done before it failed is known from its progress.
+    `target` is the object of the call, and `terms` the change, with placeholders for arguments. A method that returns a
+    number has an `outcome` with a placeholder for that number of what it `counts`; any other may call `tell`. What was
+    done before a failure is known from its progress.
     """
 
     def marked(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
@@ -181,7 +182,7 @@ def destructive(
             values = dict(list(given.arguments.items())[1:])
             if values.get("dry_run"):
                 return method(handle, *positional, **named)
-            # A queue space knows its device, and a device is itself what keeps the record.
+            # A queue space has its device; a device keeps the record itself.
             device: Maintenance = vars(handle).get("_device", handle)
             with act(device, _target(handle, target, terms, values), call, values) as begun:
                 with _counted(begun, given.arguments, outcome, counts):
@@ -197,7 +198,7 @@ def destructive(
 
 @contextlib.contextmanager
 def _counted(begun: Act, arguments: dict[str, Any], outcome: str, counts: str) -> Iterator[None]:
-    """Note how much was done of what fails on its way."""
+    """Note how much was done before a failure."""
     progress, reached = arguments.get("progress"), 0
 
     def note(count: int) -> None:
@@ -217,7 +218,7 @@ def _counted(begun: Act, arguments: dict[str, Any], outcome: str, counts: str) -
 
 
 def _target(handle: object, target: str, terms: str, values: Mapping[str, object]) -> str:
-    """Return what a call is about, in words."""
+    """Return the object of a call, in words."""
     words = {name: _moment(value) if name == "when" else _in_words(value) for name, value in values.items()}
     restriction = f", messages where {values['condition']}" if values.get("condition") is not None else ""
     delivery = f", delivery {words['delivery']}" if values.get("delivery") is not None else ""
@@ -246,7 +247,7 @@ def _begin(device: Maintenance, target: str, call: str, arguments: Mapping[str, 
     try:
         return device.audit(_command(call, arguments), target)
     except OutcomeUnknownError as error:
-        # That of the record is; of the act it is known that it was not begun.
+        # The outcome of recording is unknown; the act itself was certainly not begun.
         raise SystemFailureError(_unrecorded(device, target, error), **error.facts) from error
     except (OperatingSystemError, SystemFailureError, BadResourceError) as error:
         raise in_other_words(error, message=_unrecorded(device, target, error)) from error
@@ -257,7 +258,7 @@ def _unrecorded(device: Maintenance, target: str, error: QueueError) -> str:
 
 
 def _end(device: Maintenance, entry: AuditEntry, outcome: str) -> None:
-    """Record the outcome; what was done is not taken for failed because of what goes wrong with its record."""
+    """Record the outcome; an act that was done does not count as failed because its outcome cannot be recorded."""
     try:
         device.audit_outcome(entry, outcome)
     except QueueError as error:
@@ -273,20 +274,20 @@ def _command(name: str, arguments: Mapping[str, object]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return an argument in a line; what has no short form of its own is written as people write it."""
+    """Return an argument for the line, written as people write it."""
     plain = value is None or isinstance(value, str | int | float | datetime | timedelta)
     return repr(value if plain and not isinstance(value, enum.Enum) else _in_words(value))
 
 
 def _program() -> str:
-    """Return what the program that runs is called."""
+    """Return the name of the running program."""
     path = Path((getattr(sys, "argv", None) or [""])[0])
     name = path.parent.name if path.name == "__main__.py" else path.name
     return name if name not in ("", "-c", "-m") else "python"
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process; who has none is named by the number."""
+    """Return the name of the user who runs this process, or the number of a user without a name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""A cursor over what can be dequeued from a queue."""
+"""A cursor over the messages that can be dequeued from a queue."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _AT_A_TIME = 500
 
 
 def ignore_count(_count: int) -> None:
-    """Take no notice of what a listing leaves out; it is in the log."""
+    """Ignore how many messages a listing leaves out; the log has them."""
 
 
 class BrowseCursor:
     """The messages that were in a queue when the cursor was made, and can be dequeued when their turn comes.
 
-    It is an iterator that holds no lock: each message is read when its turn comes, and passed over if it is gone, or a
-    transaction holds it, by then. What has arrived since is not shown. `exhausted` tells that there are no more, and
-    `left_out` how many have been passed over so far because they are damaged, which qcheck finds.
+    It is an iterator that holds no lock: each message is read when its turn comes, and skipped if it is gone, or a
+    transaction holds it, by then. Later messages are not shown. `exhausted` is true at the end, and `left_out` is how
+    many damaged messages have been skipped so far, which qcheck finds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class BrowseCursor:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the cursor has come to its end."""
+        """Whether the cursor is at its end."""
         return self._exhausted
 
     def __iter__(self) -> Iterator[Message]:
@@ -102,7 +102,7 @@ def listed(
 ) -> Iterator[tuple[Cursor, MessageInfo]]:
     """Yield the messages of a queue in one state from all stores, in their order, with their cursors.
 
-    `left_out` is told how many messages are not listed because they are damaged.
+    `left_out` is called with the number of damaged messages that are not listed.
     """
 
     def in_store(number: int) -> Iterator[tuple[Cursor, MessageInfo]]:
@@ -117,7 +117,7 @@ def listed(
 
 
 def parts_of(read: Callable[[Cursor | None], Part[T]], left_out: Callable[[int], None]) -> Iterator[tuple[Cursor, T]]:
-    """Yield a listing that is read part by part, each behind a cursor; `left_out` is told what is not listed."""
+    """Yield a listing that is read in parts, each after a cursor; `left_out` is called with the number left out."""
     cursor: Cursor | None = None
     while True:
         part = read(cursor)

@@ -1,4 +1,4 @@
-"""The settings of the programs: those of a file `qmadmin.toml`, beneath those of the environment.
+"""The settings of the programs: those of the file `qmadmin.toml`, which the environment overrides.
 
     [qmadmin]
     format = "json"
@@ -6,8 +6,8 @@
     [log]
     prefix = "~/log/ULOG"
 
-Each setting is declared once, as a field of its section (`qmadmin.settings`). A program follows the first of these that
-says anything: its options and arguments, the environment, the file, the default. The file is the one that QMADMIN_TOML
+Each setting is declared once, as a field of its section (`qmadmin.settings`). A program uses the first of these that
+gives a value: its options and arguments, the environment, the file, the default. The file is the one that QMADMIN_TOML
 names, else `$XDG_CONFIG_HOME/qmadmin/qmadmin.toml`, else `~/.config/qmadmin/qmadmin.toml`; there need not be one.
 
     configuration = Configuration.load(os.environ)
@@ -23,10 +23,10 @@ from qmadmin.settings import (
     SECTIONS,
     CapacitySettings,
     ForwarderSettings,
-    Kind,
     LogSettings,
     Section,
     Setting,
+    SettingKind,
     ShellSettings,
     Value,
     seconds,
@@ -39,7 +39,7 @@ VARIABLE: Final = "QMADMIN_TOML"
 class ConfigurationError(Exception):
     """The settings cannot be used; the text is one sentence without a full stop.
 
-    `file` is the file; `section`, `key` and `value` are what it says there, as far as the fault has these.
+    `file` is the file; `section`, `key` and `value` are those at fault, if any.
     """
 
     def __init__(self, sentence: str, *, file: str, section: str = "", key: str = "", value: object = None) -> None:
@@ -72,7 +72,7 @@ class Configuration:
 
 
 def _content(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Return the name of the file, and what is in it."""
+    """Return the name of the file, and its content."""
     named = environ.get(VARIABLE)
     file = named or _usual_file(environ)
     try:
@@ -83,7 +83,7 @@ def _content(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         if named:
             raise ConfigurationError(f"there is no settings file {named!r}, which {VARIABLE} names", file=named)
         return "", {}
-    # Most have no file, and should not pay for what reads one.
+    # Most users have no file, and should not pay for importing its parser.
     import tomllib
 
     try:
@@ -98,7 +98,7 @@ def _usual_file(environ: Mapping[str, str]) -> str:
 
 
 def _directory(environ: Mapping[str, str], variable: str, beneath_home: str) -> str:
-    """Return a directory of the XDG specification, which has relative paths ignored; empty where there is none."""
+    """Return a directory of the XDG specification, which ignores relative paths; empty if there is none."""
     named, home = environ.get(variable) or "", environ.get("HOME")
     if named.startswith("/"):
         return named.rstrip("/") or "/"
@@ -189,7 +189,7 @@ def _meant(word: str, known: Mapping[str, object] | tuple[str, ...], form: str) 
 
 
 def _name(key: str) -> str:
-    """Return a name of the file, which may be anything, as it can stand in a sentence."""
+    """Return a name in the file, which may be anything, in a form for a sentence."""
     return key if key.isprintable() and 0 < len(key) <= 60 else _shown(key)
 
 
@@ -207,7 +207,7 @@ def _shown(value: object) -> str:
 
 
 def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Value]:
-    """Return the settings of a section: what the environment says, else the file, else the default."""
+    """Return the settings of a section: from the environment, else the file, else the defaults."""
     table = content.get(section.name, {})
     values: dict[str, Value] = {}
     for key, setting in section.declared().items():
@@ -219,17 +219,17 @@ def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping
     return values
 
 
-def _resolved(kind: Kind, value: Value, environ: Mapping[str, str]) -> Value:
-    """Return a path and seconds as they are to be used, a list as a tuple, and anything else as it is."""
-    if kind is Kind.SECONDS:
+def _resolved(kind: SettingKind, value: Value, environ: Mapping[str, str]) -> Value:
+    """Return a value ready for use: paths and seconds resolved, a list as a tuple, anything else unchanged."""
+    if kind is SettingKind.SECONDS:
         return cast("Value", seconds(value))
-    if kind is Kind.TEXTS and isinstance(value, (list, tuple)):
+    if kind is SettingKind.TEXTS and isinstance(value, (list, tuple)):
         return tuple(value)
-    if kind not in (Kind.PATH, Kind.STATE_PATH) or not isinstance(value, str) or not value:
+    if kind not in (SettingKind.PATH, SettingKind.STATE_PATH) or not isinstance(value, str) or not value:
         return value
     if value == "~" or value.startswith("~/"):
         return environ.get("HOME", "~") + value[1:]
-    if kind is Kind.STATE_PATH and not value.startswith("/"):
+    if kind is SettingKind.STATE_PATH and not value.startswith("/"):
         state = _directory(environ, "XDG_STATE_HOME", ".local/state")
         return f"{state}/qmadmin/{value}" if state else ""
     return value

@@ -1,4 +1,4 @@
-"""Dequeuing and looking at messages, as applications do it."""
+"""The calls of applications that dequeue messages or read them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MANY_MAX = 1_000_000
-"""The most messages that one call dequeues."""
+"""The maximum number of messages that one call dequeues."""
 
 
-class Consuming(SpaceHandle):
-    """Taking messages off queues, and looking at them."""
+class Dequeuing(SpaceHandle):
+    """Calls that take messages off queues, or read them."""
 
     def dequeue(
         self,
@@ -114,7 +114,7 @@ class Consuming(SpaceHandle):
         transactional: bool = True,
         connection: Connection | None = None,
     ) -> MessageInfo | None:
-        """Take a message off a queue as `dequeue` does, without reading its body, as when it was peeked at before."""
+        """Take a message off a queue as `dequeue` does, without reading its body, which may have been peeked at."""
         selection = selected(msgid, corrid, corrid_like, condition)
         found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, body=False)
         return found[0] if found else None
@@ -193,7 +193,7 @@ class Consuming(SpaceHandle):
 
         Messages that arrive later are not shown, and messages that are gone when their turn comes are skipped.
         """
-        self._freshen(queue)
+        self._release_due(queue)
         return BrowseCursor(self._attachment, queue, parsed(condition), self._check_open)
 
     def _take(
@@ -240,7 +240,7 @@ class Consuming(SpaceHandle):
             return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted, now)
         except BaseException as error:
             if not (waits and isinstance(error, QueueError) and may_pass(error)):
-                # A wait goes on when the server is back, or free: nothing was done.
+                # A wait goes on when the server is back, or not busy any more: nothing was done.
                 transaction.note(error)
             attachment.renew(error)
             raise
@@ -304,10 +304,10 @@ class Consuming(SpaceHandle):
         )
 
     def _look(self, attempt: Callable[[Attachment], T | Nothing]) -> T | Nothing:
-        """Try until what is due is done, and once more after what others left behind is."""
+        """Try until everything due is released, and once more after cleaning up after dead processes."""
         looked_after = False
         while True:
-            # A waiter, too: what it waits for may be what a process that died holds in another queue.
+            # A waiting call does so too: a dead process may hold the expected message in another queue.
             attachment = self._attachment
             attachment.do_housekeeping()
             found = attempt(attachment)
@@ -317,7 +317,7 @@ class Consuming(SpaceHandle):
                 continue
             if looked_after or not found.held:
                 return found
-            # Whoever holds what is missing may have died.
+            # The holder of the missing message may have died.
             attachment.do_housekeeping(now=True)
             looked_after = True
 
@@ -325,7 +325,7 @@ class Consuming(SpaceHandle):
 def selected(
     msgid: str | None, corrid: bytes | str | None, corrid_like: str | None, condition: str | Condition | None
 ) -> Selection:
-    """Return the selection that a caller means."""
+    """Return the selection of a caller."""
     if msgid is None and corrid is None and corrid_like is None and condition is None:
         return FIRST
     if corrid_like is not None:
@@ -356,7 +356,7 @@ def seconds_of(wait: object) -> float:
     if isinstance(wait, timedelta):
         wait = wait.total_seconds()
     seconds = wait if isinstance(wait, (int, float)) else number_of(wait)
-    # Not a number is not from 0 on either.
+    # NaN is not 0 or more either.
     if seconds is not None and seconds >= 0:
         return float(seconds)
-    raise InvalidArgumentError(f"the seconds to wait must be a number from 0 on, or a timedelta, got {wait!r}")
+    raise InvalidArgumentError(f"the seconds to wait must be a number of 0 or more, or a timedelta, got {wait!r}")

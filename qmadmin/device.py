@@ -12,7 +12,7 @@ from typing import Self
 
 from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
-from qmadmin.capacity import Commands, refusal
+from qmadmin.capacity import CapacityCommands, refusal
 from qmadmin.maintenance import Maintenance
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import MEMORY, VolumeMaker
@@ -38,7 +38,7 @@ logger = logging.getLogger("qmadmin.transacting")
 class Device(Maintenance):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
 
-    After a fork, the child opens its own files by itself.
+    After a fork, the child opens the files again by itself.
     """
 
     def __init__(self, path: str, main: Volume, maker: VolumeMaker, clock: Clock) -> None:
@@ -54,10 +54,10 @@ class Device(Maintenance):
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
-        # A program that forgets to close leaves as it should all the same, when the device is collected or at its end.
+        # A program that forgets to close detaches properly nevertheless, when the device is collected or at its end.
         self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
         self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
-        """What the device records about itself: its id, page size in bytes, durability, group, and its age."""
+        """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +108,7 @@ class Device(Maintenance):
                 f"the first entry of the device list must be the device itself, {self.path!r}, got {file!r}"
             )
         if any(entry.path == file for entry in present):
-            # Where it is missing, an empty one must not take its place.
+            # If it is missing, an empty one must not take its place.
             self.volume_of(file)
         elif present:
             self._ensure_volume(file)
@@ -139,7 +139,7 @@ class Device(Maintenance):
         return not self.is_there(path) or self._is_of_another(path)
 
     def _is_of_another(self, path: str) -> bool:
-        """Return whether a volume of another device is at a path; of what cannot be opened nobody knows."""
+        """Return whether a volume of another device is at a path; unknown, and False, if it cannot be opened."""
         try:
             with contextlib.closing(self._maker.open(path)) as volume:
                 return volume.read(lambda unit: unit.device.info()).id != self.info.id
@@ -150,7 +150,7 @@ class Device(Maintenance):
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
         """Remove an entry from the device list; refused with InUseError while a queue space uses it.
 
-        With `dry_run` nothing is removed, and only the error is raised that would be.
+        With `dry_run` nothing is removed; the call raises the error that it would raise otherwise.
         """
         if dry_run:
             return self._main.read(lambda unit: manage_devices.refuse_used(unit, index))
@@ -178,7 +178,7 @@ class Device(Maintenance):
         """Open a queue space and attach this process to it; `role` is the name that others see.
 
         Raises BadResourceError if there is none of that name, NoSpaceError if as many processes are attached as the
-        queue space allows; one process whose role is "qmadmin" or "MIB" can open it all the same.
+        queue space allows; one process whose role is "qmadmin" or "MIB" can open it nevertheless.
         """
         return QueueSpace(self, name, role)
 
@@ -225,7 +225,7 @@ class Device(Maintenance):
         if self._closed:
             return
         if self._pid != os.getpid():
-            # Nothing is open in this forked process yet, and the lock may be one that a thread of the parent has.
+            # Nothing is open in this forked process yet, and a thread of the parent may have held the lock.
             self._users[name] -= 1
             return
         with self._lock:
@@ -233,7 +233,7 @@ class Device(Maintenance):
             found = self._attachments.get(name)
             if found is None:
                 return
-            # Calls that wait through the handle which was closed find out; others go on waiting.
+            # Calls that wait through the closed handle end; others go on waiting.
             found.volume.wake_own()
             if self._users[name] <= 0:
                 del self._attachments[name]
@@ -251,7 +251,7 @@ class Device(Maintenance):
         return self._volumes[self.path]
 
     def _start_afresh(self) -> None:
-        """Open the device in a forked process, where what the parent has open cannot be used."""
+        """Open the device in a forked process, which cannot use the files of its parent."""
         if self.path == MEMORY:
             raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
         self._lock = threading.RLock()
@@ -265,11 +265,11 @@ class Device(Maintenance):
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self.volume_of_space(name)
         found = volume.read(lambda unit: manage_spaces.find(unit, name))
-        # Not a method of the device, which would keep it from being forgotten.
+        # Not a bound method, which would keep the device from being collected.
         refused = functools.partial(refusal, self._maker, (self.path, volume.path))
         opened = OpenSpace(
             found,
-            Commands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
+            CapacityCommands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
             self.info.page_size,
             user_name(),
         )
@@ -293,7 +293,7 @@ class Device(Maintenance):
                 gone.close()
 
     def _refuse_other_device(self, file: str) -> None:
-        """Refuse, for the first entry, what is there and not the device itself."""
+        """Refuse, for the first entry, an existing path that is not the device itself."""
         if file != self.path and self._maker.is_there(file) and not self._maker.are_same(file, self.path):
             raise BadResourceError(
                 f"{file!r} is not device {self.path!r}, which the first entry of its list names",
@@ -335,13 +335,13 @@ def _of_another(path: str, device: str) -> BadResourceError:
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:
-    """Detach from everything and close it, in the process that opened it."""
+    """Detach from all queue spaces and close the volumes, in the process that opened them."""
     if pid != os.getpid():
         return
     for attachment in attachments.values():
         with contextlib.suppress(QueueError):
             attachment.detach()
     for volume in volumes.values():
-        # Whoever was not served before knows it already.
+        # Callers that were refused before know it already.
         with contextlib.suppress(QueueError):
             volume.close()

@@ -36,7 +36,7 @@ _NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, "", Fals
 """What `enqueue` is given where its caller asks for nothing."""
 
 
-class Producing(SpaceHandle):
+class Enqueuing(SpaceHandle):
     """Putting messages on queues."""
 
     def enqueue(
@@ -74,8 +74,8 @@ class Producing(SpaceHandle):
         `priority`: 1 to 100; in a queue that is ordered by priority, higher ones come first.
         `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its request; a str is
         encoded as UTF-8.
-        `delay` (seconds or timedelta) or `available_at` (aware datetime): when the message becomes available; nobody
-        can dequeue it before.
+        `delay` (seconds or timedelta) or `available_at` (aware datetime): when the message becomes available; it
+        cannot be dequeued before.
         `expires_in` (seconds, timedelta, or math.inf for never) or `expires_at` (aware datetime): when the message
         expires. Without either, the default expiration of the queue applies. Seconds count from the end of the enqueue,
         in a transaction from its commit.

@@ -1,4 +1,4 @@
-"""What keeps a device in order beside its queues: backups, the doctor, the record of destructive acts."""
+"""Maintenance of a device: its check, backups, capacity commands, and the record of destructive acts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.audit import entry_of
 from qmadmin.capacity import refusal, warn
-from qmadmin.managing_spaces import Administering
+from qmadmin.managing_spaces import ManagingSpaces
 from qmadmin.paths import absolute
 from qmadmin.volume_makers import MEMORY
 from qmcore import names
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from qmcore.findings import Finding
 
 
-class Maintenance(Administering):
-    """The part of a device that looks after it."""
+class Maintenance(ManagingSpaces):
+    """The part of a device that maintains it."""
 
     def command_refusal(self, space: str, command: str) -> str:
         """Return why a capacity command of a queue in a queue space is not run as this user; empty if it is run.
@@ -41,7 +41,7 @@ class Maintenance(Administering):
         return self.refusal(self.volume_of_space(space), command)
 
     def refusal(self, volume: Volume, command: str) -> str:
-        """Return the same for a command that is stored in a volume."""
+        """Return why a capacity command that is stored in a volume is not run as this user; empty if it is run."""
         return refusal(self._maker, (self.path, volume.path), command)
 
     def warn_of_commands(self, volume: Volume, space: str, definition: QueueDefinition) -> None:
@@ -49,12 +49,12 @@ class Maintenance(Administering):
         warn(space, definition, lambda command: self.refusal(volume, command))
 
     def attached(self, name: str) -> list[AttachedProcess]:
-        """Return the processes attached to a queue space, the longest first, including dead ones not yet noticed."""
+        """Return the processes attached to a queue space, the first to attach first, and dead ones not yet noticed."""
         volume, found = self._found(name)
         return outstanding.attached(volume, found.id)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
-        """Return the processes that forward queues of a queue space, and their figures.
+        """Return the processes that forward queues of a queue space, with their statistics.
 
         This is what `QueueSpace.forwardings` returns, but no process is attached for it.
         """
@@ -119,7 +119,7 @@ class Maintenance(Administering):
     def audit(self, command: str, target: str) -> AuditEntry:
         """Record durably that this user is about to do something destructive of which the device knows nothing.
 
-        Its own destructive acts, and those of its queue spaces, are recorded by themselves. `command` is the line as it
+        Its own destructive acts, and those of its queue spaces, are recorded automatically. `command` is the line as it
         was given, `target` the object, such as "queue space QS" or "queue QS/q1"; 4,000 characters of each are kept,
         and the newest 10,000 records. Nothing is recorded in a device that is open for reading only. Raises
         OperatingSystemError if the disk is full.

@@ -1,4 +1,4 @@
-"""What administrators do to the messages of a queue."""
+"""The calls of administrators on the messages of a queue."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from qmcore.queue import Delivery
 from qmcore.records import Withdrawn
 
 
-def _untold(_count: int) -> None:
-    """Nobody asks how far a change has come."""
+def _ignore_progress(_count: int) -> None:
+    """Ignore the progress of a change."""
 
 
-class Changing(SpaceHandle):
-    """Changing and moving messages that no transaction holds.
+class ManagingMessages(SpaceHandle):
+    """Calls that change and move messages that no transaction holds.
 
-    Each method means the messages of a queue that fulfil a condition, or all of them, and with `delivery` only the
-    persistent or the non-persistent ones; it returns how many it was. They are settled when the call begins, and
-    changed a thousand at a time; `progress` is told how many have been.
+    Each method applies to the messages of a queue that meet a condition, or to all, and with `delivery` only to the
+    persistent or the non-persistent ones; it returns their number. They are determined when the call begins, and
+    changed a thousand at a time; `progress` is called with the number so far.
     """
 
     def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
@@ -56,7 +56,7 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
-        progress: Progress = _untold,
+        progress: Progress = _ignore_progress,
     ) -> int:
         """Give messages another priority, 1 to 100."""
         number = check_int(priority, "priority", *PRIORITY_RANGE)
@@ -70,7 +70,7 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
-        progress: Progress = _untold,
+        progress: Progress = _ignore_progress,
     ) -> int:
         """Give messages another time of availability: an aware datetime, or seconds from now."""
         moment = self._moment(when, "time of availability")
@@ -84,7 +84,7 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
-        progress: Progress = _untold,
+        progress: Progress = _ignore_progress,
     ) -> int:
         """Give messages another time of expiry: an aware datetime, seconds from now, or None for never."""
         moment = None if when is None else self._moment(when, "time of expiry")
@@ -98,8 +98,8 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
-        progress: Progress = _untold,
-        outlived: Progress = _untold,
+        progress: Progress = _ignore_progress,
+        outlived: Progress = _ignore_progress,
     ) -> int:
         """Move messages to another queue of the queue space.
 
@@ -120,8 +120,8 @@ class Changing(SpaceHandle):
         *,
         condition: str | Condition | None = None,
         delivery: Delivery | None = None,
-        progress: Progress = _untold,
-        outlived: Progress = _untold,
+        progress: Progress = _ignore_progress,
+        outlived: Progress = _ignore_progress,
     ) -> int:
         """Move messages back to the queues that they were moved from, for example from the error queue.
 
@@ -150,7 +150,7 @@ class Changing(SpaceHandle):
 
     def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
         restriction = parsed(condition)
-        self._freshen(queue)
+        self._release_due(queue)
         return self._run(manage_messages.choose, queue, restriction, delivery)
 
     def _moment(self, when: datetime | float | timedelta, what: str) -> int:

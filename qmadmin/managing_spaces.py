@@ -1,4 +1,4 @@
-"""What administrators do to the queue spaces of a device."""
+"""The calls of administrators on the queue spaces of a device."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from qmcore.times import Clock
 
 
-class Administering(ABC):
-    """Creating, changing and destroying the queue spaces of a device."""
+class ManagingSpaces(ABC):
+    """Calls that create, change and destroy the queue spaces of a device."""
 
     path: str
     readonly: bool
@@ -56,7 +56,7 @@ class Administering(ABC):
 
     @abstractmethod
     def _forget_volume(self, path: str) -> None:
-        """Close a volume of which nothing is to be had any more."""
+        """Close a volume that is no longer usable."""
 
     def spaces(self) -> list[Space]:
         """Return the queue spaces of the device by name.
@@ -81,11 +81,11 @@ class Administering(ABC):
             try:
                 volume = self.volume_of(path)
                 volume.check_place()
-                # A schema that was dropped is found by a statement only.
+                # Only a statement shows that a schema was dropped.
                 volume.read(lambda unit: unit.device.info())
             except QueueError as error:
                 there = tuple(name for name, its in places if its == path)
-                # Behind a directory that may not be entered it may well be there.
+                # In a directory that may not be entered it may well exist.
                 lost = not isinstance(error, OperatingSystemError) and self._is_lost(path)
                 missing.append(MissingVolume(path, there, error.message, error.hint, lost))
         return missing
@@ -184,7 +184,7 @@ class Administering(ABC):
         return changed
 
     def _redefine(self, volume: Volume, present: Space, definition: SpaceDefinition) -> tuple[Space, int]:
-        """Change a definition; return it with how many messages were in memory, which are lost with another one."""
+        """Change a definition; return it, and how many messages were in memory, which a change of the memory loses."""
         opened = self._looked_at(present)
         with self._lock:
             own = self._attachments.get(definition.name)
@@ -203,7 +203,7 @@ class Administering(ABC):
         return changed, stored
 
     def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
-        """Make or remove the memory as the definition now says; nobody else has anything of it open."""
+        """Create or remove the memory as the definition now says; no other process has it open."""
         if not changed.definition.memory:
             volume.remove_memory(before)
         elif attached and not before.definition.memory:
@@ -216,7 +216,8 @@ class Administering(ABC):
         Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. Raises
         BadResourceError if its file or schema is lost; with `force` the device then forgets it, and its messages are
         lost. If such a file comes back, the same call destroys what it still has of the queue space. With `dry_run`
-        nothing is destroyed, and only the error is raised that would be; this process may then have it open.
+        nothing is destroyed; the call raises the error that it would raise otherwise, and this process may have it
+        open.
         """
         lost = self.lost_volume_of(name)
         if lost is not None:
@@ -229,8 +230,8 @@ class Administering(ABC):
             return
         volume = self.volume_of_space(name)
         present = volume.read(lambda unit: unit.spaces.find(name))
-        # What a creation that was cut short has listed and not made can be destroyed too.
-        # What its memory holds counts, and goes with it.
+        # A queue space that an interrupted creation has listed but not created can be destroyed too.
+        # The messages in its memory count, and are lost with it.
         with self._memory(volume, present):
             if present is not None:
                 housekeeping.end_what_was_left(volume, self._looked_at(present), self.clock)
@@ -246,7 +247,7 @@ class Administering(ABC):
     def left_messages(self, name: str) -> int | None:
         """Return how many messages the files of the device still hold of a queue space that it does not list.
 
-        It was given up while its file was lost, or its destruction was interrupted. None where they have no such one.
+        It was given up while its file was lost, or its destruction was interrupted. None if they have none.
         """
         left = self._left(name)
         if not left:
@@ -281,7 +282,7 @@ class Administering(ABC):
         raise BadResourceError(f"no file of the device has a queue space {name!r} that was given up", space=name)
 
     def _left(self, name: str) -> dict[str, Space]:
-        """Return, by path, what is left of a queue space that the device does not list."""
+        """Return, by path, the remains of a queue space that the device does not list."""
 
         def volumes() -> dict[str, Volume]:
             missing = self._missing_paths()
@@ -300,7 +301,7 @@ class Administering(ABC):
             self._destroy(volume, left, lambda: manage_spaces.destroy_left(volume, left, path, force=force))
 
     def _destroy(self, volume: Volume, present: Space | None, destroy: Callable[[], None]) -> None:
-        """Destroy a queue space and its memory, and note what went with it, as far as that could be counted."""
+        """Destroy a queue space and its memory, and note what was lost, as far as that could be counted."""
         used = self._used(volume, present)
         destroy()
         if used is not None:
@@ -309,7 +310,7 @@ class Administering(ABC):
             volume.remove_memory(present)
 
     def lost_volume_of(self, name: str) -> MissingVolume | None:
-        """Return the file or schema that a queue space is on, if it is lost; None where it is there."""
+        """Return the file or schema that a queue space is on, if it is lost; None if it is available."""
         return next((volume for volume in self.missing_volumes() if volume.lost and name in volume.spaces), None)
 
     def _give_up(self, name: str, lost: MissingVolume, *, force: bool, dry_run: bool) -> None:
@@ -324,7 +325,7 @@ class Administering(ABC):
         self._forget_volume(lost.path)
 
     def _used(self, volume: Volume, present: Space | None) -> SpaceUsage | None:
-        """Return what goes with a queue space, as far as that can be counted."""
+        """Return what a queue space holds, as far as that can be counted."""
         if present is not None:
             with contextlib.suppress(QueueError):
                 return volume.read(lambda unit: manage_spaces.usage(unit, present))
@@ -363,7 +364,7 @@ class Administering(ABC):
                 if used is not None:
                     tell(f"removed with {used.memory} bytes of non-persistent messages")
         except OperatingSystemError:
-            # One that is damaged can only be removed.
+            # A damaged one can only be removed.
             if volume.read(lambda unit: unit.owners.of_space(found.id)):
                 raise
         volume.remove_memory(found, unused=True)
@@ -378,8 +379,8 @@ class Administering(ABC):
 
     @contextlib.contextmanager
     def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
-        """Open the memory of a queue space, if there is one, for as long as something is looked at."""
-        # One that is not there holds nothing, and looking must not make it.
+        """Open the memory of a queue space, if there is one, for the time of a reading act."""
+        # A missing one holds nothing, and reading must not create it.
         if found is None or not found.definition.memory or not volume.memory_files(found):
             yield
             return
@@ -390,7 +391,7 @@ class Administering(ABC):
             volume.detach_memory(found)
 
     def _looked_at(self, found: Space) -> OpenSpace:
-        """Return a queue space for an act from outside of it, which attaches nobody."""
+        """Return a queue space for an act that does not attach this process."""
         return OpenSpace(found, page_size=self.info.page_size)
 
 

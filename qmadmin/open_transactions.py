@@ -1,7 +1,7 @@
-"""Which transactions are open where: what a call on a queue space belongs to.
+"""The open transactions of a context: which one a call on a queue space belongs to.
 
-A transaction is joined in a context. Where that is copied, as asyncio.to_thread does for its thread, and asyncio for
-each task, the transaction is there too, also when it has ended or is forgotten.
+A transaction is joined in a context. A copy of the context, as asyncio.to_thread makes for its thread and asyncio for
+each task, has the transaction too, even after it has ended or was collected.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STAY_IN_THREAD = "Use it in the thread that began it; transactional=False keeps 
 
 
 class _Joined(NamedTuple):
-    """A transaction that was joined, by the thread with this number; `find` returns None where it is forgotten.
+    """A transaction that the thread with this number joined; `find` returns None after it was collected.
 
-    That of a block is found through a weak reference: an interrupt at the first instruction of `__exit__` leaves it
-    here, and it is forgotten and rolled back with its block.
+    The transaction of a block is kept by a weak reference: an interrupt at the first instruction of `__exit__` leaves
+    it here, and it is collected and rolled back with its block.
     """
 
     find: Callable[[], Transaction | None]
@@ -71,8 +71,8 @@ def leave(transaction: Transaction) -> None:
 def current(device: Device, space: str) -> Transaction | None:
     """Return the transaction that a call on a queue space belongs to, or would: it may not be of this thread.
 
-    Raises ProtocolError where the context is one of another thread whose transaction is forgotten: what was begun
-    inside of it must not take effect outside.
+    Raises ProtocolError if the context is a copy from another thread whose transaction was collected: a call that was
+    begun inside the transaction must not take effect outside.
     """
     for joined in reversed(_open.get()):
         if joined.covers(device, space):
@@ -87,8 +87,8 @@ def refuse_nesting(device: Device, space: str | None) -> None:
     """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
     for joined in _open.get():
         if joined.covers(device, space) and (other := joined.find()) and (other.active or other.is_here):
+            where = "thread" if other.is_here else "context, begun by another thread,"
             raise ProtocolError(
-                f"a transaction is open already in this {'thread' if other.is_here else 'context, of another thread,'}"
-                f" on {space or device.path!r}",
+                f"a transaction is open already in this {where} on {space or device.path!r}",
                 hint="End it first; transactions do not nest.",
             )

@@ -40,7 +40,7 @@ def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = No
 
 
 def open_to_administer(path_or_url: str | os.PathLike[str]) -> Device:
-    """Open a device as the shell does: one that belongs to another user for reading only, whoever we are."""
+    """Open a device as the shell does: a device of another user for reading only, even as root."""
     if not other_owner(path_or_url):
         return open_device(path_or_url)
     return _opened(path_of(path_or_url), FileMaker(readonly=True))
@@ -54,7 +54,7 @@ def _opened(path: str, maker: VolumeMaker) -> Device:
 
 
 def other_owner(path_or_url: str | os.PathLike[str]) -> str:
-    """Return the user whom the file of a device belongs to, such as `user 'tux'`; empty where that is us."""
+    """Return the owner of the file of a device, such as `user 'tux'`; empty if that is the present user."""
     from qmstorage.sqlite.translate import other_owner
 
     return other_owner(path_of(path_or_url))
@@ -108,10 +108,10 @@ def restore_device(
 ) -> BackupReport:
     """Create a device from a backup; return what it contains, with the paths of its files.
 
-    The device must not exist. With `force` an existing one is replaced, if nobody has it open; its messages are lost.
-    The other files of the device get the same places relative to the new path as they had relative to the old one,
-    under names that are free. The backup is checked first, and the new device is checked before it is put in place;
-    until then, and if anything fails, everything is as it was.
+    The device must not exist. With `force` an existing one is replaced, if no process has it open; its messages are
+    lost. The other files of the device get the same places relative to the new path as they had relative to the old
+    one, under names that are free. The backup is checked first, and the new device is checked before it is put in
+    place; until then, and if anything fails, everything is as it was.
 
     Transactions that were open when the backup was made roll back when their queue space is first used, which does not
     count as a try. New messages get identifiers that were never used before, not even after the backup was made.
@@ -128,7 +128,7 @@ def restore_device(
     record = audit.new_entry(f"device {path}", "restore_device", arguments, SystemClock().now())
     with _recorded_in_replaced(path if force else None, record):
         report, record = restore(Path(backup), Path(path), group_id, told, record, force=force)
-    # The device is there, whatever goes wrong with what its record says.
+    # The device is restored, even if its record cannot be completed.
     with contextlib.suppress(QueueError), open_device(path) as made:
         made.audit_outcome(record, f"restored from the backup made at {report.made_at.isoformat(timespec='seconds')}")
     return report
@@ -136,9 +136,9 @@ def restore_device(
 
 @contextlib.contextmanager
 def _recorded_in_replaced(path: str | None, record: AuditEntry) -> Iterator[None]:
-    """Record it on the device that is to be replaced, too: the record goes with it, or says why it is still there."""
+    """Record it on the device to be replaced, too, which keeps the record if it is not replaced after all."""
     found = None
-    # One that is damaged keeps no record, and is what a backup is for.
+    # A damaged one keeps no record; replacing it is what a backup is for.
     with contextlib.suppress(QueueError):
         if path is not None and os.path.lexists(path):
             with open_device(path) as old:
@@ -153,7 +153,7 @@ def _recorded_in_replaced(path: str | None, record: AuditEntry) -> Iterator[None
 
 
 def refuse_to_restore(path_or_url: str | os.PathLike[str]) -> None:
-    """Refuse what no backup can be restored to: a device in memory, or on PostgreSQL."""
+    """Refuse a target to which no backup can be restored: a device in memory, or on PostgreSQL."""
     path = path_of(path_or_url)
     if address_of(path_or_url) is not None:
         raise InvalidArgumentError(
@@ -165,14 +165,14 @@ def refuse_to_restore(path_or_url: str | os.PathLike[str]) -> None:
 
 
 def read_backup(backup: str | os.PathLike[str]) -> BackupReport:
-    """Return what a backup says of itself; BadResourceError where it is none. Its files are not looked at."""
+    """Return the report of a backup; BadResourceError if it is not one. Its files are not checked."""
     from qmstorage.sqlite.backups import read_list
 
     return read_list(Path(backup))
 
 
 def commands_in_backup(backup: str | os.PathLike[str]) -> list[str]:
-    """Return the capacity commands that the queues of a backup have; BadResourceError where it is none."""
+    """Return the capacity commands of the queues of a backup; BadResourceError if it is not one."""
     from qmstorage.sqlite.backups import commands_of
 
     return commands_of(Path(backup))
@@ -181,7 +181,7 @@ def commands_in_backup(backup: str | os.PathLike[str]) -> list[str]:
 def plan_upgrade(path_or_url: str | os.PathLike[str]) -> UpgradePlan:
     """Return what an upgrade of a device to the schema version of this release would do; nothing is changed.
 
-    Raises BadResourceError where there is no device or a file of it is missing, ReleaseError for a newer one.
+    Raises BadResourceError if there is no device or a file of it is missing, ReleaseError for a newer one.
     """
     address = address_of(path_or_url)
     if address is not None:
@@ -201,14 +201,14 @@ def upgrade_device(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Bring a device to the schema version of this release: all its volumes together, or none.
+    """Upgrade a device to the schema version of this release: all its volumes together, or none.
 
-    `backup` is where it is saved before, which must not exist: a directory that qrestore takes, and for a device on
-    PostgreSQL a file that pg_restore takes; None where it was saved otherwise. `progress` gets percent.
+    `backup` is the path of the backup, which must not exist: a directory for qrestore, or for a device on PostgreSQL a
+    file for pg_restore; None if it was saved in another way. `progress` is called with the percentage done.
 
-    Raises InUseError where processes are attached, and for a file where any program has it open; BadResourceError
-    where the backup exists; SystemFailureError where a file is damaged; OperatingSystemError where the disk is full or
-    the rights are missing. The device is then as it was.
+    Raises InUseError if processes are attached, and for a file if any program has it open; BadResourceError if the
+    backup exists; SystemFailureError if a file is damaged; OperatingSystemError if the disk is full or a permission is
+    missing. The device is then as it was.
     """
     plan.refuse_attached()
     told = progress or (lambda _percent: None)
@@ -228,7 +228,7 @@ def upgrade_device(
 
 
 def _record_of_upgrade(plan: UpgradePlan, backup: Path | None, clock: Clock) -> AuditEntry:
-    """Return the record that an upgrade brings with it: an earlier release's device keeps none of ours before."""
+    """Return the record that the upgrade itself stores: a device of an earlier release cannot keep one before."""
     otherwise = "saved before it began" if plan.under_way else "saved in another way"
     saved = f"saved as {backup}" if backup else otherwise
     record = audit.new_entry(f"device {plan.path}", "upgrade_device", {"path_or_url": plan.path}, clock.now())
@@ -237,7 +237,7 @@ def _record_of_upgrade(plan: UpgradePlan, backup: Path | None, clock: Clock) -> 
 
 
 def can_back_up(path_or_url: str | os.PathLike[str]) -> bool:
-    """Return whether an upgrade can save the device itself: for one on PostgreSQL that takes pg_dump."""
+    """Return whether an upgrade can make the backup itself: on PostgreSQL that requires pg_dump."""
     if address_of(path_or_url) is None:
         return True
     from qmstorage.postgres import upgrading as of_schemas

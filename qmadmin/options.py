@@ -23,7 +23,7 @@ Declared = Callable[[Any], Any]
 class Option(click.Option):
     """An option of a program.
 
-    `help` is what --help and the manual say; `more` is what only the manual adds. `setting` is the setting that holds
+    `help` is the text of --help and the manual; `more` is added in the manual. `setting` is the setting that applies
     without the option.
     """
 
@@ -46,8 +46,8 @@ class Option(click.Option):
 def option(shown: str, name: str = "", *, setting: Setting[Any] | None = None, **declared: Any) -> Declared:
     """Declare an option as it is shown, such as `-w, --workers NUMBER`; `name` is another name for its parameter.
 
-    Without a word behind it is a flag, and with words such as `a|b` a choice of these. Its help is that of the setting
-    unless it has its own.
+    Without a metavariable it is a flag; with words such as `a|b` it is a choice. Its help is that of the setting unless
+    it has its own.
     """
     words = shown.split()
     flags = [word.rstrip(",") for word in words if word.startswith("-")]
@@ -68,7 +68,7 @@ def with_options(*declared: Declared) -> Declared:
 
 
 class Documented(click.Command):
-    """A command whose help is the docstring of its function, also where Python leaves docstrings out."""
+    """A command whose help is the docstring of its function, even if Python runs without docstrings."""
 
     def __init__(self, *arguments: Any, **declared: Any) -> None:
         super().__init__(*arguments, **declared)
@@ -76,7 +76,7 @@ class Documented(click.Command):
 
 
 def files(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Have the user's shell complete the name of a file."""
+    """Make the user's shell complete the name of a file."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(begun, type="file")]
@@ -96,7 +96,7 @@ class Span(click.IntRange):
 class Argument(click.Argument):
     """The arguments of a program.
 
-    `meanings` says in the manual what each of them is, `settings` which setting holds without it.
+    `meanings` describes each for the manual, `settings` is the setting that applies without it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Argument(click.Argument):
 
 
 def docstring(function: Callable[..., Any] | None) -> str:
-    """Return the docstring of a function without its indentation; from its source where `-OO` has removed it."""
+    """Return the docstring of a function without its indentation; from its source if `-OO` has removed it."""
     if function is None:
         return ""
     if function.__doc__ is None and has_no_docstrings():

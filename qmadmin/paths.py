@@ -1,4 +1,4 @@
-"""Paths as a process means them: a relative one from the directory that it is in now."""
+"""Paths of a process: relative ones are relative to its current directory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from qmcore.errors import OperatingSystemError
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Return the path from the root on.
+    """Return the absolute path.
 
-    Raises OperatingSystemError for a relative path where the current directory was removed.
+    Raises OperatingSystemError for a relative path if the current directory was removed.
     """
     try:
         return os.path.abspath(path)

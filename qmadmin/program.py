@@ -19,7 +19,7 @@ import click
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.console.formats import Format
-from qmadmin.console.process import Exit, leave_quietly, make_fit, say
+from qmadmin.console.process import Exit, flush_quietly, prepare_process, say
 from qmadmin.console.results import Line
 from qmadmin.options import Argument, Documented, files, option
 from qmadmin.settings import ShellSettings
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 _GARBAGE_AT = 200_000
-"""How many more containers there are when the program looks for garbage again; a start makes 100,000 that stay."""
+"""The number of new containers after which the garbage collector runs; a start makes 100,000 that stay."""
 
 
 def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the queue spaces of the device that stands on the line or that the settings name, for a user's shell."""
+    """Return the queue spaces of the device on the line or in the settings, for completion in a user's shell."""
     from click.shell_completion import CompletionItem
 
     from qmadmin.opening import open_device
 
-    # An option without its value stops click, which has set aside then what stood before.
+    # An option without its value stops click, which then has the words before it.
     given = [*(ctx.params.get("arguments") or ()), *ctx.args, Configuration.load(os.environ).qmadmin.device]
     try:
         with open_device(given[0]) as device:
@@ -195,8 +195,8 @@ def qmadmin(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmadmin` calls this."""
     if arguments is None:
-        _look_for_little_garbage()
-    make_fit()
+        _collect_rarely()
+    prepare_process()
     try:
         status = qmadmin.main(arguments, prog_name="qmadmin", standalone_mode=False)
     except StartError as error:
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"ERROR: cannot write the output: {error.strerror}")
         return Exit.FAILED
     finally:
-        leave_quietly()
+        flush_quietly()
     return Exit(status or Exit.OK)
 
 
@@ -228,15 +228,15 @@ def _about_second(arguments: Sequence[str]) -> str:
     return f"A command is given with -c: qmadmin {shlex.quote(first)} -c {shlex.quote(' '.join(command))}\n{USAGE}"
 
 
-def _look_for_little_garbage() -> None:
-    """Make Python look for garbage seldom, and not at the end: that took a fifth of the time of one command."""
+def _collect_rarely() -> None:
+    """Make the garbage collector run rarely, and not at exit: it took a fifth of the time of a command."""
     gc.set_threshold(_GARBAGE_AT)
     atexit.register(gc.freeze)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """Where the commands come from, by the options: a file, or the options themselves, or else the standard input."""
+    """The source of the commands: a file, options, or else the standard input."""
 
     file: str | None
     commands: tuple[str, ...]
@@ -257,7 +257,7 @@ def _settings() -> Configuration:
 def _is_of_request(word: str) -> bool:
     """Return whether an argument belongs to a request of the management information base, and is not a device.
 
-    There may be `=` in a path or a URL, too; the name of an attribute is one word.
+    A path or a URL may contain `=` too; the name of an attribute is one word.
     """
     name, separator, _ = word.partition("=")
     if not separator:
@@ -278,7 +278,7 @@ def _take_commands(
     from qmadmin.console.render import OutputLostError
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter
-    from qmadmin.shell.lines import Commands
+    from qmadmin.shell.lines import CommandArguments
     from qmadmin.shell.notices import fault
     from qmadmin.shell.session import Session
     from qmadmin.shell.words import quote
@@ -319,7 +319,7 @@ def _take_commands(
             session.screen.show(Line(text) for text in _greeting(session))
         try:
             if script.commands:
-                dialogue: Dialogue = Commands(script.commands, session)
+                dialogue: Dialogue = CommandArguments(script.commands, session)
             else:
                 dialogue = _dialogue(source, name, session, person=person, drawn=drawn)
             interpreter = Interpreter(session, dialogue)
@@ -329,13 +329,13 @@ def _take_commands(
         except OutputLostError as error:
             if not error.quiet:
                 err.write(f"ERROR: {error}\n")
-        except Exception as error:  # noqa: BLE001 - a person gets a sentence, the log the traceback
+        except Exception as error:  # noqa: BLE001 - the user gets a sentence, the log the traceback
             err.write(f"ERROR: qmadmin has failed: {fault(error, 'the program')}\n")
         return Exit.FAILED
 
 
 def _greeting(session: Session) -> list[str]:
-    """Return what a person is told first; what stands in a database is not asked for it."""
+    """Return the first lines at a terminal; a database is not queried for them."""
     from qmadmin.shell.words import quote
 
     told = [f"qmadmin {__version__}", f"QMCONFIG={session.path}"]
@@ -347,7 +347,7 @@ def _greeting(session: Session) -> list[str]:
 
 
 def _close(session: Session) -> None:
-    """Close the device; what goes wrong with that is for the log, because everything has been done by then."""
+    """Close the device; an error is only logged, because all commands have been carried out by then."""
     try:
         session.close()
     except Exception:
@@ -355,7 +355,7 @@ def _close(session: Session) -> None:
 
 
 def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[TextIO, str]:
-    """Return where the commands come from, and its name in messages."""
+    """Return the source of the commands, and its name in messages."""
     from qmadmin.shell.lines import refuse_file_that_is_not_text
 
     if command_file is None:
@@ -372,7 +372,7 @@ def _source(command_file: str | None, opened: contextlib.ExitStack) -> tuple[Tex
 
 
 def _stream(stream: TextIO | None, mode: str, opened: contextlib.ExitStack) -> TextIO:
-    """Return a standard stream that takes every byte; where it was closed, one that is empty and keeps nothing."""
+    """Return a standard stream that accepts every byte; for a closed one, a stream that is empty and drops all."""
     if stream is None:
         return opened.enter_context(Path(os.devnull).open("r" if mode == "r" else "w", encoding="utf-8"))
     reconfigure = getattr(stream, "reconfigure", None)
@@ -409,7 +409,7 @@ def _refuse(error: StartError) -> int:
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     """Leave on a termination signal as on any error, so that a terminal is left as it was found.
 
-    An event loop that is taken down while it is being set up complains when it is collected, which helps nobody.
+    An event loop that is stopped during its creation writes a warning when it is collected, which is suppressed.
     """
     sys.unraisablehook = lambda _unraisable: None
     raise SystemExit(Exit.TERMINATED)

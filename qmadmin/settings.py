@@ -1,4 +1,4 @@
-"""The settings that the programs have, each declared once: its name, what it may be, and what it means."""
+"""The settings of the programs, each declared once: its name, its allowed values, and its meaning."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Value = str | int | bool | tuple[str, ...]
 T = TypeVar("T", bound=Value)
 
 
-class Kind(enum.Enum):
-    """What a setting is; its value is how the manual calls it."""
+class SettingKind(enum.Enum):
+    """The kind of a setting; its value is its name in the manual."""
 
     TEXT = "text"
     PATH = "path"
     """`~` at its beginning is the home directory."""
     STATE_PATH = "path, or empty"
-    """A relative one is beneath the directory for the state of qmadmin; empty is none."""
+    """A relative one is in the state directory of qmadmin; empty means none."""
     CHOICE = "one of"
     FLAG = "true or false"
     NUMBER = "whole number"
@@ -41,15 +41,15 @@ def seconds(value: object) -> object:
 class Setting(Generic[T]):
     """A setting, declared as an attribute of its section, where it gives the value.
 
-    `variable` is the environment variable that wins over it, `older_variable` another spelling of that, which counts
-    less; `meaning` is the value that it gives, if not its own.
-    `default_help` describes a default that says nothing by itself.
+    `variable` is the environment variable that overrides it, `older_variable` its older spelling, which has less
+    precedence; `meaning` is the value that it gives, if not its own.
+    `default_help` describes a default that does not explain itself.
     """
 
-    # No dataclass, nor the sections below: what makes those would take a large part of the time that a program starts.
+    # No dataclasses here and below: creating them would take a large part of the start time of a program.
     def __init__(
         self,
-        kind: Kind,
+        kind: SettingKind,
         default: T,
         help: str,  # noqa: A002 - as click names it
         *,
@@ -94,17 +94,17 @@ class Setting(Generic[T]):
 
     @property
     def allowed(self) -> str:
-        """What its value may be, for a message."""
+        """Its allowed values, for a message."""
         match self.kind:
-            case Kind.CHOICE:
+            case SettingKind.CHOICE:
                 return f"one of {', '.join(self.choices)}"
-            case Kind.NUMBER:
+            case SettingKind.NUMBER:
                 return f"a whole number from {self.low} to {self.high}"
-            case Kind.SECONDS:
+            case SettingKind.SECONDS:
                 return f"a whole number of seconds from {self.low} to {self.high}, or a text such as '10m'"
-            case Kind.FLAG:
+            case SettingKind.FLAG:
                 return "true or false"
-            case Kind.TEXTS:
+            case SettingKind.TEXTS:
                 return 'a list of texts in quotes, such as ["one", "two"], without control characters'
             case _:
                 return "a text in quotes, without control characters"
@@ -112,14 +112,14 @@ class Setting(Generic[T]):
     def allows(self, value: object) -> bool:
         """Return whether the file may give it this value."""
         match self.kind:
-            case Kind.FLAG:
+            case SettingKind.FLAG:
                 return isinstance(value, bool)
-            case Kind.SECONDS | Kind.NUMBER:
-                value = seconds(value) if self.kind is Kind.SECONDS else value
+            case SettingKind.SECONDS | SettingKind.NUMBER:
+                value = seconds(value) if self.kind is SettingKind.SECONDS else value
                 return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
-            case Kind.CHOICE:
+            case SettingKind.CHOICE:
                 return value in self.choices
-            case Kind.TEXTS:
+            case SettingKind.TEXTS:
                 return isinstance(value, (list, tuple)) and all(map(_is_text, value))
             case _:
                 return _is_text(value)
@@ -149,10 +149,10 @@ class ShellSettings(Section):
     name = "qmadmin"
 
     device = Setting(
-        Kind.PATH, "", "The device, unless an argument names one.", variable="QMCONFIG", default_help="none"
+        SettingKind.PATH, "", "The device, unless an argument names one.", variable="QMCONFIG", default_help="none"
     )
     space = Setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         "",
         "The queue space that the shell opens at its start.",
         variable="QMSPACE",
@@ -160,37 +160,41 @@ class ShellSettings(Section):
         default_help="none",
     )
     format = Setting(
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "auto",
         "How results are written: as a table, in plain lines that a script can parse, as JSON or as CSV. `auto` is"
         " a table at a terminal, and plain otherwise.",
         choices=("auto", "table", "plain", "json", "csv"),
     )
     paginate = Setting(
-        Kind.FLAG, True, "Whether output that is longer than the screen goes through a pager at a terminal."
+        SettingKind.FLAG, True, "Whether output that is longer than the screen goes through a pager at a terminal."
     )
-    verbose = Setting(Kind.FLAG, False, "Whether verbose mode is on at the start.")
-    echo = Setting(Kind.FLAG, False, "Whether echo, which prints the lines of a script, is on at the start.")
+    verbose = Setting(SettingKind.FLAG, False, "Whether verbose mode is on at the start.")
+    echo = Setting(SettingKind.FLAG, False, "Whether echo, which prints the lines of a script, is on at the start.")
     pager = Setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         "",
         "The shell command that shows long output; `cat` means no pager.",
         variable="PAGER",
         default_help="`less -FRX`, or `more` if less is not installed",
     )
     history = Setting(
-        Kind.STATE_PATH,
+        SettingKind.STATE_PATH,
         "history",
         "The file that keeps the command lines that were typed. A relative path is relative to the directory qmadmin in"
         " `XDG_STATE_HOME`, which is `~/.local/state` unless it is set. With an empty path no history is kept.",
     )
-    history_lines = Setting(Kind.NUMBER, 10_000, "How many command lines the history keeps.", low=1, high=1_000_000)
-    bottom_line = Setting(
-        Kind.FLAG, True, "Whether a line at the bottom of the terminal shows the device, the queue space and the modes."
+    history_lines = Setting(
+        SettingKind.NUMBER, 10_000, "How many command lines the history keeps.", low=1, high=1_000_000
     )
-    hints = Setting(Kind.FLAG, True, "Whether earlier command lines are suggested while one is typed.")
+    bottom_line = Setting(
+        SettingKind.FLAG,
+        True,
+        "Whether a line at the bottom of the terminal shows the device, the queue space and the modes.",
+    )
+    hints = Setting(SettingKind.FLAG, True, "Whether earlier command lines are suggested while one is typed.")
     color = Setting(
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "auto",
         "Whether output is coloured, at a terminal that can show colours.",
         choices=("auto", "never"),
@@ -205,13 +209,13 @@ class LogSettings(Section):
     name = "log"
 
     prefix = Setting(
-        Kind.PATH,
+        SettingKind.PATH,
         "ULOG",
         "The beginning of the names of log files; a dot and the day follow. `-` means the standard error output.",
         variable="ULOGPFX",
     )
     format = Setting(
-        Kind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")
+        SettingKind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")
     )
 
 
@@ -220,59 +224,61 @@ class ForwarderSettings(Section):
 
     name = "tmqforward"
 
-    services = Setting(Kind.PATH, "services.toml", "The file that describes the services.", variable="QM_SERVICES")
+    services = Setting(
+        SettingKind.PATH, "services.toml", "The file that describes the services.", variable="QM_SERVICES"
+    )
     trantime = Setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         60,
         "How many seconds the transaction around a call may take; 0 means no limit.",
         high=SECONDS_MAX,
     )
     idletime = Setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         30,
         "How many seconds to sleep at most while the queues have no messages; 0 means not to sleep.",
         high=SECONDS_MAX,
     )
     grace = Setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         30,
         "How many seconds a stop waits for running calls; then they are ended, and their messages are given back.",
         high=SECONDS_MAX,
     )
     workers = Setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         1,
         "How many calls of a service run at a time, unless the services file says otherwise.",
         low=1,
         high=1000,
     )
     total_workers = Setting(
-        Kind.NUMBER, 0, "How many calls of all services run at a time; 0 means no limit.", high=10_000
+        SettingKind.NUMBER, 0, "How many calls of all services run at a time; 0 means no limit.", high=10_000
     )
     order = Setting(
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "auto",
-        "How messages follow one whose service failed, unless the services file says otherwise: they wait (strict),"
-        " they go first (skip), or as many calls run at a time as there are workers (parallel). `auto` is `parallel`"
-        " with several workers, and `skip` with one.",
+        "What happens to the messages behind one whose service failed, unless the services file says otherwise: they"
+        " wait (strict), they go first (skip), or as many calls run at a time as there are workers (parallel). `auto`"
+        " is `parallel` with several workers, and `skip` with one.",
         choices=("auto", "strict", "skip", "parallel"),
     )
     batch = Setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         1,
         "How many messages a worker takes and commits together, unless the services file says otherwise.",
         low=1,
         high=1000,
     )
     metrics = Setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         "",
-        "Where figures for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
+        "Where metrics for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
         " if it is empty, nowhere.",
         default_help="none",
     )
     log_level = Setting(
-        Kind.CHOICE,
+        SettingKind.CHOICE,
         "info",
         "The lowest level that the forwarder and its services log and show at a terminal; `debug` logs each call.",
         choices=("debug", "info", "warning", "error"),
@@ -285,13 +291,13 @@ class CapacitySettings(Section):
     name = "capacity"
 
     devices = Setting[tuple[str, ...]](
-        Kind.TEXTS,
+        SettingKind.TEXTS,
         (),
         "The devices, named as in QMCONFIG, whose capacity commands run for this user, whoever set them.",
         default_help="none",
     )
     commands = Setting[tuple[str, ...]](
-        Kind.TEXTS,
+        SettingKind.TEXTS,
         (),
         "The capacity commands, written as qinfo shows them, that run for this user on any device.",
         default_help="none",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from qmadmin.audit import destructive, tell
 from qmadmin.browsing import ignore_count, listed, parts_of
 from qmadmin.console.figures import counted
-from qmadmin.dequeuing import Consuming, parsed, seconds_of
-from qmadmin.enqueuing import Producing
-from qmadmin.managing_messages import Changing
+from qmadmin.dequeuing import Dequeuing, parsed, seconds_of
+from qmadmin.enqueuing import Enqueuing
+from qmadmin.managing_messages import ManagingMessages
 from qmadmin.open_transactions import refuse_nesting
 from qmadmin.transacting import Transaction
 from qmcore import times
@@ -53,15 +53,15 @@ _STOP_CHECK_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look at queues has found: the names of those to dequeue from, and in how many seconds to look again."""
+class WatchResult:
+    """The result of a look at queues: the names of those to dequeue from, and in how many seconds to look again."""
 
     queues: tuple[str, ...]
     seconds: float
 
 
 class QueueWatch(watching.Watch):
-    """Tells when messages come to queues, which are given by name and may change while it is open."""
+    """Tells when messages arrive on queues, which are given by name and may change while it is open."""
 
     def __init__(self, attachment: Attachment, clock: Clock) -> None:
         super().__init__(attachment.volume, attachment.opened)
@@ -69,24 +69,26 @@ class QueueWatch(watching.Watch):
         self._clock = clock
         self._hears_from = 0.0
 
-    def look(self, names: Sequence[str]) -> Seen:
-        """Return which queues a dequeue should be tried on; from now on the watch is told of messages of the others.
+    def look(self, names: Sequence[str]) -> WatchResult:
+        """Return the queues on which a dequeue should be tried; from now on, messages on the others wake the watch.
 
-        A queue that is absent or stopped is one to try: the dequeue tells why. What others have left behind is ended
-        before, if that was not done in the last second: it may be all that comes.
-        Raises SystemFailureError where as many wait already as the queue space has actions for.
+        A queue that is missing or stopped is to be tried: the dequeue says why. Before, dead processes are cleaned up
+        after, unless that was done in the last second: their messages may be the only ones.
+        Raises SystemFailureError if as many calls wait already as the queue space has actions for.
         """
-        # A full disk is told by those who take messages, and keeps nobody from looking.
+        # A full disk is reported by the dequeue, and does not prevent a look.
         with contextlib.suppress(OperatingSystemError):
             self._attachment.do_housekeeping(waits=True)
         while True:
             seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
             if not self.register(seen.empty):
-                return Seen(seen.found, min(seconds_until(seen.next_due_us, self._clock), self._heard_seconds()))
+                return WatchResult(
+                    seen.found, min(seconds_until(seen.next_due_us, self._clock), self._reliable_seconds())
+                )
             self._hears_from = self._clock.monotonic() + self._volume.deaf_seconds
 
-    def _heard_seconds(self) -> float:
-        """Return how long one may rely on being told."""
+    def _reliable_seconds(self) -> float:
+        """Return for how many seconds wake-ups are reliable."""
         if not self._volume.deaf_seconds:
             return inf
         deaf = self._hears_from - self._clock.monotonic()
@@ -104,7 +106,7 @@ class QueueWatch(watching.Watch):
         return self._volume.read(ids)
 
 
-class QueueSpace(Producing, Consuming, Changing):
+class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -141,9 +143,9 @@ class QueueSpace(Producing, Consuming, Changing):
 
         Raises InUseError while it has messages, unless `purge` or `force`; while other processes are attached to the
         queue space, unless `force`; and while a transaction holds one of its messages. With `dry_run` nothing is
-        destroyed, and only the error is raised that would be.
+        destroyed; the call raises the error that it would raise otherwise.
         """
-        self._freshen(name)
+        self._release_due(name)
         me, now = self._attachment.owner, self._now
         if dry_run:
             self._read(manage_queues.refuse_in_use, name, me, now, purge=purge, force=force)
@@ -157,7 +159,7 @@ class QueueSpace(Producing, Consuming, Changing):
         try:
             return counted(self.usage(queue).messages, "message")
         except SystemFailureError:
-            # A damaged one can be destroyed, too.
+            # A damaged queue can be destroyed, too.
             return "an unknown number of messages"
 
     def change_queue(self, definition: QueueDefinition) -> Queue:
@@ -168,7 +170,7 @@ class QueueSpace(Producing, Consuming, Changing):
         command is not run as this user, a warning in the log says so.
         """
         changed = self._write(manage_queues.change, definition)
-        self._freshen(definition.name)
+        self._release_due(definition.name)
         self._device.warn_of_commands(self._attachment.volume, self.name, definition)
         return changed
 
@@ -191,7 +193,7 @@ class QueueSpace(Producing, Consuming, Changing):
             if dequeue:
                 self._wait_until_free(name, end)
         except BaseException:
-            # Of the rest, somebody else may have decided meanwhile.
+            # Another process may have changed the other switch meanwhile.
             self._switch(name, enqueue=before.enqueue_enabled if enqueue else None, dequeue=before.dequeue_enabled)
             raise
 
@@ -205,7 +207,7 @@ class QueueSpace(Producing, Consuming, Changing):
 
     def usage(self, queue: str) -> QueueUsage:
         """Return what a queue holds, and its counters."""
-        self._freshen(queue)
+        self._release_due(queue)
         now = self._now
         return self._read(lambda unit, opened: looking.usage(unit, opened.definitions(unit).queue(queue), now))
 
@@ -234,7 +236,7 @@ class QueueSpace(Producing, Consuming, Changing):
         qcheck finds them.
         """
         restriction = parsed(condition)
-        self._freshen(queue)
+        self._release_due(queue)
         for state in states:
             for _, info in listed(self._attachment, queue, state, restriction, left_out):
                 yield info
@@ -259,7 +261,7 @@ class QueueSpace(Producing, Consuming, Changing):
         with the number of damaged messages that a batch leaves out.
         """
         restriction = parsed(condition)
-        self._freshen(queue)
+        self._release_due(queue)
         now = self._now
 
         def part(cursor: Cursor | None) -> Part[ConsumedMessage]:
@@ -288,7 +290,7 @@ class QueueSpace(Producing, Consuming, Changing):
         deleted too.
         """
         restriction = parsed(condition)
-        self._freshen(queue)
+        self._release_due(queue)
         return self._run(purging.purge, queue, restriction, delivery, progress)
 
     @destructive("queue {handle.name}/{queue}", "damaged messages", outcome="{} deleted")
@@ -338,11 +340,11 @@ class QueueSpace(Producing, Consuming, Changing):
         self._read(outstanding.commit, transaction)
 
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
-        """Record which queues this process forwards and how that goes; this replaces earlier records of these queues.
+        """Record which queues this process forwards, with statistics; this replaces earlier records of these queues.
 
         `whole`: the process forwards no other queues, and its records of others are removed. A queue that does not
-        exist is skipped. Others see the records until the process leaves the queue space or dies. If others have taken
-        it for dead, it is attached again.
+        exist is skipped. Other processes see the records until this one leaves the queue space or dies. If it was
+        taken for dead, it is attached again.
         """
         attachment = self._attachment
         try:
@@ -360,7 +362,7 @@ class QueueSpace(Producing, Consuming, Changing):
         )
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
-        """Return the processes that forward queues, and their figures, by the names of the queues.
+        """Return the processes that forward queues, with their statistics, by the names of the queues.
 
         A dead process that was not removed yet is among them; it is not `alive`.
         """
@@ -368,7 +370,7 @@ class QueueSpace(Producing, Consuming, Changing):
         return forwarding.forwardings(attachment.volume, attachment.opened.space.id)
 
     def watch(self) -> QueueWatch:
-        """Return what tells, for as long as it is open, when messages come to queues that are served for long."""
+        """Return a watch that tells, while it is open, when messages arrive on queues that are served continuously."""
         return QueueWatch(self._attachment, self._device.clock)
 
     def wake(self) -> None:

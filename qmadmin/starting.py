@@ -1,4 +1,4 @@
-"""What qmadmin refuses before its first command: options that do not go together, and what cannot be a device."""
+"""Refusals of qmadmin before its first command: conflicting options, and a path that cannot be a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_DEVICE = (
 
 
 class StartError(Exception):
-    """The program cannot start. `more` is what helps to mend it."""
+    """The program cannot start. `more` says what to do."""
 
     def __init__(self, notice: Notice, more: str = USAGE) -> None:
         super().__init__(notice.text)
@@ -35,10 +35,10 @@ class StartError(Exception):
 
 
 def check_status(device: str) -> None:
-    """Refuse a device that cannot be one, or that belongs to somebody else who lets nobody read it.
+    """Refuse a path that cannot be a device, or a device of another user that cannot be read.
 
-    It may be a file, a slice of a disk, or a name that is still free in a directory that exists. Only its status is
-    looked at: a process that has a device open must not open and close its file.
+    It may be a file, a slice of a disk, or an unused name in an existing directory. Only its status is read: a process
+    that has a device open must not open and close its file.
     """
     path = file_of(device)
     if path is None:
@@ -65,7 +65,7 @@ def check_status(device: str) -> None:
 
 
 def _check_url(device: str) -> None:
-    """Refuse a URL that is malformed, or of a kind that is not supported; nobody is asked about it yet."""
+    """Refuse a URL that is malformed, or of an unsupported kind; no server is contacted yet."""
     from qmadmin.volume_makers import path_of
 
     try:
@@ -75,14 +75,14 @@ def _check_url(device: str) -> None:
 
 
 def refuse_together(given: Mapping[str, bool]) -> None:
-    """Refuse options that say from where the commands come, if there are two of them."""
+    """Refuse two options that both give the source of the commands."""
     first, second, *_ = [*(flag for flag, is_given in given.items() if is_given), "", ""]
     if second:
         raise StartError(UsageError(f"Options {first} and {second} exclude each other").notice)
 
 
 def refuse_without(upgrade: bool, given: Mapping[str, bool]) -> None:
-    """Refuse options that say something of an upgrade where none is asked for."""
+    """Refuse options of an upgrade without --upgrade."""
     for flag, is_given in given.items():
         if is_given and not upgrade:
             raise StartError(UsageError(f"Option {flag} belongs to --upgrade, which is missing").notice)

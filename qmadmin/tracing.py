@@ -1,7 +1,8 @@
-"""The trace that an application is in, as OpenTelemetry knows it, in the headers of its messages.
+"""The trace of an application in OpenTelemetry, in the headers of its messages.
 
-The headers are those of W3C Trace Context, `traceparent` and `tracestate`. Whoever works on a message goes on with the
-trace from there. OpenTelemetry is never imported: an application that has not done so itself is in no trace.
+The headers are those of W3C Trace Context, `traceparent` and `tracestate`. The process that handles
+a message continues the trace. OpenTelemetry is never imported here: an application that has not imported it is in no
+trace.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def is_in_use() -> bool:
 
 
 def headers() -> dict[str, str]:
-    """Return the headers that tell of the span that is current in this thread; none where there is no such span."""
+    """Return the headers of the current span of this thread; none without a span."""
     if not is_in_use():
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -37,7 +38,7 @@ def headers() -> dict[str, str]:
 
 
 def traced(items: Iterable[tuple[str, Body, EnqueueControl]]) -> Iterable[tuple[str, Body, EnqueueControl]]:
-    """Return messages that are to be enqueued, with the headers of the trace that this thread is in."""
+    """Return messages with the headers of the trace of this thread added."""
     if not is_in_use():
         return items
     told = headers()
@@ -45,7 +46,7 @@ def traced(items: Iterable[tuple[str, Body, EnqueueControl]]) -> Iterable[tuple[
 
 
 def added(chosen: Mapping[str, str] | None, told: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Return the headers that a sender has chosen and those of a trace, unless it names a trace itself."""
+    """Return the headers of a sender together with those of a trace, unless it has trace headers itself."""
     if not told or any(name.lower() in HEADERS for name in chosen or ()):
         return chosen
     return {**(chosen or {}), **told}

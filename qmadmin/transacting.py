@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 class Transaction:
     """A logical unit of work: all of its enqueues and dequeues take effect together at its commit, or not at all.
 
-    Nobody else sees the messages that it dequeues until it ends; nobody, not even the transaction itself, sees the
-    messages that it enqueues before it commits. `QueueSpace.transaction()` begins it, and the thread that began it uses
-    it. It ends with `commit()`, with `rollback()`, when its time is over, or when its process dies; the last two roll
-    back.
+    The messages that it dequeues are hidden from all others until it ends; those that it enqueues are not visible
+    before it commits, not even to the transaction itself. `QueueSpace.transaction()` begins it, and the thread that
+    began it uses it. It ends with `commit()`, with `rollback()`, when its time is over, or when its process dies; the
+    last two roll back.
     """
 
     _ended = "never begun"
@@ -165,8 +165,8 @@ class Transaction:
 
         `permanent`: all tries of the messages are used up, because trying again would fail again. `retry_after`: the
         seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue. `only`: the
-        identifier of the one message to which these two apply. `others` False: only for that message this counts as a
-        try.
+        identifier of the one message to which these two apply. `others` False: this counts as a try only for that
+        message.
         """
         verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
         if self._ended:
@@ -218,10 +218,10 @@ class Transaction:
         self._roll_back(ending)
 
     def give_up(self, reason: str, *, only: str | None = None) -> None:
-        """Roll back from another thread than the one that uses the transaction, because that takes too long.
+        """Roll back from another thread than the one that uses the transaction, because its work takes too long.
 
-        Its calls in the transaction are refused with AbortedError from now on. This is a try of all messages that were
-        dequeued, or of the one that `only` identifies.
+        Its calls in the transaction are refused with AbortedError from now on. This counts as a try of all messages
+        that were dequeued, or of the one that `only` identifies.
         """
         self._aborted = AbortedError(
             f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
@@ -272,8 +272,8 @@ class Transaction:
     def note(self, error: BaseException) -> None:
         """Record an error after which the transaction cannot commit: one of the store, or an interrupt in an operation.
 
-        After an interrupt, and where the outcome is unknown, nobody knows what the operation has done; only a rollback
-        finds all of it.
+        After an interrupt, or an error that leaves the outcome unknown, the operation may have done anything; only a
+        rollback finds all of it.
         """
         if not isinstance(error, QueueError) or isinstance(
             error, (SystemFailureError, OperatingSystemError, OutcomeUnknownError)
@@ -305,7 +305,7 @@ class Transaction:
         if self._doomed is not None:
             self._abort(
                 _cause(self._doomed),
-                f"an error befell it: {str(self._doomed) or type(self._doomed).__name__}",
+                f"an earlier call in it failed: {str(self._doomed) or type(self._doomed).__name__}",
                 of_the_store=_is_of_the_store(self._doomed),
             )
         if self._timeout_us is not None and not self.remaining():

@@ -104,7 +104,7 @@ def _told(plan: UpgradePlan, backup: str | None) -> str:
         f"  Volumes:   {volumes}",
         f"  Backup:    {room if backup else saved}",
         f"  Upgrade:   {_how(plan)}; takes an instant, however much is stored",
-        f"  Attached:  {', '.join(plan.attached) or 'nobody'}",
+        f"  Attached:  {', '.join(plan.attached) or 'no process'}",
     ]
     return "\n".join(lines)
 
@@ -124,7 +124,7 @@ def _way_back(device: str, plan: UpgradePlan, backup: str | None) -> str:
     """Return what to do to have the device as it was."""
     release = f"qmadmin {_RELEASES[plan.version]}" if plan.version in _RELEASES else "the release that had made it"
     if backup is None:
-        return f"To go back, bring back what was saved before, and go on with {release}."
+        return f"To go back, restore what was saved before, and use {release}."
     if _is_file(device):
         moved = "; ".join(f"mv {shlex.quote(path)} {shlex.quote(path + '.upgraded')}" for path, _ in plan.volumes)
         restored = shlex.quote(f"qrestore -y {shlex.quote(backup)}")
@@ -145,7 +145,7 @@ def _bring_memory_along(device: str) -> None:
 def _is_confirmed(out: TextIO) -> bool:
     if not sys.stdin or not sys.stdin.isatty():
         raise InvalidArgumentError(
-            "an upgrade asks for confirmation, and nobody can answer", hint="Confirm it with -y."
+            "an upgrade asks for confirmation, and the standard input is not a terminal", hint="Confirm it with -y."
         )
     out.write("Upgrade the device? (y, n [default=n]): ")
     out.flush()

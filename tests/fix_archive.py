@@ -11,7 +11,7 @@ import pytest
 
 from qmadmin.archive import manifest_file
 from qmadmin.archive.faults import Fault
-from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, LeftOut, Manifest, Source, counted
+from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, ArchiveSource, LeftOut, Manifest, counted
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter
 from qmcore import bulk_rows
@@ -222,7 +222,7 @@ def manifest_of(entries, **given):
         "archive": "a1" * 16,
         "created_us": NOON + 10_000_000,
         "release": "0.1.0",
-        "source": Source("QUE", "device-1", "sqlite", 4096, NOON + 9_000_000),
+        "source": ArchiveSource("QUE", "device-1", "sqlite", 4096, NOON + 9_000_000),
         "selection": {"spaces": ["*"], "states": ["ready", "delayed"], "count": None},
         "spaces": (
             ArchivedSpace(SPACES["QSPACE"], FIRST_SPACE, 1, 18, (), queues["QSPACE"], left_out),

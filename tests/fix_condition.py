@@ -17,13 +17,13 @@ from qmcore.condition import (
     Condition,
     Header,
     IsNull,
-    Kind,
     Like,
     Not,
     OneOf,
     Operator,
     Or,
     Subject,
+    ValueKind,
 )
 
 INCARNATION = "0123456789abcdef"
@@ -64,12 +64,12 @@ msgids = st.builds(
     st.sampled_from([INCARNATION, INCARNATION, STRANGER]),
     st.sampled_from(SEQUENCES),
 )
-LITERALS: dict[Kind, st.SearchStrategy[Any]] = {
-    Kind.WHOLE: whole_numbers,
-    Kind.TIME: moments,
-    Kind.TEXT: texts,
-    Kind.BYTES: texts.map(str.encode),
-    Kind.MSGID: msgids,
+LITERALS: dict[ValueKind, st.SearchStrategy[Any]] = {
+    ValueKind.WHOLE: whole_numbers,
+    ValueKind.TIME: moments,
+    ValueKind.TEXT: texts,
+    ValueKind.BYTES: texts.map(str.encode),
+    ValueKind.MSGID: msgids,
 }
 header_names = st.sampled_from(HEADERS) | st.text(
     st.characters(blacklist_categories=("Cs",), blacklist_characters='"\0'), min_size=1, max_size=3
@@ -85,15 +85,15 @@ patterns = st.lists(
 def comparisons(subject: Subject) -> st.SearchStrategy[Condition]:
     """Return conditions about one property."""
     literals = LITERALS[subject.kind]
-    operators = EQUALITY if subject.kind is Kind.MSGID else Operator
+    operators = EQUALITY if subject.kind is ValueKind.MSGID else Operator
     kinds = [
         st.builds(Comparison, st.just(subject), st.sampled_from(sorted(operators, key=str)), literals),
         st.builds(OneOf, st.just(subject), st.lists(literals, min_size=1, max_size=4).map(tuple)),
         st.just(IsNull(subject)),
     ]
-    if subject.kind is not Kind.MSGID:
+    if subject.kind is not ValueKind.MSGID:
         kinds.append(st.builds(Between, st.just(subject), literals, literals))
-    if subject.kind in {Kind.TEXT, Kind.BYTES}:
+    if subject.kind in {ValueKind.TEXT, ValueKind.BYTES}:
         kinds.append(st.builds(Like, st.just(subject), patterns))
     return st.one_of(kinds)
 

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from qmcore import times
-from qmcore.message_attributes import ATTRIBUTES, Kind
+from qmcore.message_attributes import ATTRIBUTES, ValueKind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Property:
     """A property that every message may have; `meaning` is one line for help and manuals."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     meaning: str
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ PROPERTIES: Final = tuple(
 )
 
 HEADER: Final = Property(
-    "header.NAME", Kind.TEXT, 'a header by its name; header."any name" if the name has other characters'
+    "header.NAME", ValueKind.TEXT, 'a header by its name; header."any name" if the name has other characters'
 )
 """How headers are listed among the properties: their names are the sender's choice."""
 
@@ -54,7 +54,7 @@ class Header:
     name: str
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ValueKind:
         """Headers are text."""
         return HEADER.kind
 
@@ -250,7 +250,7 @@ def _literal(of: Subject, value: Value) -> str:
         return _quoted(value.decode())
     if isinstance(value, str):
         return _quoted(value)
-    if of.kind is Kind.TIME:
+    if of.kind is ValueKind.TIME:
         return _quoted(times.to_datetime(value).isoformat().replace("+00:00", "Z"))
     return str(value)
 

@@ -29,7 +29,7 @@ from qmcore import times
 from qmcore.condition import Condition, Operator, Subject, Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import checked_id
-from qmcore.message_attributes import Kind
+from qmcore.message_attributes import ValueKind
 
 TEXT_MAX: Final = 4000
 """Characters of a condition, as it is given and as `str` gives it again."""
@@ -212,7 +212,7 @@ class _Reader:
         sign = self._next
         operator = _OPERATORS[sign.content]
         self._at += 1
-        if of.kind is Kind.MSGID and operator not in tree.EQUALITY:
+        if of.kind is ValueKind.MSGID and operator not in tree.EQUALITY:
             self._refuse_unordered(of, sign)
         return tree.Comparison(of, operator, self._literal(of))
 
@@ -226,7 +226,7 @@ class _Reader:
             self._take(")", ", or )")
             return tree.OneOf(of, tuple(values))
         if self._has("BETWEEN"):
-            if of.kind is Kind.MSGID:
+            if of.kind is ValueKind.MSGID:
                 self._refuse_unordered(of, word)
             low = self._literal(of)
             self._take("AND", "AND")
@@ -243,7 +243,7 @@ class _Reader:
         return _value(of, token)
 
     def _pattern(self, of: Subject, like: _Token) -> str:
-        if of.kind not in {Kind.TEXT, Kind.BYTES}:
+        if of.kind not in {ValueKind.TEXT, ValueKind.BYTES}:
             _refuse(like.column, f"LIKE is for text, and {of} is {of.kind.value}")
         token = self._next
         if token.form is not _Form.TEXT:
@@ -282,19 +282,19 @@ class _Reader:
 
 def _value(of: Subject, token: _Token) -> Value:
     is_text = token.form is _Form.TEXT
-    if of.kind is not Kind.TIME and is_text is (of.kind is Kind.WHOLE):
+    if of.kind is not ValueKind.TIME and is_text is (of.kind is ValueKind.WHOLE):
         hint = "Remove the quotes." if is_text else "Put it in single quotes."
         _refuse(token.column, f"{_shown(str(of))} is {of.kind.value}, got {token.shown}", hint)
     match of.kind:
-        case Kind.TIME:
+        case ValueKind.TIME:
             return _micros_of_text(of, token) if is_text else _micros_of_seconds(of, token)
-        case Kind.WHOLE:
+        case ValueKind.WHOLE:
             return _whole(of, token)
-        case Kind.MSGID:
+        case ValueKind.MSGID:
             return _msgid(token)
-        case Kind.BYTES:
+        case ValueKind.BYTES:
             return token.content.encode()
-        case Kind.TEXT:
+        case ValueKind.TEXT:
             return token.content
 
 

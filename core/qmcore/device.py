@@ -208,10 +208,11 @@ def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], exten
     if path is not None:
         detail = f"; {most} are free"
         end = max((entry.end for entry in own), default=0)
-        hint = f"A queue space stays in its file. Give that more pages first: crdl {path} {end} {pages - most}"
+        hint = f"A queue space stays in its file. Add pages to that first: crdl {path} {end} {pages - most}"
         best = max((entry for entry in entries if entry.path != path), key=free.__getitem__, default=None)
         if best is not None and free[best] >= pages:
-            detail += f", and entry {best.index} of the device list, with {free[best]}, is the other file {best.path!r}"
+            detail += f", and entry {best.index} of the device list, with {free[best]} free, is in another file,"
+            detail += f" {best.path!r}"
     return NoSpaceError(
         "the device" if path is None else f"the file {path!r}",
         Resource.PAGES,

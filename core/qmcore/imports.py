@@ -151,7 +151,7 @@ class ImportPlan:
         if len({space for space, _ in sources}) > 1:
             raise InvalidArgumentError(
                 "an import takes the queues of one queue space of an archive",
-                hint="Import those of another one by themselves: their messages are numbered apart.",
+                hint="Import those of each queue space separately: their messages are numbered separately.",
             )
         _refuse_twice("queue of the archive", [source for _, source in sources])
         _refuse_twice("name", [planned.name for planned in self.queues])

@@ -78,7 +78,9 @@ def parse_high(text: str, units: frozenset[Unit] = PERSISTENT_UNITS) -> Capacity
     number, letter = _split(text)
     unit = _unit(letter, units)
     if unit is None:
-        raise _refused(1205, "Invalid high threshold type", text, f"End it in one of {_letters(units)}.")
+        raise _refused(
+            1205, "Invalid high threshold type", text, f"Write one of these after the number: {_letters(units)}."
+        )
     if not _is_number(number):
         raise _refused(1206, "High threshold must be numeric", text, "Write a whole number before the unit.")
     value = int(number)
@@ -96,7 +98,7 @@ def parse_low(text: str, high: CapacityLimit) -> CapacityLimit:
         raise _refused(1208, "Invalid low threshold type", text, f"Use the unit of the high limit, {high.unit.value}.")
     if letter and letter != high.unit.value:
         raise _refused(
-            1210, "High and low threshold types do not match", f"{high} and {text}", f"End it in {high.unit.value}."
+            1210, "High and low threshold types do not match", f"{high} and {text}", f"Use the unit {high.unit.value}."
         )
     value = int(number)
     if value >= high.value:

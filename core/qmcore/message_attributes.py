@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qmcore.message import MessageInfo
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """What the values of an attribute are, and so what they can be compared with."""
 
     WHOLE = "a whole number"
@@ -34,7 +34,7 @@ class MessageAttribute:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     label: str
     about: str
     of: str = ""
@@ -64,13 +64,13 @@ class MessageAttribute:
         return None if value in ("", {}) else value
 
 
-def _own(name: str, kind: Kind, label: str, about: str, **more: Any) -> MessageAttribute:
+def _own(name: str, kind: ValueKind, label: str, about: str, **more: Any) -> MessageAttribute:
     """Return an attribute that each message has."""
     return MessageAttribute(name, kind, label, about, required=True, **more)
 
 
 _some = MessageAttribute
-_WHOLE, _TIME, _TEXT, _BYTES, _MSGID = Kind
+_WHOLE, _TIME, _TEXT, _BYTES, _MSGID = ValueKind
 
 _DECLARED: Final = (
     _own("msgid", _MSGID, "", "The message identifier, 32 hexadecimal digits. It stays valid where it is imported."),
@@ -79,8 +79,8 @@ _DECLARED: Final = (
         "state",
         _TEXT,
         "State",
-        "`ready`: it can be dequeued. `delayed`: it is not available yet. `held`: a transaction has it; never so in an"
-        " archive. `consumed`: it was consumed and is retained.",
+        "`ready`: it can be dequeued. `delayed`: it is not available yet. `held`: a transaction holds it; never so in"
+        " an archive. `consumed`: it was consumed and is retained.",
         asked=False,
     ),
     _own("priority", _WHOLE, "Priority", "The priority, 1 to 100; 100 is the highest.", bits=16),

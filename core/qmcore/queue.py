@@ -59,7 +59,7 @@ KEPT = (Delivery.PERSIST, Delivery.NONPERSIST)
 class QueueDefinition:
     """The attributes of a queue, as qcreate sets them.
 
-    `retries` is how often a message may be rolled back and still return (0: never), `retry_delay` the seconds for which
+    `retries` is how often a message that is rolled back returns (0: never), `retry_delay` the seconds for which
     it is then unavailable, `expiration` the seconds after which a message without an expiry of its own expires (None:
     never). `error_queue` is used in place of the queue space's, and with `keep_expired` expired messages go to it too.
     `grouping` keeps the messages of one transaction together: one consumer at a time gets them. `retention` is how many
@@ -79,7 +79,7 @@ class QueueDefinition:
         "Which exceptions to the order an enqueue may ask for.",
     )
     retries: int = attribute(
-        0, Whole("number of retries{}", 0, RETRIES_MAX), "How often a message may be rolled back and still return."
+        0, Whole("number of retries{}", 0, RETRIES_MAX), "How often a message that is rolled back returns to the queue."
     )
     retry_delay: int = attribute(
         0, Seconds("retry delay{} in seconds", DELAY_MAX), "How long a message is unavailable after a rollback."
@@ -91,12 +91,12 @@ class QueueDefinition:
     delivery: Delivery = attribute(
         Delivery.PERSIST,
         Written("delivery{}", Delivery, Delivery, attrgetter("value"), tuple(kept.value for kept in KEPT)),
-        "Where messages are kept whose senders do not say.",
+        "Where messages are kept if the sender does not say.",
     )
     expiration: int | None = attribute(
         None,
         Seconds("default expiration{} in seconds", EXPIRATION_MAX, endless=None),
-        "When messages expire whose senders do not say.",
+        "When messages expire if the sender does not say.",
     )
     error_queue: str = attribute(
         "",
@@ -166,23 +166,23 @@ class QueueUsage:
     `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is the total
     length of the bodies in bytes, `pages` the pages of the device, including those of retained messages.
     `nonpersistent` is how many of the messages are kept in memory, in `memory_pages` pages of it. `first_us` is when
-    the first message in order was enqueued; `oldest_us` when the oldest ready one was, None also if the order goes by
-    times and does not show it. The counters include non-persistent messages since their memory was created.
+    the first message in order was enqueued; `oldest_us` when the oldest ready one was, None also if the order depends
+    on times and does not show it. The counters include non-persistent messages since their memory was created.
     """
 
     messages: int = field(metadata=_figure("Messages that it holds."))
     ready: int = field(metadata=_figure("Messages that can be dequeued."))
     delayed: int = field(metadata=_figure("Messages that are not available yet."))
-    held: int = field(metadata=_figure("Messages that transactions have."))
+    held: int = field(metadata=_figure("Messages that transactions hold."))
     pages: int = field(metadata=_figure("Pages that its messages take.", "pages"))
     size: int = field(metadata=_figure("Length of the bodies of its messages.", "bytes"))
     enqueued: int = field(metadata=_figure("Messages that were ever enqueued."))
     dequeued: int = field(metadata=_figure("Messages that were dequeued."))
     expired: int = field(metadata=_figure("Messages that expired."))
-    discarded: int = field(metadata=_figure("Messages that were given up."))
+    discarded: int = field(metadata=_figure("Messages that were discarded."))
     moved: int = field(metadata=_figure("Messages that were moved elsewhere."))
     nonpersistent: int = field(default=0, metadata=_figure("Messages that are kept in memory."))
-    memory_pages: int = field(default=0, metadata=_figure("Pages of memory that those take.", "pages"))
+    memory_pages: int = field(default=0, metadata=_figure("Pages of memory that those messages take.", "pages"))
     first_us: int | None = None
     oldest_us: int | None = None
 

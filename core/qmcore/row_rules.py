@@ -77,7 +77,7 @@ RULES: Final[Mapping[str, Range | Shape]] = {
     "urcode": _ANY_NUMBER,
     "appkey": _ANY_NUMBER,
     "corrid": Shape(
-        lambda value: isinstance(value, bytes) and len(value) <= names.CORRELATION_ID_MAX, "32 bytes at most"
+        lambda value: isinstance(value, bytes) and len(value) <= names.CORRELATION_ID_MAX, "at most 32 bytes"
     ),
     "reply_queue": _QUEUE,
     "failure_queue": _QUEUE,
@@ -96,7 +96,7 @@ RULES: Final[Mapping[str, Range | Shape]] = {
     "first_msgid": _MSGID,
     "expires_before": _MOMENT,
     "headers": Shape(_is_headers, "a JSON object of texts"),
-    "retries": Range(0, 2**31 - 1, "a number from 0"),
+    "retries": Range(0, 2**31 - 1, "a number of 0 or more"),
     "until": _MOMENT,
     "consumed_at": _MOMENT,
     "consumer": _TEXT,

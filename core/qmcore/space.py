@@ -54,14 +54,14 @@ class SpaceDefinition:
             _number("number of pages"), "Its size in pages of the device, rounded down to a multiple of four."
         )
     )
-    queues: int = field(metadata=declared(_number("number of queues", 1), "The most queues it can have."))
+    queues: int = field(metadata=declared(_number("number of queues", 1), "The maximum number of queues."))
     transactions: int = field(
-        metadata=declared(_number("number of transactions", 1), "The most transactions at one time.")
+        metadata=declared(_number("number of transactions", 1), "The maximum number of concurrent transactions.")
     )
     processes: int = field(
-        metadata=declared(_number("number of processes", 1), "The most processes that may have it open at one time.")
+        metadata=declared(_number("number of processes", 1), "The maximum number of attached processes.")
     )
-    messages: int = field(metadata=declared(_number("number of messages", 1), "The most messages it can hold."))
+    messages: int = field(metadata=declared(_number("number of messages", 1), "The maximum number of messages."))
     error_queue: str = attribute(
         "",
         Text("error queue name", names.queue_name, optional=True),
@@ -180,7 +180,7 @@ Limited: TypeAlias = Literal["queues", "transactions", "processes", "messages", 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HighestUse:
-    """How much of each limit of a queue space was in use at most at one time, since it was created or last cleaned."""
+    """The highest use of each limit of a queue space at one time, since it was created or last cleaned."""
 
     queues: int
     transactions: int
@@ -191,7 +191,7 @@ class HighestUse:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceUsage:
-    """How much of each limit of a queue space is in use, and was at most.
+    """How much of each limit of a queue space is in use, and the highest use.
 
     `memory` is bytes for non-persistent messages, `actions` are blocking dequeues beyond one for each process.
     """

@@ -1,7 +1,7 @@
-"""Arrow arrays of Python values, and what is asked about them, by way of their buffers.
+"""Arrow arrays of Python values, and operations on them through their buffers.
 
-pyarrow's own ways from values to arrays load pandas where it is installed, and those that compute load all of its
-functions: half a second and more, which is too long for a small archive. Archives import pyarrow from here, so that its
+pyarrow's own conversions load pandas if it is installed, and its computations load all of its functions: half a second
+and more, which is too long for a small archive. Archives import pyarrow from here, so that its
 absence is reported in one sentence.
 """
 
@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from qmadmin.archive.columns import Kind
+from qmadmin.archive.columns import ColumnType
 from qmcore.errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -31,54 +31,54 @@ except ImportError as error:
 __all__ = ["pa", "pq"]
 
 
-TYPES: Final[dict[Kind, DataType]] = {
-    Kind.TEXT: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.INT16: pa.int16(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-    Kind.TIME: pa.timestamp("us", tz="UTC"),
-    Kind.FLAG: pa.bool_(),
+TYPES: Final[dict[ColumnType, DataType]] = {
+    ColumnType.TEXT: pa.string(),
+    ColumnType.BYTES: pa.binary(),
+    ColumnType.INT16: pa.int16(),
+    ColumnType.INT32: pa.int32(),
+    ColumnType.INT64: pa.int64(),
+    ColumnType.TIME: pa.timestamp("us", tz="UTC"),
+    ColumnType.FLAG: pa.bool_(),
 }
-_CODES: Final = {Kind.INT16: "h", Kind.INT32: "i", Kind.INT64: "q", Kind.TIME: "q"}
+_CODES: Final = {ColumnType.INT16: "h", ColumnType.INT32: "i", ColumnType.INT64: "q", ColumnType.TIME: "q"}
 _OF_BITS: Final[dict[int, Literal["h", "i", "q"]]] = {16: "h", 32: "i", 64: "q"}
 _OFFSETS: Final = "i"
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 
 
-def array_of(values: Sequence[Any], kind: Kind) -> Array:
-    """Return an array of values, one at least; None is a value that is not there."""
+def array_of(values: Sequence[Any], kind: ColumnType) -> Array:
+    """Return an array of values, at least one; None is a missing value."""
     first = values[0]
     if first is None and values.count(None) == len(values):
         return pa.nulls(len(values), TYPES[kind])
-    if kind is not Kind.BYTES and values[-1] == first and values.count(first) == len(values):
+    if kind is not ColumnType.BYTES and values[-1] == first and values.count(first) == len(values):
         return repeated(first, kind, len(values))
     try:
         return _array(values, kind, None)
     except (TypeError, AttributeError):
-        # Some are not there, which is looked at only now because it costs more than it takes to find out here.
+        # Some are missing; a check beforehand would cost more than this exception.
         return _with_gaps(values, kind)
 
 
-def repeated(value: Any, kind: Kind, times: int) -> Array:
-    """Return an array of the same value so many times."""
+def repeated(value: Any, kind: ColumnType, times: int) -> Array:
+    """Return an array of a value repeated a number of times."""
     if kind in _CODES:
         return _of_buffers(kind, times, None, array.array(_CODES[kind], (value,)) * times)
-    data = value.encode() if kind is Kind.TEXT else value
+    data = value.encode() if kind is ColumnType.TEXT else value
     return _of_buffers(kind, times, None, _steps(0, len(data), times), data * times)
 
 
-def _with_gaps(values: Sequence[Any], kind: Kind) -> Array:
+def _with_gaps(values: Sequence[Any], kind: ColumnType) -> Array:
     valid = bytes(value is not None for value in values)
     bits = int(valid[::-1].translate(_DIGITS), 2).to_bytes(-(-len(values) // 8), "little")
-    nothing: Any = 0 if kind in _CODES else "" if kind is Kind.TEXT else b""
+    nothing: Any = 0 if kind in _CODES else "" if kind is ColumnType.TEXT else b""
     return _array([nothing if value is None else value for value in values], kind, bits)
 
 
-def _array(values: Sequence[Any], kind: Kind, bits: bytes | None) -> Array:
+def _array(values: Sequence[Any], kind: ColumnType, bits: bytes | None) -> Array:
     if kind in _CODES:
         return _of_buffers(kind, len(values), bits, array.array(_CODES[kind], values))
-    if kind is Kind.TEXT:
+    if kind is ColumnType.TEXT:
         text = "".join(values)
         if text.isascii():
             return _of_buffers(kind, len(values), bits, _offsets(values), text.encode())
@@ -90,13 +90,13 @@ def _offsets(values: Iterable[Any]) -> array.array[int]:
     return array.array(_OFFSETS, itertools.accumulate(map(len, values), initial=0))
 
 
-def _of_buffers(kind: Kind, length: int, bits: bytes | None, *data: Any) -> Array:
+def _of_buffers(kind: ColumnType, length: int, bits: bytes | None, *data: Any) -> Array:
     buffers = [None if part is None else pa.py_buffer(part) for part in (bits, *data)]
     return pa.Array.from_buffers(TYPES[kind], length, buffers)
 
 
 def lengths(found: Array) -> list[int]:
-    """Return the bytes that each text or byte string of an array has; 0 where there is none."""
+    """Return the bytes of each text or byte string of an array; 0 for a missing one."""
     if found.null_count == len(found):
         return [0] * len(found)
     if pa.types.is_dictionary(found.type):
@@ -107,7 +107,7 @@ def lengths(found: Array) -> list[int]:
 
 
 def numbers(found: Array) -> memoryview | list[int]:
-    """Return those of the whole numbers of an array, of which times are a kind, that are there."""
+    """Return the whole numbers (or times) of an array that are not missing."""
     if found.null_count == len(found):
         return []
     if found.null_count:
@@ -117,15 +117,15 @@ def numbers(found: Array) -> memoryview | list[int]:
 
 
 def _whole(found: Array) -> Array:
-    """Return an array of whole numbers, of which times are a kind."""
+    """Return an array of whole numbers; times become numbers."""
     return found.view(pa.int64()) if pa.types.is_timestamp(found.type) else found
 
 
 def extremes(found: Array) -> list[int]:
-    """Return the least and the greatest of the whole numbers of an array; one where all are the same, none for none."""
+    """Return the least and the greatest whole number of an array; one if all are the same, none if all are missing."""
     values = numbers(found)
     if isinstance(values, memoryview):
-        # Most columns have one value for all messages, which is told by their bytes at once.
+        # Most columns have one value for all messages, which a comparison of their bytes shows at once.
         if values.tobytes() == values[:1].tobytes() * len(values):
             return [values[0]]
         values = values.tolist()
@@ -133,7 +133,7 @@ def extremes(found: Array) -> list[int]:
 
 
 def all_values(found: Array) -> list[Any]:
-    """Return all values, times as microseconds; each text of a dictionary is once in memory."""
+    """Return all values, times as microseconds; each text of a dictionary is in memory only once."""
     if found.null_count == len(found):
         return [None] * len(found)
     if pa.types.is_dictionary(found.type):
@@ -148,7 +148,7 @@ def all_values(found: Array) -> list[Any]:
 
 
 def _places(found: Array) -> list[int | None]:
-    """Return where in its dictionary each value of an array is."""
+    """Return the index in its dictionary of each value of an array."""
     return found.indices.to_pylist() if found.null_count else list(numbers(found.indices))
 
 
@@ -157,7 +157,7 @@ def _has_bounds(found: Array) -> bool:
 
 
 def of_one_size(found: Array) -> bytes | None:
-    """Return all texts or byte strings of an array behind one another; None where they are not of one size, or lack."""
+    """Return all texts or byte strings of an array concatenated; None if they differ in size, or some are missing."""
     if found.null_count or not len(found) or not _has_bounds(found):
         return None
     bounds = _bounds(found)
@@ -168,7 +168,7 @@ def of_one_size(found: Array) -> bytes | None:
 
 
 def is_constant(found: Array) -> bool:
-    """Return whether all texts of an array, one at least, are there and the same."""
+    """Return whether all texts of an array, at least one, are present and the same."""
     if found.null_count:
         return False
     bounds = _bounds(found)

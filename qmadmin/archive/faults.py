@@ -1,4 +1,4 @@
-"""Why an archive is refused: each fault, the diagnostic that it is, and what to do about it."""
+"""The reasons for refusing an archive: each fault, its diagnostic, and its remedy."""
 
 from __future__ import annotations
 

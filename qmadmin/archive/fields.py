@@ -1,4 +1,4 @@
-"""Reading JSON strictly: every field is there, has its type and its range, and there is no other one."""
+"""Reading JSON strictly: every field exists, has its type and range, and there are no other fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def document(data: bytes) -> dict[str, Any]:
-    """Return the JSON object that a file holds."""
+    """Return the JSON object in a file."""
     try:
         found = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -40,7 +40,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 class Fields:
-    """The fields of one JSON object; `where` says in sentences which object it is."""
+    """The fields of one JSON object; `where` names the object in sentences."""
 
     def __init__(self, found: object, where: str) -> None:
         if not isinstance(found, dict):
@@ -50,13 +50,13 @@ class Fields:
         self.where = where
 
     def wrong(self, name: str, wanted: str) -> NoReturn:
-        """Refuse the value of a field, which is not what is wanted."""
+        """Refuse the value of a field that is not as required."""
         shown = repr(self._found[name])
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         raise refused(Fault.MANIFEST, f"{self.where}: the field {name!r} must be {wanted}, got {shown}", field=name)
 
     def given(self, name: str) -> Any:
-        """Return whatever a field has."""
+        """Return the value of a field."""
         self._asked.add(name)
         if name not in self._found:
             raise refused(Fault.MANIFEST, f"{self.where} lacks the field {name!r}", field=name)
@@ -70,7 +70,7 @@ class Fields:
         return value
 
     def hexadecimal(self, name: str, digits: int) -> str:
-        """Return a text of so many hexadecimal digits, in lower case."""
+        """Return a text of this number of hexadecimal digits, in lower case."""
         value = self.given(name)
         if not isinstance(value, str) or len(value) != digits or not set(value) <= set("0123456789abcdef"):
             self.wrong(name, f"{digits} hexadecimal digits")
@@ -109,37 +109,37 @@ class Fields:
         return found
 
     def object(self, name: str) -> dict[str, Any]:
-        """Return a JSON object as it is."""
+        """Return a JSON object unchanged."""
         value = self.given(name)
         if not isinstance(value, dict):
             self.wrong(name, "a JSON object")
         return value
 
     def part(self, name: str, where: str, read: Callable[[Fields], R]) -> R:
-        """Return what is read from an object in this one."""
+        """Return what `read` makes of an object in this one."""
         return Fields(self.object(name), where).whole(read)
 
     def parts(self, name: str, where: str, read: Callable[[Fields], R]) -> tuple[R, ...]:
-        """Return what is read from each object of a list; `where` is what each of them is, counted from 1."""
+        """Return what `read` makes of each object of a list; `where` names each, counted from 1."""
         value = self.given(name)
         if not isinstance(value, list):
             self.wrong(name, "a list")
         return tuple(Fields(found, f"{where} {at}").whole(read) for at, found in enumerate(value, 1))
 
     def whole(self, read: Callable[[Fields], R]) -> R:
-        """Return what is read from the object; refuse fields that nobody has asked for."""
+        """Return what `read` makes of the object; refuse fields that it does not read."""
         found = read(self)
         self.end()
         return found
 
     def end(self) -> None:
-        """Refuse fields that nobody has asked for."""
+        """Refuse fields that were not read."""
         for name in self._found.keys() - self._asked:
             raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)
 
 
 def definition_of(record: type[R]) -> Callable[[Fields], R]:
-    """Return what reads the definition of a queue space or a queue: its attributes in their plain form."""
+    """Return a reader of the definition of a queue space or a queue: its attributes in their plain form."""
 
     def read(fields: Fields) -> R:
         values = {name: _value(fields, name, known.kind) for name, known in attributes_of(record).items()}

@@ -1,4 +1,4 @@
-"""Where archives lie: in a directory of this machine, or in one that somebody else reaches for us."""
+"""The places of archives: a directory of this machine, or one that is reached through another program."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ class Files(Protocol):
     """Files of an archive that can be read."""
 
     def opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file, in which one can seek, for a block; OSError where that is not possible."""
+        """Open a seekable file for a block; OSError if that is not possible."""
 
 
 class Place(Files, Protocol):
-    """A directory that an archive lies in, or is written into; as a text it is what its user calls it.
+    """A directory of an archive that is read or written; as a text it is its name for the user.
 
-    All methods raise OSError, whose `strerror` is a reason in words. Files that are written appear on the disk with all
-    that is in them, or not under their names.
+    All methods raise OSError, whose `strerror` is a reason in words. Written files appear under their names only when
+    they are complete and on the disk.
     """
 
     staged: bool
     """Whether parts are written into a directory of this machine first, where no other machine can write them."""
 
     def names(self) -> list[str]:
-        """Return the names of the files; FileNotFoundError and NotADirectoryError where there is no directory."""
+        """Return the names of the files; FileNotFoundError and NotADirectoryError if there is no directory."""
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file; QueueError for what is a symbolic link, or no file."""
+        """Return the size of a file; QueueError for a symbolic link, or anything else that is not a file."""
 
     def make(self) -> None:
-        """Make the directory, which only its owner may read, if it is not there."""
+        """Create the directory, which only its owner may read, if it does not exist."""
 
     def staging(self) -> Path:
-        """Return the directory of this machine that parts are written into; it is there after `make`."""
+        """Return the directory of this machine that parts are written into; it exists after `make`."""
 
     def take(self, name: str) -> None:
         """Move a file of the staging directory to this directory, under the same name."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file that is not there."""
+        """Write a new small file."""
 
     def rename(self, name: str, new: str) -> None:
         """Rename a file, and replace a file that has the new name."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def drop(self) -> None:
         """Remove the directory, which is empty."""
 
     def sync(self) -> None:
-        """Bring to the disk which files the directory has."""
+        """Sync the directory."""
 
 
 class Directory:
-    """A directory of this machine; a relative path is meant from where this process is now, wherever it is used."""
+    """A directory of this machine; a relative path is resolved when it is created."""
 
     staged = False
 
@@ -78,11 +78,11 @@ class Directory:
         return str(self._named)
 
     def names(self) -> list[str]:
-        """Return the names of all that is in it."""
+        """Return the names of all entries."""
         return [path.name for path in self.path.iterdir()]
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file that can be read."""
+        """Return the size of a readable file."""
         with self.opened(name) as file:
             return os.fstat(file.fileno()).st_size
 
@@ -90,7 +90,7 @@ class Directory:
     def opened(self, name: str) -> Iterator[BinaryIO]:
         """Open a file for the block; a symbolic link is not followed."""
         try:
-            # Without waiting for somebody at the other end of a named pipe.
+            # Without waiting for the other end of a named pipe.
             number = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -103,19 +103,19 @@ class Directory:
             yield file
 
     def make(self) -> None:
-        """Make it in a directory that is there."""
+        """Create it in an existing directory."""
         with contextlib.suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
 
     def staging(self) -> Path:
-        """Return this directory: parts are written where they stay."""
+        """Return this directory: parts are written in place."""
         return self.path
 
     def take(self, name: str) -> None:
         """Do nothing: the file is here."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, and bring it to the disk."""
+        """Write a file, and sync it."""
         with os.fdopen(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb") as file:
             file.write(data)
             file.flush()
@@ -134,7 +134,7 @@ class Directory:
         self.path.rmdir()
 
     def sync(self) -> None:
-        """Bring to the disk which files there are."""
+        """Sync the directory."""
         opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(opened)
@@ -148,10 +148,10 @@ def place_at(where: Path | Place) -> Place:
 
 
 def symbolic_link(name: str) -> Exception:
-    """Return the diagnostic for a file that stands somewhere else."""
+    """Return the diagnostic for a symbolic link."""
     return refused(Fault.LINK, f"{name!r} of the archive is a symbolic link", part=name)
 
 
 def no_file(name: str) -> Exception:
-    """Return the diagnostic for what has a name of a file and is none."""
+    """Return the diagnostic for an entry that is not a file."""
     return refused(Fault.NO_FILE, f"{name!r} of the archive is not a file", part=name)

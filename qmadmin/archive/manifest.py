@@ -1,4 +1,4 @@
-"""The manifest: what an archive says about itself. `manifest_file` has its form."""
+"""The manifest, which describes an archive. `manifest_file` has its form as a file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition
 
 NO_INCARNATION: Final = "0" * 16
-"""The incarnation of messages that were in no queue space: their identifiers are valid nowhere."""
+"""The incarnation of messages that were never in a queue space: their identifiers are valid nowhere."""
 
 _PART_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,119}\.parquet")
 
 
 class Content(enum.Enum):
-    """Whether definitions are carried, or messages, or both."""
+    """Whether an import takes definitions, or messages, or both."""
 
     ALL = "all"
     DEFINITIONS = "definitions"
@@ -43,9 +43,9 @@ class Count:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Portion:
-    """What a part has of one queue, in one state, in memory or not.
+    """The messages of one queue in a part, in one state, in memory or not.
 
-    `first` and `last` are the smallest and the largest of its sequence numbers, those of groups among them.
+    `first` and `last` are the smallest and the largest of its sequence numbers, including those of groups.
     """
 
     space: str
@@ -61,9 +61,9 @@ class Portion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartEntry:
-    """A part: its file, how many rows and bytes that has, the SHA-256 of it as digits, and what it holds.
+    """A part: its file, with its rows, bytes and SHA-256 as digits, and its content.
 
-    `staged` is the name of the file while the archive is not finished, where that is another one.
+    `staged` is the name of the file before the archive is finished, if it is another one.
     """
 
     name: str
@@ -76,7 +76,7 @@ class PartEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """What of a queue space is not in the archive, or not as it was, for it belonged to open transactions.
+    """Messages of a queue space that the archive omits or changes because of open transactions.
 
     `held` messages that a transaction had dequeued or locked were left out, `as_rolled_back` such messages are in the
     archive as ready. `pending` messages were to be enqueued by transactions, of which `active` and `prepared` were
@@ -92,7 +92,7 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchivedQueue:
-    """A queue: its definition, which directions were started, and how many messages of it are in the archive."""
+    """A queue: its definition, whether it was started, and how many of its messages are in the archive."""
 
     definition: QueueDefinition
     enqueue_enabled: bool
@@ -107,11 +107,11 @@ class ArchivedQueue:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchivedSpace:
-    """A queue space: its definition, its queues, and what makes identifiers of its messages valid elsewhere.
+    """A queue space: its definition, its queues, and what keeps identifiers of its messages valid elsewhere.
 
-    All sequence numbers of its messages, those of groups among them, are from `first` to `last`; both are 0 where
-    there are none. Where `incarnation` is NO_INCARNATION messages get new identifiers when they are imported.
-    `adopted` are the foreign identifiers that are valid in it; their shift leads to its own numbers.
+    All sequence numbers of its messages, including those of groups, are from `first` to `last`; both are 0 if there are
+    none. If `incarnation` is NO_INCARNATION, messages get new identifiers when they are imported. `adopted` are the
+    foreign identifiers that are valid in it; their shift leads to its own numbers.
     """
 
     definition: SpaceDefinition
@@ -129,8 +129,8 @@ class ArchivedSpace:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
-    """Where an archive comes from: the device as it is shown, its number, its kind of store, its page size in bytes.
+class ArchiveSource:
+    """The source of an archive: the device as shown, its id, its kind of store, its page size in bytes.
 
     All messages are as they were at `snapshot_us`.
     """
@@ -144,17 +144,17 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an archive says about itself.
+    """The manifest of an archive.
 
-    `archive` is its identifier, 32 hexadecimal digits; `release` the program that wrote it; `selection` what was asked
-    for, in the words of who wrote it. `content` is what is meant to be imported of it; the definitions of what the
-    messages were in stand in it all the same. `minor` is the minor version of the format; 0 knows no `content`.
+    `archive` is its identifier, 32 hexadecimal digits; `release` the release that wrote it; `selection` the selection
+    of the export, in the form of its program. `content` is what an import takes from it; the definitions of the queues
+    of its messages are always in it. `minor` is the minor version of the format; 0 has no `content`.
     """
 
     archive: str
     created_us: int
     release: str
-    source: Source
+    source: ArchiveSource
     selection: Mapping[str, Any]
     spaces: tuple[ArchivedSpace, ...]
     parts: tuple[PartEntry, ...]
@@ -176,7 +176,7 @@ class Manifest:
         return sum(part.size for part in self.parts)
 
     def part(self, name: str) -> PartEntry:
-        """Return the part of that name; KeyError where there is none."""
+        """Return the part of that name; KeyError if there is none."""
         for entry in self.parts:
             if entry.name == name:
                 return entry
@@ -184,14 +184,14 @@ class Manifest:
 
 
 def check_part_name(name: str) -> str:
-    """Return a name if it can be a part's: small letters, digits, `_`, `-` and `.`, and `.parquet` at its end."""
+    """Return a name if a part can have it: lowercase letters, digits, `_`, `-` and `.`, with `.parquet` at its end."""
     if not _PART_NAME.fullmatch(name):
         raise refused(Fault.PART_NAME, f"{name!r} is not a name that a part of an archive can have", part=name)
     return name
 
 
 def counted(parts: Iterable[PartEntry]) -> dict[tuple[str, str], tuple[Count, ...]]:
-    """Return what parts have of each queue, by queue space and queue, in the order of the states."""
+    """Return the counts of each queue in the parts, by queue space and queue, in the order of the states."""
     sums: dict[tuple[str, str], dict[tuple[State, bool], Count]] = {}
     for part in parts:
         for portion in part.portions:
@@ -207,7 +207,7 @@ def counted(parts: Iterable[PartEntry]) -> dict[tuple[str, str], tuple[Count, ..
 
 
 def in_order(counts: Iterable[Count]) -> tuple[Count, ...]:
-    """Return counts in the order of the states, those on disk first, without those of no messages."""
+    """Return counts in the order of the states, those on disk first, without empty ones."""
     return tuple(sorted((c for c in counts if c.messages), key=lambda count: (STATES.index(count.state), count.memory)))
 
 
@@ -222,7 +222,7 @@ def _check_names(manifest: Manifest) -> None:
 
 
 def _check_counts(manifest: Manifest) -> None:
-    """Refuse parts that do not have what the queues are said to have."""
+    """Refuse parts that do not have the messages that the queues count."""
     found = counted(manifest.parts)
     for space in manifest.spaces:
         for queue in space.queues:

@@ -21,13 +21,13 @@ from qmadmin.archive.fields import Fields, definition_of, document
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,
+    ArchiveSource,
     Content,
     Count,
     LeftOut,
     Manifest,
     PartEntry,
     Portion,
-    Source,
     check_part_name,
 )
 from qmcore import times
@@ -48,7 +48,7 @@ OCTETS: Final = "octets"
 """How bodies are encoded: not at all."""
 
 _CONTENT_SINCE: Final = 1
-"""The minor version that brought the field `content`."""
+"""The minor version that added the field `content`."""
 
 _STATES: Final = tuple(state.value for state in STATES)
 _MEMORY: Final = {delivery: memory for memory, delivery in DELIVERIES.items()}
@@ -60,7 +60,7 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def from_json(data: bytes) -> Manifest:
-    """Read the file of a manifest; each fault is told in a sentence of its own."""
+    """Read the file of a manifest; each fault has a sentence of its own."""
     found = document(data)
     minor = _minor(found)
     return Fields(found, "the manifest").whole(functools.partial(_manifest, minor))
@@ -104,7 +104,7 @@ def _minor(found: Mapping[str, Any]) -> int:
 
 
 def _release(found: Mapping[str, Any]) -> str:
-    """Return how a release is called that reads a manifest of another version."""
+    """Return the name of a release that reads a manifest of another version."""
     release = found.get("release")
     return f"release {release} of qmadmin, which wrote it," if isinstance(release, str) else "the release that wrote it"
 
@@ -177,8 +177,8 @@ def _content(fields: Fields) -> Content:
     return Content(fields.word("content", tuple(content.value for content in Content)))
 
 
-def _source(fields: Fields) -> Source:
-    return Source(
+def _source(fields: Fields) -> ArchiveSource:
+    return ArchiveSource(
         device=fields.text("device"),
         device_id=fields.text("device_id"),
         kind=fields.text("kind"),
@@ -264,19 +264,19 @@ PLAIN: Final = "manifest.sha256"
 """The file of the digest, as sha256sum(1) writes and checks it."""
 
 SIGNED: Final = "manifest.hmac"
-"""The file that is there instead where a key was given: HMAC-SHA256, in the same form."""
+"""The file that replaces it if a key was given: HMAC-SHA256, in the same form."""
 
 SEALS: Final[tuple[str, ...]] = (PLAIN, SIGNED)
-"""The files of which an archive has one."""
+"""The two files of seals, one of which an archive has."""
 
 KEY_BYTES: Final = (16, 4096)
-"""How many bytes a key has at least and at most."""
+"""The minimum and the maximum bytes of a key."""
 
 _LINE: Final = re.compile(rb"([0-9a-f]{64})  " + re.escape(NAME).encode() + rb"\n")
 
 
 def key_of(path: Path) -> bytes:
-    """Return the key that a file holds: all of its bytes."""
+    """Return the key in a file: all of its bytes."""
     try:
         with path.open("rb") as file:
             key = file.read(KEY_BYTES[1] + 1)
@@ -303,7 +303,7 @@ def seal(data: bytes, key: bytes | None) -> tuple[str, bytes]:
 
 
 def check_seal(data: bytes, seals: Mapping[str, bytes], key: bytes | None) -> None:
-    """Refuse a manifest that is not as it was sealed; `seals` are the files of seals that there are, by their names."""
+    """Refuse a manifest that does not match its seal; `seals` are the existing files of seals, by their names."""
     if SIGNED in seals:
         if key is None:
             raise refused(Fault.KEY_NEEDED, "the archive is signed, and no key was given to check it with")

@@ -1,4 +1,4 @@
-"""Verifying one part, and reading it in slices. All that is needed of its file is that it is open."""
+"""Verifying one part, and reading it in slices, from an open file."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 SLICE_ROWS: Final = 1_000
 SLICE_BYTES: Final = 4 * 2**20
-"""A slice has at most so many rows, and so many bytes of bodies and headers or one row.
+"""The maximum rows of a slice, and the maximum bytes of bodies and headers, unless it has one row.
 
-This never changes: an import that goes on after a failure knows slices by their first rows.
+This never changes: an import that is resumed identifies slices by their first rows.
 """
 
 _PLACE: Final = ("sequence", "order_key", "retries")
@@ -43,10 +43,10 @@ _CHUNK: Final = 2**20
 
 
 def verify_part(entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProxyType({})) -> None:
-    """Refuse a part that is not what the manifest says of it; its file is open for reading, and can be sought.
+    """Refuse a part that is not as the manifest says; its file is open for reading, and seekable.
 
-    So is one with a value that no sender could have given. `orders` are those of the queues. Whatever the file
-    says of itself, it takes less than 256 MiB of memory.
+    A part with a value that no sender could have given is refused too. `orders` are those of the queues. Whatever the
+    file claims, this takes less than 256 MiB of memory.
     """
     _check_digest(entry, opened)
     opened.seek(0)
@@ -71,7 +71,7 @@ def verify_part(entry: PartEntry, opened: BinaryIO, orders: Orders = MappingProx
 
 
 def batches(entry: PartEntry, opened: BinaryIO) -> Iterator[tuple[int, RecordBatch]]:
-    """Yield the slices of a part that was verified, each with the number of its first row, counted from 0.
+    """Yield the slices of a verified part, each with the number of its first row, counted from 0.
 
     They are the same each time. A slice has at most SLICE_ROWS rows, and SLICE_BYTES bytes of bodies and headers or one
     row. Not more than one row group is in memory.
@@ -89,9 +89,9 @@ def batches(entry: PartEntry, opened: BinaryIO) -> Iterator[tuple[int, RecordBat
 
 
 def places(entry: PartEntry, opened: BinaryIO, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
-    """Yield where the messages of a part stood, at most so many of one queue in one state at a time.
+    """Yield the places of the messages of a part, at most this number of one queue in one state at a time.
 
-    Of each its sequence number, its order key and its retries. Nothing else of the part is read.
+    A place is the sequence number, the order key and the retries. Nothing else of the part is read.
     """
     opened.seek(0)
     with _reading(entry):
@@ -107,7 +107,7 @@ def _reading(entry: PartEntry) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        # Arrow has OSError, without a number, for what it cannot decode.
+        # Arrow raises OSError, without a number, for data that it cannot decode.
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(entry.name, error) from None
         raise refused_part(
@@ -116,7 +116,7 @@ def _reading(entry: PartEntry) -> Iterator[None]:
 
 
 def unreadable(name: str, error: OSError) -> Exception:
-    """Return the diagnostic for a file of an archive that the operating system does not let us read."""
+    """Return the diagnostic for a file of an archive that the operating system refuses to read."""
     return refused(Fault.UNREADABLE, f"{name!r} of the archive cannot be read: {error.strerror}", part=name)
 
 

@@ -1,4 +1,4 @@
-"""Whether all values of a part are what the format says, read column by column: a sender could have given each."""
+"""The validation of all values of a part, column by column: each must be one that a sender could have given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from qmadmin.archive.arrays import all_values, extremes, lengths, of_one_size, pa, pq
-from qmadmin.archive.columns import COLUMNS, Column, Kind
+from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.archive.faults import Fault, refused_part
 from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS
 from qmcore import names
@@ -25,7 +25,7 @@ Orders = Mapping[tuple[str, str], "QueueOrder"]
 
 _MSGID: Final = RULES["origin_msgid"]
 _RULES: Final[dict[str, Range | Shape]] = {
-    # A place in a queue may be any bytes, and the order of the queue has to know it.
+    # A place in a queue may be any bytes that are valid in the order of the queue.
     **{one.name: RULES[one.carried] for one in COLUMNS if one.carried in RULES.keys() - {"order_key"}},
     "space": Shape(names.space_name, "the name of a queue space"),
     "queue": Shape(names.queue_name, "the name of a queue"),
@@ -33,15 +33,15 @@ _RULES: Final[dict[str, Range | Shape]] = {
     "group_msgid": _MSGID,
 }
 _HEXADECIMAL: Final = b"0123456789abcdef"
-_TEXTS: Final = [column.name for column in COLUMNS if column.kind in (Kind.TEXT, Kind.BYTES)]
+_TEXTS: Final = [column.name for column in COLUMNS if column.kind in (ColumnType.TEXT, ColumnType.BYTES)]
 _OF_STATE: Final = {State.DELAYED.value: ("until",), State.CONSUMED.value: ("consumed_at", "consumer")}
-"""What messages in a state have a value of."""
+"""The columns that have values for messages in a state."""
 
 _REMEMBERED: Final = {"size", "space", "queue", "state", *TOGETHER, "until", "consumed_at", "consumer"}
 
 
 class Groups:
-    """The row groups of a part, of which no more than one column is in memory at a time."""
+    """The row groups of a part, with at most one column in memory at a time."""
 
     def __init__(self, part: str, opened: BinaryIO, orders: Orders) -> None:
         self._part = part
@@ -52,18 +52,18 @@ class Groups:
 
     @property
     def file(self) -> ParquetFile:
-        """The file, as it is read without dictionaries."""
+        """The file, read without dictionaries."""
         return self._dense
 
     @functools.cached_property
     def _packed(self) -> ParquetFile:
-        """The file, as it is read with dictionaries: a short one may stand for very many long texts."""
+        """The file, read with dictionaries: a short one may stand for very many long texts."""
         return pq.ParquetFile(self._opened, read_dictionary=[name for name in _TEXTS if name in self._places])
 
     def check(self) -> Iterator[int]:
-        """Refuse the first value that is not as it should be; yield the number of each group that is sound.
+        """Refuse the first invalid value; yield the number of each valid group.
 
-        The schema of the file is known to be right.
+        The schema of the file has been checked.
         """
         for group in range(self._dense.num_row_groups):
             self._check_group(group)
@@ -96,12 +96,12 @@ class Groups:
         self._check_rows(kept)
         self._check_places(kept["space"], kept["queue"], keys)
 
-    def _column(self, group: int, column: Column) -> ChunkedArray:
+    def _column(self, group: int, column: ArchiveColumn) -> ChunkedArray:
         chunk = chunk_of(self._part, self._opened, self._dense.metadata, group, self._places[column.name])
         file = self._packed if chunk.has_dictionary else self._dense
         return file.read_row_group(group, columns=[column.name], use_threads=False).column(0)
 
-    def _check_values(self, column: Column, values: ChunkedArray) -> None:
+    def _check_values(self, column: ArchiveColumn, values: ChunkedArray) -> None:
         rule = _RULES.get(column.name)
         if rule is None:
             return
@@ -154,7 +154,7 @@ def _are_ordinary(chunk: Array, order: QueueOrder) -> bool:
 
 
 def _has_identifiers_only(chunk: Array) -> bool:
-    """Return whether an array has message identifiers only; False does not mean that it has others."""
+    """Return whether an array certainly has message identifiers only."""
     words = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
     texts = of_one_size(words)
     return (
@@ -167,13 +167,13 @@ def _distinct(chunk: Array) -> set[Any]:
 
 
 CHUNK_BYTES: Final = 32 * 2**20
-"""Bytes that the values of one column in one row group unpack to at most, twice those that a row group may have."""
+"""The maximum decompressed bytes of one column in one row group, twice those of a row group."""
 
 BODY_BYTES: Final = BODY_MAX + 2**20
 """The same of bodies that are not in a dictionary: one may be as large as the largest."""
 
 FOOTER_BYTES: Final = 16 * 2**20
-"""Bytes that the end of a part has at most, which says where everything is."""
+"""The maximum bytes of the footer of a part."""
 
 _MAGIC: Final = b"PAR1"
 _HEADER_BYTES: Final = 2**20
@@ -186,14 +186,14 @@ _DELTA_BYTE_ARRAY: Final = 7
 
 
 class Chunk(NamedTuple):
-    """What the pages of one column in one row group unpack to, and whether they refer to a dictionary of values."""
+    """The decompressed size of the pages of one column in one row group, and whether they use a dictionary."""
 
     size: int
     has_dictionary: bool
 
 
 def check_end(part: str, file: BinaryIO, size: int) -> None:
-    """Refuse a part whose end, which is read as a whole, is too large."""
+    """Refuse a part whose footer, which is read as a whole, is too large."""
     file.seek(max(size - 8, 0))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little")
@@ -202,7 +202,7 @@ def check_end(part: str, file: BinaryIO, size: int) -> None:
 
 
 def chunk_of(part: str, file: BinaryIO, metadata: FileMetaData, group: int, column: int) -> Chunk:
-    """Return what a column has in a row group; refuse one that unpacks to too much."""
+    """Return the chunk of a column in a row group; refuse one that decompresses to too much."""
     found = metadata.row_group(group).column(column)
     total, has_dictionary = 0, False
     for header in _headers(part, file, found):
@@ -250,14 +250,14 @@ def _header(part: str, file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
 
 class _Reader:
-    """Reads a struct; IndexError where the bytes end too early, ValueError where they are not a struct."""
+    """Reads a struct; IndexError if the bytes end too early, ValueError if they are not a struct."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
 
     def struct(self, depth: int) -> dict[int, Any]:
-        """Return the fields of a struct by their numbers, those of kinds that nobody asks for without their values."""
+        """Return the fields of a struct by their numbers, those of unused types without their values."""
         if depth > _DEEPEST:
             raise ValueError("the header of a page is nested too deeply")
         found: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Writing one part. All that is needed of its file is that it is open."""
+"""Writing one part into an open file."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 GROUP_ROWS: Final = 16_384
 GROUP_BYTES: Final = 16 * 2**20
-"""A row group has at most so many rows, and so many bytes of bodies and headers or one row."""
+"""The maximum rows of a row group, and the maximum bytes of bodies and headers, unless it has one row."""
 
 _UNLIKE: Final = ("msgid", "sequence", "order_key", "group_msgid", "group_sequence", "headers", "body")
 """Columns whose values differ from row to row, so that a dictionary of them saves nothing."""
 
 
 class Sink(Protocol):
-    """Where a part is written to."""
+    """The target of a part."""
 
     def write(self, data: bytes, /) -> object:
-        """Take all of some bytes."""
+        """Write all of these bytes."""
 
 
 class PartWriter:
-    """Writes a part into a file that is open for writing; `close` says what the manifest says of it.
+    """Writes a part into a file that is open for writing; `close` returns its entry for the manifest.
 
-    `settle` brings all that is written to the disk and closes the file; `dispose` does away with the file, whose part
-    was given up. `staged` is the name that the file has until the archive is finished, `directory` that which has it.
-    As a context manager a writer gives up a part that was not closed.
+    `settle` syncs and closes the file; `dispose` removes the file of an abandoned part. `staged` is the name of the
+    file until the archive is finished, `directory` its directory. As a context manager a writer abandons a part that
+    was not closed.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PartWriter:
             self._flush()
 
     def close(self) -> PartEntry:
-        """Write what is left, and return what the manifest says of the part."""
+        """Write the rest, and return the entry of the part for the manifest."""
         self._flush()
         with self._writing():
             self._writer.close()
@@ -150,13 +150,13 @@ def _parquet(sink: _Hashing) -> ParquetWriter:
         compression_level=1,
         use_dictionary=[column.name for column in COLUMNS if column.name not in _UNLIKE],
         write_statistics=[column.name for column in COLUMNS if column.name not in ("headers", "body")],
-        # What Arrow adds for itself would make files differ that say the same.
+        # Arrow's own metadata would make equal parts differ.
         store_schema=False,
     )
 
 
 class _Hashing:
-    """A file that knows the digest and the length of what is written to it."""
+    """A file that computes the digest and the length of its content."""
 
     closed = False
 
@@ -166,7 +166,7 @@ class _Hashing:
         self.size = 0
 
     def forget(self) -> None:
-        """Write nothing any more, whatever Arrow still has for the file."""
+        """Drop everything that Arrow still writes to the file."""
         self._sink = None
 
     def write(self, data: bytes) -> int:
@@ -177,13 +177,13 @@ class _Hashing:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: the file is brought to the disk as a whole."""
+        """Do nothing: the file is synced as a whole."""
 
     def close(self) -> None:
         """Do nothing: the caller that opened the file closes it."""
 
 
 def _refuse_wrong_sizes(batch: RecordBatch, name: str) -> None:
-    """Refuse messages whose body does not have the size that they say."""
+    """Refuse messages whose body does not have their recorded size."""
     if lengths(batch.column("body")) != list(numbers(batch.column("size"))):
         raise refused(Fault.CONTENTS, f"a message for part {name!r} has a body of another size than it says", part=name)

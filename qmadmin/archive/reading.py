@@ -1,4 +1,4 @@
-"""Opening an archive: its manifest is checked, and the files that it names; verifying reads them all."""
+"""Opening an archive, which checks its manifest and the names of its files; verifying reads all files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """What was verified: how many parts, rows and bytes of parts."""
+class Verification:
+    """The result of a verification: numbers of parts, rows and bytes."""
 
     parts: int
     rows: int
@@ -32,20 +32,20 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive whose manifest is checked, and the files that its parts are."""
+    """An archive with a checked manifest, and the files of its parts."""
 
     files: Files
     manifest: Manifest
 
-    def verify(self, progress: Callable[[PartEntry], None] = lambda _entry: None) -> Report:
-        """Read all parts, and refuse the first that is not what the manifest says; `progress` is told each other."""
+    def verify(self, progress: Callable[[PartEntry], None] = lambda _entry: None) -> Verification:
+        """Read all parts, and refuse the first that is not as the manifest says; `progress` is called for others."""
         for entry in self.manifest.parts:
             self.verify_part(entry)
             progress(entry)
-        return Report(len(self.manifest.parts), self.manifest.messages, self.manifest.size)
+        return Verification(len(self.manifest.parts), self.manifest.messages, self.manifest.size)
 
     def verify_part(self, entry: PartEntry) -> None:
-        """Read one part, and refuse it if it is not what the manifest says."""
+        """Read one part, and refuse it if it is not as the manifest says."""
         with self.opened(entry) as file:
             part_reading.verify_part(entry, file, self._orders())
 
@@ -55,12 +55,12 @@ class Archive:
         }
 
     def batches(self, entry: PartEntry) -> Iterator[tuple[int, RecordBatch]]:
-        """Yield the slices of a part that was verified, each with the number of its first row, counted from 0."""
+        """Yield the slices of a verified part, each with the number of its first row, counted from 0."""
         with self.opened(entry) as file:
             yield from part_reading.batches(entry, file)
 
     def places(self, entry: PartEntry, most_rows: int) -> Iterator[tuple[Standing, list[tuple[Any, ...]]]]:
-        """Yield where the messages of a part stood: of each its sequence number, its order key and its retries."""
+        """Yield the places of the messages of a part: sequence number, order key and retries of each."""
         with self.opened(entry) as file:
             yield from part_reading.places(entry, file, most_rows)
 
@@ -76,9 +76,9 @@ class Archive:
 
 
 def open_archive(where: Path | Place, key: bytes | None = None) -> Archive:
-    """Return the archive in a directory; `key` are the bytes of the key that it is signed with.
+    """Return the archive in a directory; `key` are the bytes of the key that signs it.
 
-    Manifest and seal are checked, and that all parts are there and nothing else. `Archive.verify` reads the parts.
+    It checks manifest and seal, and that all parts exist and nothing else. `Archive.verify` reads the parts.
     """
     place = place_at(where)
     names = _names(place)
@@ -94,7 +94,7 @@ def open_archive(where: Path | Place, key: bytes | None = None) -> Archive:
 
 
 def holds_archive(where: Path | Place) -> bool:
-    """Return whether a directory has the manifest of an archive, which is there when the archive is complete."""
+    """Return whether a directory has the manifest of an archive, which is written last."""
     try:
         return manifest_file.NAME in place_at(where).names()
     except (FileNotFoundError, NotADirectoryError):
@@ -104,13 +104,13 @@ def holds_archive(where: Path | Place) -> bool:
 
 
 def checked_manifest(data: bytes, seals: Mapping[str, bytes], key: bytes | None = None) -> Manifest:
-    """Return the manifest of a file, if it is as it was sealed; `seals` are the files of seals, by their names."""
+    """Return the manifest in a file, if it matches its seal; `seals` are the files of seals, by their names."""
     manifest_file.check_seal(data, seals, key)
     return manifest_file.from_json(data)
 
 
 def check_files(manifest: Manifest, names: Collection[str]) -> None:
-    """Refuse a directory that lacks a part or has a file that is not of the archive; hidden ones are left alone."""
+    """Refuse a directory that lacks a part or has a foreign file; hidden files are ignored."""
     known = {entry.name for entry in manifest.parts}
     missing = sorted(known - set(names))
     if missing:
@@ -125,12 +125,12 @@ def check_files(manifest: Manifest, names: Collection[str]) -> None:
 
 
 def hidden(name: str) -> bool:
-    """Return whether a file is nobody's business, such as those that Spark leaves beside its own."""
+    """Return whether a file is ignored, such as those that Spark leaves next to its own."""
     return name.startswith((".", "_"))
 
 
 def read_file(files: Files, name: str) -> bytes:
-    """Return what a small file of an archive has."""
+    """Return the content of a small file of an archive."""
     with _opened(files, name) as file:
         return file.read()
 

@@ -1,4 +1,4 @@
-"""Rows as a store reads and loads them, as Arrow batches of the columns of a part, and back; and their counts."""
+"""Conversion of the rows of a store to Arrow batches of the columns of a part, and back; and their counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from qmadmin.archive.arrays import TYPES, array_of, is_constant, lengths, numbers, pa, repeated
-from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES, Column, Kind
+from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES, ArchiveColumn, ColumnType
 from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.manifest import Portion
 from qmcore import bulk_rows
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pyarrow import Array, ChunkedArray, RecordBatch, Schema, Table
 
 BATCH_BYTES_MAX: Final = 2**30
-"""Bytes of bodies of one batch: an Arrow array of bytes cannot have more than twice as many."""
+"""The maximum bytes of bodies in one batch; an Arrow array of bytes cannot have more than twice as many."""
 
 Standing: TypeAlias = tuple[str, str, State, bool]
 """Queue space, queue, state, and whether the messages are kept in memory."""
 
 Group: TypeAlias = tuple[Standing, list[bulk_rows.Row]]
-"""Rows with what they have in common."""
+"""Rows, with their common attributes."""
 
 COMMON: Final = ("space", "queue", "state", "delivery")
-"""The columns that a run of rows has in common."""
+"""The columns with a common value for a run of rows."""
 
 _PLACES: Final = {name: place for place, name in enumerate(bulk_rows.COLUMNS)}
 _CARRIED: Final = {column.carried: column for column in COLUMNS if column.carried}
@@ -46,10 +46,10 @@ def schema() -> Schema:
 def batch_of(
     space: str, queue: str, state: State, memory: bool, rows: Sequence[bulk_rows.Row], msgid: Callable[[int], str]
 ) -> RecordBatch:
-    """Return rows, one at least, as a batch of `schema`.
+    """Return rows, at least one, as a batch of `schema`.
 
-    They are of one queue in one state; `memory` says that they are kept in memory. `msgid` gives the identifier of a
-    sequence number. Bodies of more than BATCH_BYTES_MAX bytes together are refused.
+    They are of one queue in one state; `memory`: they are kept in memory. `msgid` returns the identifier of a sequence
+    number. Bodies of more than BATCH_BYTES_MAX bytes together are refused.
     """
     if state not in STATES:
         raise InvalidArgumentError(f"a message that is {state.value} cannot be in an archive")
@@ -70,7 +70,7 @@ def batch_of(
 
 
 def rows_of(batch: RecordBatch) -> list[Group]:
-    """Return the rows of a batch in their order, those together that stand in a run of one queue in one state.
+    """Return the rows of a batch in their order, grouped into runs of one queue in one state.
 
     Columns that this release does not know are left out.
     """
@@ -84,7 +84,7 @@ def rows_of(batch: RecordBatch) -> list[Group]:
 
 
 def standing_of(batch: RecordBatch, row: int = 0) -> Standing:
-    """Return where the message in a row of a batch stands."""
+    """Return the queue and state of the message in a row of a batch."""
     space, queue, state, delivery = (batch.column(name)[row].as_py() for name in COMMON)
     return space, queue, *_standing(state, delivery)
 
@@ -108,29 +108,29 @@ def _standing(state: str, delivery: str) -> tuple[State, bool]:
     return _STATES[state], _MEMORY[delivery]
 
 
-def _values(batch: RecordBatch, column: Column) -> list[Any]:
+def _values(batch: RecordBatch, column: ArchiveColumn) -> list[Any]:
     at = batch.schema.get_field_index(column.name)
-    # A column that came with a later minor version is not in the parts of an earlier one.
+    # A column that a later minor version added is not in the parts of an earlier one.
     if at < 0 and column.since:
         return [None] * batch.num_rows
     array = batch.column(at)
     if array.null_count == len(array):
         return [None] * len(array)
-    if column.kind is Kind.TIME:
+    if column.kind is ColumnType.TIME:
         array = array.view(pa.int64())
     values: list[Any] = array.to_pylist()
     return values
 
 
 COUNTED: Final = ("space", "queue", "state", "delivery", "sequence", "group_sequence", "pages", "size")
-"""The columns that `count` needs."""
+"""The columns that `count` reads."""
 
 Portions: TypeAlias = dict[tuple[str, str, State, bool], Portion]
-"""What a part has, by what messages have in common."""
+"""The content of a part, by the common attributes of messages."""
 
 
 def count(batch: RecordBatch, name: str, portions: Portions) -> None:
-    """Add to what a part has of each queue."""
+    """Add a batch to the counts of each queue in a part."""
     for first, many in runs(batch):
         run = batch.slice(first, many)
         space, queue, state, delivery = (run.column(column)[0].as_py() for column in COMMON)
@@ -157,7 +157,7 @@ def in_order(portions: Portions) -> tuple[Portion, ...]:
 
 
 def check_nulls(part: str, batch: RecordBatch) -> None:
-    """Refuse messages without what each message has."""
+    """Refuse messages without a value that each message has."""
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if array.null_count and BY_NAME[name].required:
             raise refused_part(Fault.CONTENTS, part, f"has a message without {name!r}")
@@ -178,7 +178,7 @@ def _chunks(column: Array | ChunkedArray) -> list[Array]:
 
 
 def slices(sizes: Sequence[int], most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of rows of such sizes, as first row and how many: bounded by both limits, but one row at least."""
+    """Yield runs of rows of these sizes, as first row and number: within both limits, but at least one row."""
     first = total = 0
     for at, size in enumerate(sizes):
         if at > first and (at - first >= most_rows or total + size > most_bytes):

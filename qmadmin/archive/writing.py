@@ -1,4 +1,4 @@
-"""Writing an archive into a directory: parts first, by any number of processes, the manifest last."""
+"""Writing an archive into a directory: parts first, by any number of processes, and the manifest last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qmadmin.archive.part_writing import PartWriter
 from qmcore.errors import Alternative
 
 MARK: Final = ".unfinished"
-"""A file of a directory that an archive is being written into."""
+"""The mark of a directory into which an archive is being written."""
 
 _MODE: Final = 0o600
 _LEFT_OVER: Final = re.compile(r"\.manifest\.[a-z0-9]+|\.?[a-z0-9][a-z0-9_.-]*\.parquet(\.[0-9a-f]{8})?")
@@ -29,7 +29,7 @@ _LEFT_OVER: Final = re.compile(r"\.manifest\.[a-z0-9]+|\.?[a-z0-9][a-z0-9_.-]*\.
 class ArchiveWriter:
     """Writes an archive into a directory of its own, which only its owner may read.
 
-    Nobody takes the directory for an archive before `finish` has come to its end.
+    The directory is not an archive before `finish` has returned.
     """
 
     def __init__(self, where: Path | Place, key: bytes | None = None) -> None:
@@ -38,9 +38,9 @@ class ArchiveWriter:
 
     @classmethod
     def create(cls, where: Path | Place, key: bytes | None = None, *, again: bool = False) -> ArchiveWriter:
-        """Begin an archive in a directory that is made, or is empty; the bytes of a key sign it.
+        """Begin an archive in a directory that is created, or is empty; the bytes of a key sign it.
 
-        With `again` it may also hold what an export left that did not come to its end, which is removed.
+        With `again` it may also contain files of an interrupted export, which are removed.
         """
         writer = cls(where, key)
         place = writer.place
@@ -66,7 +66,7 @@ class ArchiveWriter:
         return part_in(self.staging, name)
 
     def taken(self, entry: PartEntry) -> PartEntry:
-        """Bring a part from the staging directory to where the archive lies, and return it."""
+        """Move a part from the staging directory to the archive, and return it."""
         with _writing(self.place):
             self.place.take(entry.staged)
         return entry
@@ -91,18 +91,18 @@ class ArchiveWriter:
             _replace(place, manifest_file.NAME, data)
             place.sync()
             place.remove(MARK)
-            # What began after the others were removed; from now on nothing begins.
+            # Parts that were begun after the others were removed; from now on none can begin.
             self._remove_others({seal, *(entry.name for entry in manifest.parts)})
             place.sync()
 
     def discard(self) -> None:
-        """Remove what was written of an archive that is not to be finished; one that is finished stays."""
+        """Remove the files of an unfinished archive; a finished one stays."""
         with _writing(self.place):
             if manifest_file.NAME in self.place.names():
                 return
             self._remove_others(set())
             self.place.remove(MARK)
-            # Something else may stand in it.
+            # It may contain other files.
             with contextlib.suppress(OSError):
                 self.place.drop()
 
@@ -115,8 +115,8 @@ class ArchiveWriter:
 def part_in(directory: Path, name: str) -> PartWriter:
     """Begin a part of an archive that is being written into a directory.
 
-    It stands under a name of its own until the archive is finished, so that two attempts at the same part do not meet.
-    An attempt that begins after that is refused.
+    It has a name of its own until the archive is finished, so that two attempts at the same part do not collide. An
+    attempt that begins after that is refused.
     """
     staged = f".{check_part_name(name)}.{secrets.token_hex(4)}"
     with _writing(directory):
@@ -140,7 +140,7 @@ def part_in(directory: Path, name: str) -> PartWriter:
 
 
 def _is_left_over(name: str) -> bool:
-    """Return whether a file can be of an archive that is not finished."""
+    """Return whether a file can belong to an unfinished archive."""
     return name == MARK or name in manifest_file.SEALS or _LEFT_OVER.fullmatch(name) is not None
 
 
@@ -152,13 +152,13 @@ def _settle(file: BinaryIO) -> None:
 
 def _dispose(file: BinaryIO, path: Path) -> None:
     path.unlink(missing_ok=True)
-    # What it still has in its buffer finds no room where the disk is full.
+    # On a full disk its buffer cannot be flushed.
     with contextlib.suppress(OSError):
         file.close()
 
 
 def _put_in_place(place: Place, entry: PartEntry, names: Collection[str]) -> None:
-    # It stands there already where an earlier attempt to finish failed behind it.
+    # It exists already if an earlier attempt to finish failed after it.
     if entry.staged and entry.staged in names:
         place.rename(entry.staged, entry.name)
     elif entry.name not in names:
@@ -169,7 +169,7 @@ def _put_in_place(place: Place, entry: PartEntry, names: Collection[str]) -> Non
 
 
 def _replace(place: Place, name: str, data: bytes) -> None:
-    """Make a file appear with all that is in it."""
+    """Write a file that appears only when it is complete."""
     beside = f".{name}"
     place.remove(beside)
     place.write(beside, data)
@@ -191,7 +191,7 @@ def _writing(where: Path | Place) -> Iterator[None]:
 
 
 def refuse_occupied(where: Path | Place, *, again: bool = False) -> None:
-    """Refuse a directory as `ArchiveWriter.create` does, and change nothing; one that is not there is right."""
+    """Refuse a directory as `ArchiveWriter.create` does, without changing anything; a missing one is fine."""
     place = place_at(where)
     with _writing(place), contextlib.suppress(FileNotFoundError):
         _refuse_names(place, _names_in(place), again=again)

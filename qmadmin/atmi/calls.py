@@ -1,4 +1,4 @@
-"""The calls of ATMI; `qmadmin.atmi` is what programs import, and tells what holds for all of them."""
+"""The calls of ATMI; programs import `qmadmin.atmi`, which describes what applies to all of them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _ENQUEUE_FLAGS = TPNOTRAN | TPNOBLOCK | TPNOTIME | TPSIGRSTRT
 _DEQUEUE_FLAGS = _ENQUEUE_FLAGS | TPNOCHANGE
 _NO_BLOCK_SECONDS = 0.1
 _LOOK_SECONDS = 0.2
-"""How often a wait for a writer looks for signals and for the end of the transaction."""
+"""The interval in seconds at which a wait for a writer checks for signals and for the end of the transaction."""
 
 _context = Context()
 
@@ -251,7 +251,7 @@ class _Dequeue:
     def __init__(self, qspace: str, qname: str, ctl: TPQCTL, flags: int, kind: str) -> None:
         self._control = dequeue_control(ctl)
         if self._control.peeks and not flags & TPNOTRAN:
-            raise InvalidArgumentError("TPQPEEK demands TPNOTRAN", hint="A peek does not belong to a transaction.")
+            raise InvalidArgumentError("TPQPEEK requires TPNOTRAN", hint="A peek does not belong to a transaction.")
         _await_writer(qspace, flags)
         self._space = _context.space(qspace)
         self._qname = qname
@@ -260,8 +260,8 @@ class _Dequeue:
         self._seconds, self._ends_with_transaction = self._patience()
 
     def run(self) -> Message:
-        """Return the message, or raise what there is instead of one."""
-        # Who does not wait need not watch, which costs more than a look at the queue.
+        """Return the message, or raise why there is none."""
+        # A call that does not wait need not watch signals, which costs more than reading the queue.
         with _watched(self._flags if self._control.waits else TPSIGRSTRT, self._space.wake) as stop:
             message = self._find(stop)
             if message is not None:
@@ -269,13 +269,13 @@ class _Dequeue:
             if not self._control.waits:
                 raise NoMessageError(f"queue {self._qname!r} has no message that can be dequeued", queue=self._qname)
             if stop():
-                raise TPException(TPGOTSIG, f"a signal came before a message to queue {self._qname!r}")
+                raise TPException(TPGOTSIG, f"a signal arrived before a message on queue {self._qname!r}")
         if self._ends_with_transaction and _context.transaction is not None:
             _context.transaction.timed_out = True
-        raise TPException(TPETIME, f"no message came to queue {self._qname!r} in time")
+        raise TPException(TPETIME, f"no message arrived on queue {self._qname!r} in time")
 
     def _patience(self) -> tuple[float, bool]:
-        """Return how long to wait, and whether that is as long as the transaction may take."""
+        """Return how long to wait, and whether that is the remaining time of the transaction."""
         if not self._control.waits:
             return 0.0, False
         present = _context.transaction
@@ -340,7 +340,7 @@ class _Dequeue:
 
 @contextlib.contextmanager
 def _diagnosed(qspace: str, ctl: TPQCTL) -> Iterator[None]:
-    """Turn a diagnostic of the queue manager into what ATMI makes of it."""
+    """Convert a diagnostic of the queue manager into a TPException."""
     try:
         yield
     except QueueError as error:
@@ -355,7 +355,7 @@ def _diagnosed(qspace: str, ctl: TPQCTL) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(flags: int, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Give what tells whether a signal has come that ends the call; `wake` is called then."""
+    """Yield a function that returns whether a signal has to end the call; `wake` is called by the signal."""
     if flags & TPSIGRSTRT:
         yield lambda: False
         return
@@ -364,19 +364,19 @@ def _watched(flags: int, wake: Callable[[], None]) -> Iterator[Callable[[], bool
 
 
 def _await_writer(qspace: str, flags: int) -> None:
-    """Wait for another writer who keeps the file, or do not, where the flags say so."""
+    """Wait for another writer that blocks the file, unless the flags forbid it."""
     if flags & TPNOBLOCK:
         if not _context.comes_free(qspace, _NO_BLOCK_SECONDS):
-            raise TPException(TPEBLOCK, f"queue space {qspace!r} is being written by somebody else")
+            raise TPException(TPEBLOCK, f"queue space {qspace!r} is blocked by another writer")
     elif flags & TPNOTIME:
         with _watched(flags, lambda: None) as stop:
             while not _context.comes_free(qspace, _LOOK_SECONDS):
                 if stop():
-                    raise TPException(TPGOTSIG, f"a signal came while somebody else wrote to queue space {qspace!r}")
+                    raise TPException(TPGOTSIG, f"a signal arrived while another writer blocked queue space {qspace!r}")
 
 
 def _call_flags(given: object, allowed: int) -> int:
-    """Return the flags of a call, of whatever type of whole number."""
+    """Return the flags of a call, given as any type of whole number."""
     flags = given if type(given) is int else _whole(given, "flags")
     if flags & ~allowed:
         raise TPException(TPEINVAL, f"the flags {flags & ~allowed:#x} are not allowed for this call")

@@ -1,4 +1,4 @@
-"""What ATMI's calls, which name no handle, find by themselves: the device, queue spaces, and transactions in use."""
+"""The context of ATMI's calls, which have no handles: the device, queue spaces, and transactions in use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from qmcore.checks import check_int, flag_of, number_of
 from qmcore.errors import InvalidArgumentError, QueueError
 
 ALIASES: Final = "QMALIASES"
-"""The environment variable that says which queue spaces have other names, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
+"""The environment variable with other names of queue spaces, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
 OPERATION_SECONDS: Final = 30.0
-"""How long TPQWAIT waits outside of a transaction, as TMQUEUE's default is."""
+"""How many seconds TPQWAIT waits outside a transaction by default, as with TMQUEUE."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,7 +44,7 @@ class OpenTransaction:
 
 
 class Context:
-    """What a process has joined: its device, its open queue spaces, who it is, and the transaction of each thread.
+    """The context of a process: its device, its open queue spaces, its identity, and the transaction of each thread.
 
     A forked process stays joined, and is in no transaction: that is its parent's.
     """
@@ -68,7 +68,7 @@ class Context:
         return found
 
     def join(self, device: str | os.PathLike[str] | None) -> None:
-        """Open the device, that of QMCONFIG if none is named; joining the same again is no error."""
+        """Open the device, by default that of QMCONFIG; joining the same one again is not an error."""
         named = _path_of(device)
         with self._lock:
             if self._device is None:
@@ -85,14 +85,14 @@ class Context:
                 raise TPException(TPEPROTO, f"device {self._named!r} is joined already; call tpterm() first")
 
     def set_timeout(self, timeout: object) -> None:
-        """Set how many seconds TPQWAIT waits outside of a transaction."""
+        """Set how many seconds TPQWAIT waits outside a transaction."""
         seconds = _seconds(timeout)
         if not seconds >= 0:
-            raise TPException(TPEINVAL, f"the timeout must be a number of seconds from 0 on, got {timeout!r}")
+            raise TPException(TPEINVAL, f"the timeout must be a number of seconds, 0 or more, got {timeout!r}")
         self.timeout = float(seconds)
 
     def set_client(self, client: str | None, appkey: int | None) -> None:
-        """Set who the messages of this process come from."""
+        """Set the identity of the client, which the messages of this process carry."""
         try:
             if client is not None:
                 self.client = names.queue_name(client, "client identifier") if client != "" else ""
@@ -102,7 +102,7 @@ class Context:
             raise failure_to_join(error) from error
 
     def leave(self) -> None:
-        """Close everything, and be nobody."""
+        """Close everything, and forget the identity of the client."""
         with self._lock:
             device, self._device = self._device, None
             self._spaces.clear()
@@ -112,7 +112,7 @@ class Context:
                 device.close()
 
     def begin(self, timeout: object) -> None:
-        """Begin a transaction of this thread; 0 seconds is no limit."""
+        """Begin a transaction of this thread; 0 seconds means no limit."""
         seconds = _seconds(timeout)
         device = self._joined()
         try:
@@ -126,7 +126,7 @@ class Context:
         """Return the transaction of this thread, which has none from now on."""
         found = self.transaction
         if found is None:
-            raise TPException(TPEPROTO, f"{call}() was called outside of a transaction")
+            raise TPException(TPEPROTO, f"{call}() was called outside a transaction")
         found.transaction.leave_context()
         self._local.transaction = None
         return found
@@ -134,8 +134,8 @@ class Context:
     def space(self, name: str) -> QueueSpace:
         """Return an open queue space for a call of this thread.
 
-        Raises TPException where there is none, and where the transaction of this thread is no longer of any use;
-        QueueError where it cannot be opened for another reason.
+        Raises TPException if it does not exist, or if the transaction of this thread can only be aborted; QueueError if
+        it cannot be opened for another reason.
         """
         self._check_call(name)
         with self._lock:
@@ -153,7 +153,7 @@ class Context:
             return device.comes_free(self._aliases.get(name, name), seconds)
 
     def forget(self, name: str) -> None:
-        """Open a queue space again when it is named next: the one that was open is gone."""
+        """Open a queue space again at its next use: the one that was open is gone."""
         with self._lock:
             self._spaces.pop(name, None)
 
@@ -163,12 +163,12 @@ class Context:
 
     @property
     def priority(self) -> int | None:
-        """The priority of the next message that this thread enqueues, where tpsprio() has said it."""
+        """The priority of the next message that this thread enqueues, as set by tpsprio()."""
         found: int | None = getattr(self._local, "priority", None)
         return found
 
     def own_transaction(self, space: QueueSpace) -> Transaction:
-        """Return a transaction on a queue space beside that of this thread."""
+        """Return a transaction on a queue space that is independent of the one of this thread."""
         return Transaction(self._joined(), None, space.name)
 
     def _joined(self) -> Device:
@@ -195,7 +195,7 @@ class Context:
 
 @contextlib.contextmanager
 def _tpenoent() -> Iterator[None]:
-    """Say of a name that no queue space can have that there is none."""
+    """Refuse a name that no queue space can have as one that does not exist."""
     try:
         yield
     except InvalidArgumentError as error:
@@ -203,7 +203,7 @@ def _tpenoent() -> Iterator[None]:
 
 
 def _aliases(text: str) -> dict[str, str]:
-    """Return the queue spaces by the other names that the environment gives them."""
+    """Return the queue spaces by their aliases in the environment."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         alias, sign, name = (word.strip() for word in part.partition("="))
@@ -217,7 +217,7 @@ def _aliases(text: str) -> dict[str, str]:
 
 
 def _called(device: str) -> str:
-    """Return what a device is called, whichever way it is named."""
+    """Return the name of a device, given in any form."""
     try:
         return path_of(device)
     except QueueError as error:
@@ -251,8 +251,8 @@ if TYPE_CHECKING:
 class SignalWatch:
     """Notices the signals that this program handles: `seen` is true from the first on, and `wake` is called.
 
-    The handlers run as they would without it, and whatever one raises goes on. Only the main thread gets signals;
-    in others nothing is ever seen. A signal that is ignored, or has no handler, interrupts nothing.
+    The handlers run as they would without it, and their exceptions are passed on. Only the main thread gets signals; in
+    others `seen` stays false. A signal that is ignored, or has no handler, interrupts nothing.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -281,7 +281,7 @@ class SignalWatch:
 
     def _give_back(self) -> None:
         for number, handler in self._handlers.items():
-            # A handler may have put another one in its place.
+            # A handler may have replaced itself.
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
 

@@ -171,14 +171,14 @@ __all__ = [
 ]
 
 _TRAVELS = TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQMSGID | TPQPRIORITY | TPQDELIVERYQOS | TPQREPLYQOS
-"""What an enqueue may set and a dequeue may ask for."""
+"""Attributes that an enqueue may set and a dequeue may ask for."""
 
 _EXPIRIES = TPQEXPTIME_ABS | TPQEXPTIME_REL | TPQEXPTIME_NONE
 _ONLY_ENQUEUE = TPQTOP | TPQBEFOREMSGID | TPQTIME_ABS | TPQTIME_REL | _EXPIRIES
 _ONLY_DEQUEUE = TPQGETBYMSGID | TPQGETBYCORRID | TPQWAIT | TPQPEEK
 _EXCLUSIVE = (TPQTIME_ABS | TPQTIME_REL, TPQTOP | TPQBEFOREMSGID, _EXPIRIES)
 LONG_RANGE: Final = (-(2**63), 2**63 - 1)
-"""What the long of C holds."""
+"""The range of a long in C."""
 
 _QUALITIES: Final[dict[int, Delivery]] = {
     TPQQOSDEFAULTPERSIST: Delivery.DEFAULT,
@@ -300,10 +300,10 @@ class TPQCTL:
 
 
 def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priority: int | None = None) -> EnqueueControl:
-    """Return what the flags ask of an enqueue by this client; what contradicts, or cannot be honoured, is refused.
+    """Return what the flags ask of an enqueue by this client; conflicting or unsupported flags are refused.
 
-    Fields without their flag are not looked at. `kind` is the type, and a subtype behind a colon if any; `priority` is
-    that of a message whose flags ask for none.
+    Fields without their flag are ignored. `kind` is the type, with a subtype after a colon if any; `priority` is that
+    of a message whose flags set none.
     """
     ctl.flags = flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE, "tpenqueue")
     for group in _EXCLUSIVE:
@@ -336,7 +336,7 @@ def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priorit
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DequeueControl:
-    """What the flags ask of a dequeue: at most one identifier, whether to wait, and whether only to look."""
+    """What the flags ask of a dequeue: at most one identifier, whether to wait, and whether only to peek."""
 
     msgid: str | None
     corrid: bytes | None
@@ -345,7 +345,7 @@ class DequeueControl:
 
 
 def dequeue_control(ctl: TPQCTL) -> DequeueControl:
-    """Return what the flags ask of a dequeue; those that are for an enqueue only are turned off."""
+    """Return what the flags ask of a dequeue; those that apply to an enqueue only are turned off."""
     flags = _checked(ctl.flags, _TRAVELS | _ONLY_ENQUEUE | _ONLY_DEQUEUE, "tpdequeue")
     ctl.flags = flags = flags & ~_ONLY_ENQUEUE
     by_msgid, by_corrid = flags & TPQGETBYMSGID, flags & TPQGETBYCORRID
@@ -360,9 +360,9 @@ def dequeue_control(ctl: TPQCTL) -> DequeueControl:
 
 
 def fill(ctl: TPQCTL, message: Message) -> None:
-    """Put into the structure what its flags ask for and the message has; turn the flags off for what it has not.
+    """Set the fields that the flags ask for and the message has; turn off the flags of the others.
 
-    A priority it always has: 50 where its sender gave none.
+    It always has a priority: 50 if its sender gave none.
     """
     found = {
         TPQPRIORITY: ("priority", message.priority),
@@ -385,7 +385,7 @@ def fill(ctl: TPQCTL, message: Message) -> None:
 
 
 def _checked(given: object, allowed: int, call: str) -> int:
-    """Return the flags, of whatever type of whole number they are."""
+    """Return the flags, given as any type of whole number."""
     flags = given if isinstance(given, int) else index_of(given)
     if flags is None or isinstance(flags, bool):
         raise InvalidArgumentError(f"the control flags must be a whole number, got {given!r}")

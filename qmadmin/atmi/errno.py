@@ -1,4 +1,4 @@
-"""How ATMI's calls fail: the values of tperrno and of TPQCTL's diagnostic, and TPException, which carries them."""
+"""Failures of ATMI's calls: the values of tperrno and of TPQCTL's diagnostic, and TPException, which carries them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Value(int):
     keyword: str
 
     def __new__(cls, number: int, *, enqueue: str = "", dequeue: str = "", both: str = "", keyword: str = "") -> Self:
-        """Make one; it is equal to the number in everything."""
+        """Create one; it equals its number in all respects."""
         made = super().__new__(cls, number)
         made.enqueue, made.dequeue, made.keyword = enqueue or both, dequeue or both, keyword
         return made
@@ -222,9 +222,9 @@ class TPException(Exception):
 
 
 def failure(error: QueueError, ctl: TPQCTL, *, time_is_over: bool) -> TPException:
-    """Return what a queue call raises for a diagnostic, which is noted in its control structure.
+    """Return the exception of a queue call for a diagnostic, which is also set in its control structure.
 
-    `time_is_over`: the transaction that the call belongs to has outlived its timeout.
+    `time_is_over`: the timeout of the transaction of the call has passed.
     """
     ctl.diagnostic = 0
     if isinstance(error, BadResourceError):
@@ -236,7 +236,7 @@ def failure(error: QueueError, ctl: TPQCTL, *, time_is_over: bool) -> TPExceptio
 
 
 def failure_to_join(error: QueueError) -> TPException:
-    """Return what a call raises that has no control structure."""
+    """Return the exception of a call without a control structure."""
     for kind, tperrno in _WITHOUT_CONTROL.items():
         if isinstance(error, kind):
             return TPException(tperrno, str(error))
@@ -244,7 +244,7 @@ def failure_to_join(error: QueueError) -> TPException:
 
 
 def failure_to_commit(error: QueueError) -> TPException:
-    """Return what tpcommit raises: nothing of the transaction remains, unless nobody can tell."""
+    """Return the exception of tpcommit: nothing of the transaction remains, or the outcome is unknown."""
     if isinstance(error, OutcomeUnknownError):
         return TPException(TPEHAZARD, f"whether the transaction was committed is unknown: {error}")
     return TPException(TPEABORT, f"the transaction was rolled back: {error}")

@@ -1,11 +1,11 @@
 """Starts the capacity command of a queue, once the engine has found that its use crossed the high limit.
 
-What stands in a device proves nothing about who wrote it. So a command runs by itself only where nobody but its user
-can write the device; elsewhere the user's own settings have to name the device or the command. An administrator can
-switch all commands of a device off.
+The content of a device does not prove who wrote it. Therefore a command runs by itself only if nobody but its user can
+write the device; otherwise the user's own settings have to name the device or the command. An administrator can switch
+off all commands of a device.
 
-The command belongs to nobody who waits for it: a small shell starts `qmadmin.capacity.command_runner` in the background
-of a session of its own and ends at once; the runner runs the command and writes to the log how it went.
+No process waits for the command: a small shell starts `qmadmin.capacity.command_runner` in the background of a session
+of its own and ends at once; the runner runs the command and logs its output and its end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.capacity")
 
 _SEARCHED = [Path(package).absolute().parent for package in (*qmadmin.__path__, *qmcore.__path__)]
-"""Where the packages were found, which may be directories that only this application searches."""
+"""The directories of the packages, which may be ones that only this application searches."""
 
 _RUNNER = "import sys; sys.path += sys.argv[1:3]; from qmadmin.capacity.command_runner import main; main(sys.argv[3:])"
 _IN_THE_BACKGROUND = '"$@" &'
@@ -48,9 +48,9 @@ _PATIENCE_SECONDS = 0.1
 class CapacityEvent:
     """The use of a queue crossed its high limit, and this process is the one that runs the command.
 
-    `device` is what QMCONFIG says for whoever is to open the device; there may be a password in it.
+    `device` is the value of QMCONFIG with which the command can open the device; it may contain a password.
     `level` is the high limit as it was written, such as `80%` or `100m`; `value` is the use that crossed it, in the
-    unit of the limit; `delivery` is `persist` or `nonpersist`, after the messages that the limit counts.
+    unit of the limit; `delivery` is `persist` or `nonpersist`: the messages to which the limit applies.
     """
 
     device: str = dataclasses.field(repr=False)
@@ -65,8 +65,8 @@ class CapacityEvent:
 def start(event: CapacityEvent) -> None:
     """Start the command of the event and return, without waiting for anything that it does.
 
-    It never raises: what keeps the command from being started is logged, under `qmadmin.capacity`. Only what a signal
-    handler of the application raises meanwhile, as the keyboard's interrupt does, goes through.
+    It never raises: a failure to start the command is logged under `qmadmin.capacity`. Only exceptions that a signal
+    handler of the application raises meanwhile, such as KeyboardInterrupt, are passed on.
     """
     try:
         shell = _background(_runner(event), event.device)
@@ -74,18 +74,18 @@ def start(event: CapacityEvent) -> None:
         _refused(event, str(error))
         return
     try:
-        # Not by threading, which waits for the thread to run, and for ever where the interpreter is about to end.
+        # Not with threading, which waits until the thread runs, for ever if the interpreter is about to end.
         _thread.start_new_thread(_wait_for_shell, (shell, event))
     except (RuntimeError, MemoryError):
-        # The system refuses a thread, or this Python does so late. The shell takes a millisecond or two.
+        # The system refuses a thread, or Python does during its shutdown. The shell takes a millisecond or two.
         _wait_for_shell(shell, event, _PATIENCE_SECONDS)
 
 
 def _runner(event: CapacityEvent) -> list[bytes]:
-    """Return the words that start the runner.
+    """Return the command line of the runner.
 
-    It is isolated from what the application's environment says about Python, and from what the interpreter finds
-    installed: it needs these packages and the standard library. The names in the event go as UTF-8 in any locale.
+    It is isolated from Python's environment variables of the application, and from installed packages: it requires only
+    these packages and the standard library. The names in the event are passed as UTF-8 in any locale.
     """
     isolated = [os.fsencode(_python()), b"-I", b"-S", b"-X", b"utf8", b"-c", _RUNNER.encode()]
     names = (event.space, event.queue, event.command, event.level, str(event.value), event.delivery)
@@ -97,7 +97,7 @@ def _runner(event: CapacityEvent) -> list[bytes]:
 
 
 def _python() -> str:
-    """Return the interpreter's program; a server that embeds Python may have put its own name in that place."""
+    """Return the path of the interpreter; a server that embeds Python may have put its own path in that place."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     installed = [str(Path(prefix, "bin", version)) for prefix in (sys.exec_prefix, sys.base_exec_prefix)]
     own = [sys.executable] if Path(sys.executable or "").name.lower().startswith(("python", "pypy")) else []
@@ -108,11 +108,11 @@ def _python() -> str:
 
 
 def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
-    """Start the runner in a session of its own, as nobody's child, and return the shell that does it.
+    """Start the runner in a session of its own, detached from this process, and return the shell that does it.
 
-    The device goes in the environment: there may be a password in its name, and arguments are for all to see.
+    The device is passed in the environment: it may contain a password, and every user can see arguments.
     """
-    # The first process of a container adopts every orphan, and so has to know its children itself.
+    # The first process of a container inherits every orphan, and has to reap its children itself.
     first = os.getpid() == 1
     return subprocess.Popen(
         runner if first else [b"/bin/sh", b"-c", _IN_THE_BACKGROUND.encode(), b"sh", *runner],
@@ -125,14 +125,14 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
 
 
 def _wait_for_shell(shell: subprocess.Popen[bytes], event: CapacityEvent, seconds: float | None = None) -> None:
-    """Wait for the shell, which is not always short: some sleep and try again when they may not fork."""
+    """Wait for the shell, which may take long: some sleep and try again when they cannot fork."""
     try:
         status = shell.wait(seconds)
     except subprocess.TimeoutExpired:
-        # The subprocess module remembers it, and lays it to rest when a process is started next.
+        # The subprocess module keeps it, and reaps it when the next process is started.
         return
     if status:
-        _refused(event, f"what starts it ended with status {status}")
+        _refused(event, f"the process that starts it ended with status {status}")
 
 
 def _refused(event: CapacityEvent, reason: str) -> None:
@@ -149,7 +149,7 @@ _ADVICE = "name the device or the command in [capacity] of your settings, qmadmi
 
 
 def warn(space: str, definition: QueueDefinition, refusal: Callable[[str], str]) -> None:
-    """Log a warning for each capacity command of a queue that is not run as this user, as `refusal` tells."""
+    """Log a warning for each capacity command of a queue that is not run as this user, according to `refusal`."""
     for command in definition.commands:
         if why := refusal(command):
             logger.warning(
@@ -161,10 +161,10 @@ def _is_not_run(command: str, why: str) -> str:
     return f"{command!r} is not run, as it may be another user's: {why}; {_ADVICE}"
 
 
-class Commands:
-    """The capacity commands of a queue space's queues; `config` is what QMCONFIG says for them.
+class CapacityCommands:
+    """The capacity commands of the queues of a queue space; `config` is the value of QMCONFIG for them.
 
-    `refusal` tells why a command is not run as this user, empty where it is.
+    `refusal` returns why a command is not run as this user; empty if it is.
     """
 
     def __init__(self, config: str, main: Volume, volume: Volume, space: Space, refusal: Callable[[str], str]) -> None:
@@ -175,8 +175,8 @@ class Commands:
         self._space = space
 
     def start(self, opened: OpenSpace, claim: CommandClaim) -> None:
-        """Start a command that this process has claimed. Its failure is logged, and nobody else's."""
-        # The runner, which imports this, needs no engine.
+        """Start a command that this process has claimed. A failure is only logged."""
+        # The runner, which imports this module, does not need the engine.
         from qmcore.acts import thresholds
         from qmcore.purpose import Purpose
 
@@ -189,7 +189,7 @@ class Commands:
                 self._start(queue, claim)
                 self._volume.write(lambda unit: thresholds.settle(unit, opened, claim), Purpose.HOLDING)
         except QueueError as error:
-            logger.error("a capacity command of queue space %r is left to others: %s", self._space.name, error)  # noqa: TRY400
+            logger.error("a capacity command of queue space %r is left to other processes: %s", self._space.name, error)  # noqa: TRY400
 
     def _start(self, queue: Queue, claim: CommandClaim) -> None:
         from qmcore.queue import Delivery
@@ -224,9 +224,9 @@ class Commands:
 
 
 def refusal(maker: VolumeMaker, paths: Sequence[str], command: str) -> str:
-    """Return why a command is not run as this user; empty where it is run.
+    """Return why a command is not run as this user; empty if it is run.
 
-    `paths` are those of the device and of the volume that the command stands in.
+    `paths` are those of the device and of the volume of the queue.
     """
     device, *others = paths
     why = next(filter(None, map(maker.other_writers, (device, *others))), "")
@@ -256,7 +256,7 @@ def _is_device(config: str, path: str) -> bool:
 
 
 def _why_not_believed(file: str) -> str:
-    """Return why settings prove nothing either; empty for a file that only its user, or root, can write."""
+    """Return why the settings cannot be trusted either; empty for a file that only its user, or root, can write."""
     found = Path(file).stat()
     if found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return ""

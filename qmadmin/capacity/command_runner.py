@@ -1,6 +1,6 @@
-"""The program that runs one capacity command: starts it, logs what it says and how it ends, and ends with it.
+"""The program that runs one capacity command: it starts it, logs its output and its end, and ends with it.
 
-Nobody waits for this process and it holds up nobody. It starts for each run, so it imports little.
+No process waits for this one. It starts for each run, so it imports little.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LOGGED_BYTES = 64 * 1024
 
 _CHUNK = 64 * 1024
 _LAST_CHUNKS = 16
-"""The most reads for what a command that has ended left in the pipe; other processes may go on writing to it."""
+"""The most reads of what an ended command left in the pipe; other processes may go on writing to it."""
 
 _ENDING = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 _PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
-"""What Python ignores for itself, and has its child processes take again."""
+"""The signals that Python ignores in its own process, which are restored in the command."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -58,13 +58,13 @@ def _open_log() -> None:
     try:
         ulog.install("capacity", os.environ, log=Configuration.load(os.environ).log)
     except ConfigurationError as error:
-        # Nobody is there to be told, and the command is to run all the same.
+        # No user can be told, and the command has to run nevertheless.
         ulog.install("capacity", os.environ)
-        logger.warning("%s; the log is the usual one", error)
+        logger.warning("%s; the log has its default form and place", error)
 
 
 class _Run:
-    """A command that was started, until it has ended and nobody is left who could write to its output."""
+    """A started command, until it has ended and no process is left that could write to its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], about: str, signals: int) -> None:
         assert process.stdout is not None  # noqa: S101 - it was asked for
@@ -127,16 +127,16 @@ class _Run:
                 os.killpg(self._process.pid, asked)
         self._output.end()
         logger.warning(
-            "%s: %s, which its process group gets too; how it ends is not logged"
+            "%s: %s, which is passed on to its process group; how it ends is not logged"
             if running
-            else "%s: %s; what it left running is not read any more",
+            else "%s: %s; the output of processes that it left running is no longer logged",
             self._about,
             asked.name,
         )
 
 
 class _Output:
-    """Logs what a command says, line by line, up to a limit, and counts the rest."""
+    """Logs the output of a command, line by line, up to a limit, and counts the rest."""
 
     def __init__(self) -> None:
         self._room = LOGGED_BYTES
@@ -156,7 +156,7 @@ class _Output:
         self._left_out += len(rest)
 
     def end(self) -> None:
-        """Log what has no end of line, and how much was left out."""
+        """Log an unfinished line, and how much was left out."""
         self._log_unfinished_line()
         if self._left_out:
             logger.warning("output: %d bytes were left out", self._left_out)
@@ -168,7 +168,7 @@ class _Output:
 
 
 def _log_output(line: bytes) -> None:
-    """Log a line; what could move a reader's cursor or is not text is shown by its number."""
+    """Log a line; control characters, and bytes that are not text, are shown by their numbers."""
     text = line.removesuffix(b"\r").decode(errors="backslashreplace")
     logger.info(
         "output: %s", "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)
@@ -200,8 +200,8 @@ def _started(event: CapacityEvent) -> subprocess.Popen[bytes]:
 def _take_signals() -> int:
     """Return a descriptor from which signals are read as bytes, each byte a signal's number.
 
-    A signal that is handled takes its usual way again in the command. So do those that the application ignores or
-    blocks, which it did for itself and not for what its queues' administrator runs.
+    In the command, handled signals have their default actions again. So have signals that the application ignores or
+    blocks, which concerns the application and not the command of an administrator.
     """
     reading, writing = os.pipe()
     for end in (reading, writing):

@@ -1,1 +1,1 @@
-"""What all programs show things with: results as data, screens that draw them, and what is said about them."""
+"""The output of all programs: results as data, screens that draw them, and the texts about archives and moves."""

@@ -1,4 +1,4 @@
-"""What people and programs are told of archives: what is in one, what an export wrote, what an import brought."""
+"""Reports on archives for users and programs: the content of one, the results of exports and imports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from qmadmin.transfer.importing import Imported
 
 MODES = {Mode.CREATE: "created", Mode.REPLACE: "replaced", Mode.APPEND: "appended to"}
-"""What becomes of a queue that an import names."""
+"""What happens to a queue that an import names."""
 
 _PLACE = (Column("queue", "Queue"), Column("space", "Space"))
 _MESSAGES = Column("messages", "Messages", right=True)
@@ -56,9 +56,9 @@ _SELDOM = ("delayed", "consumed", "nonpersistent")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Told:
-    """What is told: a table of queues, what there is to say of them all, and remarks.
+    """A report: a table of queues, facts about all of them, and remarks.
 
-    A person gets the table and then the rest; a program one object, which has the rows of the table as `queues`.
+    A user gets the table and then the rest; a program gets one object, which has the rows of the table as `queues`.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Told:
     notices: tuple[Notice, ...] = ()
 
     def shown(self, form: Format) -> list[Shown]:
-        """Return what is shown in a format."""
+        """Return the report in a format."""
         summary = Record(self.title, self.fields)
         if form is Format.JSON:
             keys = [column.key for column in self.queues.columns]
@@ -78,7 +78,7 @@ class Told:
 
 
 def written(done: Exported) -> Told:
-    """Return what is told of an export: what was written, or what would be."""
+    """Return the report on an export, or on one that would be made."""
     manifest = done.manifest
     if done.place is None:
         fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
@@ -97,7 +97,7 @@ def written(done: Exported) -> Told:
 
 
 def content(place: Place, manifest: Manifest) -> Told:
-    """Return what an archive says about itself."""
+    """Return the report on the manifest of an archive."""
     source = manifest.source
     fields = (
         _hidden(path=str(place)),
@@ -119,9 +119,9 @@ def content(place: Place, manifest: Manifest) -> Told:
 
 
 def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequence[str], *, dry_run: bool) -> Told:
-    """Return what is told of imports of an archive, None is of all, that were given up, or would be, by queue space.
+    """Return the report on imports of an archive (None: of all) that were or would be abandoned, by queue space.
 
-    In the queue spaces `published` is one that it is too late for.
+    Those in the queue spaces `published` can no longer be abandoned.
     """
     whose = () if archive is None else (field("archive", "Archive id", archive),)
     return Told(
@@ -132,7 +132,7 @@ def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequenc
             Notice(
                 Severity.ERROR,
                 f"an import into queue space {name!r} is published already and can only be completed",
-                "The command that began it goes on where it was.",
+                "The command that began it resumes it.",
             )
             for name in published
         ),
@@ -145,7 +145,7 @@ WILL_BE_STOPPED: Final = Notice(
 
 
 def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
-    """Return what is told of an import, or of one that would be."""
+    """Return the report on an import, or on one that would be made."""
     rows: list[tuple[Value, ...]] = []
     for space in done.spaces:
         for source, (name, mode) in space.queues.items():
@@ -175,7 +175,7 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
 
 
 def _commands(done: Imported) -> Iterator[Notice]:
-    """Yield a warning for each capacity command that an archive brings: its writer wrote it."""
+    """Yield a warning for each capacity command in an archive: the author of the archive wrote it."""
     for space in done.spaces:
         for queue, command in space.commands:
             yield Notice(
@@ -186,7 +186,7 @@ def _commands(done: Imported) -> Iterator[Notice]:
 
 
 def compared(found: Compared, *, with_device: bool) -> Told:
-    """Return what is told of an archive that was verified, and compared with a device if it was."""
+    """Return the report on an archive that was verified and, if so, compared with a device."""
     rows: list[tuple[Value, ...]] = []
     for (space, queue, state, memory), digest in found.digests.items():
         row: tuple[Value, ...] = (queue, space, state.value, _KEPT[memory], digest.messages)
@@ -228,12 +228,12 @@ def compared(found: Compared, *, with_device: bool) -> Told:
 
 
 def _judged(found: Compared, standing: Standing) -> str:
-    """Return what is said of messages on the device."""
+    """Return the result of comparing messages on the device."""
     return next((each.sentence for each in found.differences if each.is_of(standing)), "same")
 
 
 def _queues(manifest: Manifest, counts: Mapping[Standing, int], sizes: Mapping[Standing, int] | None = None) -> Table:
-    """Return a row for each queue of an archive, or of one that would be: its parts do not tell sizes then."""
+    """Return a row for each queue of an archive, or of one that would be written, whose parts have no sizes."""
     rows: list[tuple[Value, ...]] = []
     for space in manifest.spaces:
         for queue in space.queues:
@@ -259,7 +259,7 @@ def _queues(manifest: Manifest, counts: Mapping[Standing, int], sizes: Mapping[S
 
 
 def _without_zeros(table: Table) -> Table:
-    """Leave out zeros of what is seldom there, so that a narrow terminal can do without such columns."""
+    """Leave out zeros of rare values, so that a narrow terminal can omit their columns."""
     seldom = [column.key in _SELDOM for column in table.columns]
     return Table(
         table.columns,
@@ -282,7 +282,7 @@ def _identity(manifest: Manifest, place: Place) -> tuple[Field, ...]:
 
 
 def manifest_digest(place: Place) -> str:
-    """Return the SHA-256 of the manifest, by which two copies of an archive are told apart."""
+    """Return the SHA-256 of the manifest, which is the same for two copies of an archive."""
     from qmadmin.archive import manifest_file
     from qmadmin.archive.reading import read_file
 
@@ -293,7 +293,7 @@ def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
     rate = messages / seconds if seconds else 0.0
     took = figures.duration(round(seconds * MICROS))
     return (
-        # It took no time now where it was done before.
+        # A step that an earlier attempt has done took no time now.
         *([Field("Time", f"{took}, {figures.rate(rate)} messages a second", {})] if seconds else []),
         _hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
     )
@@ -307,7 +307,7 @@ def _selection(asked: Mapping[str, Any]) -> str:
 def _asked(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    # Of a move: where it goes to.
+    # Of a move: its destination.
     return str(value.get("device", value)) if isinstance(value, Mapping) else str(value)
 
 
@@ -322,9 +322,9 @@ def _left_out(manifest: Manifest) -> tuple[Notice, ...]:
 def _sentences(left: Any) -> Sequence[str]:
     who = f"{left.active} active and {left.prepared} prepared transactions"
     told = (
-        (left.held, f"that {who} have", "left out"),
-        (left.as_rolled_back, f"that {who} have", "in it as if these had rolled back"),
-        (left.pending, f"that {who} are to enqueue", "left out"),
+        (left.held, f"that {who} hold", "left out"),
+        (left.as_rolled_back, f"that {who} hold", "in it as if these had rolled back"),
+        (left.pending, f"that {who} have not committed yet", "left out"),
     )
     return [
         f"{counted(number, 'message')} {whose} {'is' if number == 1 else 'are'} {what}"
@@ -334,5 +334,5 @@ def _sentences(left: Any) -> Sequence[str]:
 
 
 def _hidden(**data: Any) -> Field:
-    """Return what is for programs only."""
+    """Return fields that are for programs only."""
     return Field("", None, data)

@@ -1,4 +1,4 @@
-"""Numbers as people read them at a glance, in a few columns."""
+"""Numbers in a short form that is easy to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "_.-=+*%#"
-"""Bars for a terminal that cannot show others."""
+"""Bars for a terminal without block characters."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _LARGE = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
@@ -68,7 +68,7 @@ def sparkline(values: Sequence[int], width: int, bars: str = BARS) -> str:
     most = max(shown, default=0)
     if not most:
         return bars[0] * len(shown)
-    # Whatever is not nothing is seen to be something.
+    # A value that is not zero must be visible.
     return "".join(bars[0] if not value else bars[max(1, math.ceil(value * (len(bars) - 1) / most))] for value in shown)
 
 

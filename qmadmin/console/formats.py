@@ -1,13 +1,12 @@
-"""How results are written: for people as text, for programs as JSON or CSV.
+"""The formats of results: text for people, JSON or CSV for programs.
 
 In JSON each command gives one document, on one line:
 
     {"command": "qinfo", "rows": [{"queue": "STRING", "messages": 3}], "said": [], "notices": [], "ok": true}
 
 `rows` are the objects that the command is about, `said` its sentences, `notices` its remarks (`severity`, `text`,
-`hint`, `number`), which are on stderr too, and `ok` tells that none of them is an error. In CSV a line of keys is
-followed by a line for each object; the rest is left out. What a command shows for programs is always the same, be
-verbose mode on or off.
+`hint`, `number`), which are on stderr too, and `ok` is true if none of them is an error. In CSV a line of keys is
+followed by a line for each object; the rest is left out. Output for programs does not depend on verbose mode.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from qmcore import times
 
 @enum.unique
 class Format(enum.Enum):
-    """How results are written."""
+    """The format of results."""
 
     TABLE = "table"
-    """Laid out for a terminal, with its width."""
+    """Formatted for the width of a terminal."""
     PLAIN = "plain"
     """One line for each row, always the same columns, `-` for no value."""
     JSON = "json"
@@ -39,12 +38,12 @@ class Format(enum.Enum):
 
     @property
     def is_for_programs(self) -> bool:
-        """Whether results are data, and all else has no place on stdout."""
+        """Whether stdout has only data."""
         return self in (Format.JSON, Format.CSV)
 
 
 def objects(result: Result) -> Iterator[Mapping[str, Datum]]:
-    """Yield what programs get of a result."""
+    """Yield the objects of a result for programs."""
     match result:
         case Table(columns, rows):
             keys = [column.key for column in columns]
@@ -58,13 +57,13 @@ def objects(result: Result) -> Iterator[Mapping[str, Datum]]:
 
 
 class CsvTable:
-    """The lines of one command in CSV: a line of keys stands where they change, sentences nowhere."""
+    """The lines of one command in CSV: a line of keys whenever they change, and no sentences."""
 
     def __init__(self) -> None:
         self._shown: list[str] | None = None
 
     def lines(self, results: Iterable[Result]) -> Iterator[str]:
-        """Yield the lines of results, which may be some of many."""
+        """Yield the lines of results, of which more may follow."""
         for result in results:
             for keys, row in _csv_rows(result):
                 if keys != self._shown:
@@ -76,7 +75,7 @@ class CsvTable:
 
 def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | None]]:
     if isinstance(result, Table):
-        # A table without rows has its keys all the same.
+        # A table without rows has a line of keys too.
         yield [column.key for column in result.columns], None
     for found in () if isinstance(result, Line) else objects(result):
         yield list(found), found.values()
@@ -84,7 +83,7 @@ def _csv_rows(result: Result) -> Iterator[tuple[list[str], Iterable[Datum] | Non
 
 def _csv_line(values: Iterable[Any]) -> str:
     line = io.StringIO()
-    # What has a character of this end in it is put into quotes; the end itself is left to the writer of the line.
+    # A value with a character of the line end is put into quotes; the line end itself is written by the caller.
     csv.writer(line, lineterminator=_END).writerow(values)
     return line.getvalue().removesuffix(_END)
 
@@ -146,7 +145,7 @@ def _sentences(result: Result) -> list[str]:
 
 
 def _cell(value: Datum) -> Any:
-    """Return a value for CSV, which has no objects, and truth as JSON has it."""
+    """Return a value for CSV, which has no objects, and writes true and false as JSON does."""
     plain = _plain(value)
     return json.dumps(plain) if isinstance(plain, Mapping | list | bool) else plain
 

@@ -1,9 +1,9 @@
 """Lays results out as lines of text with styles by name: the same lines on a terminal and in a file.
 
-A terminal has a width. Prose is wrapped to it, and a table that is wider is shown without the columns in which nothing
-stands, or else as a block for each row: its first value, and beneath it the others, each with its title. A script has
-none: a table is then always one line for each row, its columns always the same and always there, with `-` for no value,
-and quotes around a value with blanks.
+On a terminal, prose is wrapped to its width, and a table that is wider is shown without empty columns or, if that is
+not enough, as a block for each row: its first value, and beneath it the others, each with its title. A script has no
+width: a table is then always one line for each row, always with the same columns, `-` for no value, and quotes around a
+value with blanks.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ HEAD, LABEL, TERM, PLAIN = "head", "label", "term", ""
 _GAP = "  "
 _NOTHING = "-"
 _VALUE_LEAST = 16
-"""Columns that a value needs to be wrapped in; in less it is left to the terminal."""
+"""The least columns in which a value is wrapped; in fewer, wrapping is left to the terminal."""
 _CUT_LEAST = 8
-"""Columns that a value keeps which is cut."""
+"""The least columns of a value that is cut."""
 _SAMPLE = 500
-"""Rows that the widths of the columns are taken from. A queue may have millions; they are not kept to be measured."""
+"""The number of rows that determine the widths of columns. A queue may have millions, which are not kept."""
 
 
 def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
@@ -68,7 +68,7 @@ def lines(result: Result, width: int | None) -> Iterator[list[Span]]:
 
 
 def _sentence(text: str, width: int | None) -> list[str]:
-    """Return the lines of a sentence, which is broken at blanks only."""
+    """Return the lines of a sentence, which breaks at blanks only."""
     if width is None or columns(text) <= width:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
@@ -92,7 +92,7 @@ def cell(value: Value, *, scripted: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a cell that a script can tell from its neighbours."""
+    """Return a cell that a script can separate from the next one."""
     return quoted(text) if not text or " " in text else text
 
 
@@ -120,7 +120,7 @@ def _table(table: Table, width: int | None) -> Iterator[list[Span]]:
 
 
 def _cut_to_fit(shown: Sequence[Column], widths: Sequence[int], width: int) -> list[int] | None:
-    """Return the widths of columns of which one is cut so that all fit; None where that is not enough."""
+    """Return the widths of the columns, one of them cut so that all fit; None if that is not enough."""
     fitting = [
         max(_CUT_LEAST, wide - max(0, _total(widths) - width)) if column.cut else wide
         for column, wide in zip(shown, widths, strict=True)
@@ -129,7 +129,7 @@ def _cut_to_fit(shown: Sequence[Column], widths: Sequence[int], width: int) -> l
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text as far as it fits, with an ellipsis where it was cut."""
+    """Return as much of a text as fits, with an ellipsis if it was cut."""
     if columns(text) <= width:
         return text
     while text and columns(text) > width - 1:
@@ -148,7 +148,7 @@ def _widths(shown: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[int]
 def _without_empty(
     shown: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> tuple[Sequence[Column], Sequence[Sequence[str]]]:
-    """Leave out the columns in which no row has anything."""
+    """Leave out the columns that are empty in all rows."""
     kept = [at for at in range(len(shown)) if at == 0 or any(row[at] != _NOTHING for row in rows)]
     return [shown[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
@@ -162,7 +162,7 @@ def _row(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
 
 
 def _blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterator[list[Span]]:
-    """Return a table that is too wide as a block for each row: its first value, then those that it has, by title."""
+    """Return a table that is too wide as a block for each row: its first value, then its other values by title."""
     for row in rows:
         yield [(row[0], HEAD)]
         line: list[Span] = []
@@ -184,7 +184,7 @@ def _record(record: Record, width: int | None) -> list[list[Span]]:
 
 
 def _labelled(fields: Sequence[tuple[str, str]], width: int | None) -> Iterator[list[Span]]:
-    """Yield values behind their labels, one under the other; one that is too long goes on under its beginning."""
+    """Yield values after their labels, one under the other; a long one continues under its beginning."""
     label_width = max(columns(label) for label, _ in fields) + 1
     indent = len(_GAP) + label_width + 1
     for label, text in fields:

@@ -1,4 +1,4 @@
-"""What people and programs are told of messages that were removed from a device, or moved to another one."""
+"""Reports, for users and programs, on messages that were removed from a device or moved to another one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def with_removed(told: Told, removed: Removed, *, resumed: bool = False) -> Told:
-    """Add what was removed from the device afterwards; `resumed`: an earlier try may have removed some before."""
+    """Add the messages that were removed from the device; `resumed`: an earlier attempt may have removed some."""
     return dataclasses.replace(
         told, fields=(*told.fields, *_removed(removed)), notices=(*told.notices, *_kept(removed, resumed=resumed))
     )
 
 
 def with_removal_planned(told: Told, done: Exported, destination: str | None) -> Told:
-    """Add what would be removed from the device afterwards, and the device that it would be moved to, if to one."""
+    """Add the messages that would be removed from the device, and the destination if they would be moved."""
     from qmadmin.transfer.units import REMOVED_STATES
 
     count = sum(number for (_, _, state, _), number in done.counts.items() if state in REMOVED_STATES)
@@ -36,7 +36,7 @@ def with_removal_planned(told: Told, done: Exported, destination: str | None) ->
 
 
 def moved(done: Moved) -> Told:
-    """Return what is told of a move."""
+    """Return the report on a move."""
     told = written(done.exported)
     spaces = ", ".join(space.name for space in done.imported.spaces)
     fields = (*told.fields, field("imported_into", "Imported into", spaces), *_removed(done.removed))
@@ -74,7 +74,7 @@ def _stopped_there(done: Moved) -> Iterator[Notice]:
 
 
 def _stopped_here(done: Moved) -> Iterator[Notice]:
-    """Yield that queues stay stopped at the source, and what is left in them."""
+    """Yield notices that queues stay stopped at the source, and how many messages are left in them."""
     manifest = done.exported.manifest
     names = [(space.name, queue.name) for space in manifest.spaces for queue in space.queues]
     if not (done.emptied and names):
@@ -90,7 +90,7 @@ def _stopped_here(done: Moved) -> Iterator[Notice]:
 
 
 def _each(names: Sequence[object]) -> str:
-    return "start it" if len(names) == 1 else "start each of them, as the first"
+    return "start it" if len(names) == 1 else "start each of them, such as the first one"
 
 
 def _starting(space: str, queue: str, device: str, how: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The process that a program runs in: its exit statuses, standard streams and signals, and what Ctrl-C means in it."""
+"""The process of a program: its exit statuses, standard streams and signals, and the handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @enum.unique
 class Exit(enum.IntEnum):
-    """How a program ended."""
+    """The exit status of a program."""
 
     OK = 0
     """Every command succeeded."""
@@ -31,7 +31,7 @@ class Exit(enum.IntEnum):
     UNUSABLE = 2
     """The program could not start: wrong arguments, no device, no permission."""
     NOT_FORWARDED = 3
-    """A queue that was asked for is forwarded by nobody."""
+    """A named queue is not forwarded."""
     INTERRUPTED = 130
     """An interrupt (Ctrl-C) ended a script."""
     TERMINATED = 143
@@ -39,17 +39,17 @@ class Exit(enum.IntEnum):
 
 
 def fill_standard_descriptors() -> None:
-    """Lead a standard stream that is closed to nowhere: else the next file opened would be taken for it by a child."""
+    """Open closed standard streams on /dev/null: otherwise the next file opened would become one of a child."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free descriptor is the one that is missing.
+            # The lowest free descriptor is the missing one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def take_every_character() -> None:
-    """See that all that is written comes out, if need be as an escape; a stream that was closed drops it."""
+def escape_unencodable() -> None:
+    """Make every character writable, if need be as an escape; a stream that was closed drops all."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:
@@ -58,8 +58,8 @@ def take_every_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def leave_quietly() -> None:
-    """Flush the output while its loss can still be ignored; at the very end Python would complain of it."""
+def flush_quietly() -> None:
+    """Flush the output while errors can still be ignored; at exit Python would report them."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             continue
@@ -70,7 +70,7 @@ def leave_quietly() -> None:
 
 
 def say(*lines: str) -> None:
-    """Write to stderr, without empty lines; where it cannot be written the exit status has to do."""
+    """Write to stderr, without empty lines; if that fails, only the exit status reports the problem."""
     with contextlib.suppress(OSError):
         click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
@@ -88,10 +88,10 @@ class _Note:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Finish the work inside before an interrupt is raised; a second interrupt breaks it off.
+def deferring_interrupts() -> Iterator[None]:
+    """Finish the block before an interrupt is raised; a second interrupt aborts it.
 
-    A command that changes something is thus either done or not begun when the prompt comes back.
+    A command that changes something is thus either complete or not begun when the prompt returns.
     """
     note = _Note()
     with _handled(note):
@@ -102,9 +102,9 @@ def held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def let_through() -> Iterator[None]:
-    """Inside of what is held back: let an interrupt through at once, be it one that came before.
+    """Within a deferred block: raise an interrupt at once, even one that came before.
 
-    For what may take long and has changed nothing yet, such as to wait.
+    For operations that may take long and have changed nothing yet, such as a wait.
     """
     note = signal.getsignal(signal.SIGINT)
     if not isinstance(note, _Note):
@@ -117,10 +117,10 @@ def let_through() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def left_to_the_child() -> Iterator[list[int]]:
-    """Leave an interrupt to the child process, and pass it by here; the list that is returned notes the signal.
+def leaving_interrupts_to_child() -> Iterator[list[int]]:
+    """Leave an interrupt to the child process, and ignore it here; the yielded list notes the signal.
 
-    A handler that does nothing is set, rather than none: a child would inherit that the signal is ignored.
+    An empty handler is set instead of ignoring the signal, because a child would inherit that.
     """
     came: list[int] = []
     with _handled(lambda number, _frame: came.append(number)):
@@ -142,17 +142,17 @@ def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[Non
 _NEEDED: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def make_fit() -> None:
-    """Make sure that the standard streams can be used, and that signals arrive."""
+def prepare_process() -> None:
+    """Make the standard streams usable, and signals effective."""
     fill_standard_descriptors()
-    take_every_character()
+    escape_unencodable()
     take_signals()
 
 
 def take_signals() -> None:
-    """Hear how child processes end, and what asks a program to end, whatever was ignored or blocked before.
+    """Reset signals about ended children and termination that the parent has ignored or blocked.
 
-    Where SIGCHLD is ignored, the system forgets how they ended, and a failure would be taken for a success.
+    If SIGCHLD is ignored, the system drops the exit status of children, and a failure would look like a success.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

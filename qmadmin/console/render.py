@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def fsync(descriptor: int) -> None:
-    """Bring a file or a directory to the disk, as far as its file system can be asked to."""
+    """Sync a file or a directory, if its file system supports that."""
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems, as CIFS and FUSE, know no such request: of a directory, or at all.
+        # Some file systems, such as CIFS and FUSE, do not support it, either for directories or at all.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
 
@@ -43,10 +43,10 @@ class OutputLostError(Exception):
 
 
 class Screen(Protocol):
-    """Where a session shows what it has to show."""
+    """The screen on which a session shows its output."""
 
     def prepare(self) -> None:
-        """Refuse, before a command does anything, what cannot be shown here; UsageError."""
+        """Raise UsageError, before a command does anything, if its output cannot be shown here."""
 
     def show(self, results: Iterable[Result], *, form: Format = Format.PLAIN, paged: bool = False) -> None:
         """Draw results as lines.
@@ -55,28 +55,28 @@ class Screen(Protocol):
         """
 
     def write(self, text: str) -> None:
-        """Write what is for programs, as it is."""
+        """Write output for programs, unchanged."""
 
     def notice(self, notice: Notice, place: str = "") -> None:
         """Draw a notice; `place` is where the line that caused it stands."""
 
     def prompt(self, text: str) -> None:
-        """Write a prompt of the plain kind, without an end of line."""
+        """Write a plain prompt, without a line end."""
 
     def tick(self, text: str) -> None:
         """Write a piece of a line that shows progress."""
 
     def progress(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]] | None:
-        """Return what shows how far some work has come, `total` in all; None if this screen shows no such thing."""
+        """Return a display of the progress of some work, `total` in all; None if this screen shows none."""
 
     def flush(self) -> None:
-        """Bring everything out, before somebody else writes to the same place."""
+        """Flush everything, before another program writes to the same place."""
 
     def settle(self) -> None:
-        """Bring everything out and, where that is a file, to the disk."""
+        """Flush everything and, if it goes to a file, sync it."""
 
     def descriptor(self) -> int | None:
-        """Return where a child process writes what belongs here, everything before being out; None for stdout."""
+        """Return the descriptor for the output of a child process, after flushing; None for stdout."""
 
 
 def window(stream: IO[str]) -> os.terminal_size:
@@ -89,7 +89,7 @@ def window(stream: IO[str]) -> os.terminal_size:
 
 
 def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[list[Span]]:
-    """Yield the lines of results: laid out for the width of the terminal, or for a script."""
+    """Yield the lines of results: formatted for the width of the terminal, or for a script."""
     width = window(out).columns if form is Format.TABLE else None
     if form is Format.CSV:
         yield from ([(line, layout.PLAIN)] for line in CsvTable().lines(results))
@@ -99,7 +99,7 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
 
 
 def sync(descriptor: int) -> None:
-    """Bring what was written to the disk, where it goes into a file; OutputLostError if that fails."""
+    """Sync what was written, if it goes to a file; OutputLostError if that fails."""
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             fsync(descriptor)
@@ -115,7 +115,7 @@ def sentence(notice: Notice, place: str = "") -> str:
 
 @dataclasses.dataclass(slots=True)
 class PlainScreen:
-    """Text without styles. `hints` are for a person."""
+    """Text without styles. `hints`: hints are shown, for a user."""
 
     out: TextIO
     err: TextIO
@@ -123,7 +123,7 @@ class PlainScreen:
     _in_line: bool = False
 
     def prepare(self) -> None:
-        """Do nothing: it is there."""
+        """Do nothing: it is always available."""
 
     def show(
         self,
@@ -137,12 +137,12 @@ class PlainScreen:
             self.write(_text(spans) + "\n")
 
     def notice(self, notice: Notice, place: str = "") -> None:
-        """Write a notice, behind everything that was shown before it."""
+        """Write a notice, after everything that was shown before it."""
         hint = f"\n  {printable(notice.hint)}" if self.hints and notice.hint else ""
         self.prompt(f"{sentence(notice, place)}{hint}\n")
 
     def prompt(self, text: str) -> None:
-        """Write to stderr; where that is closed nobody wants to know."""
+        """Write to stderr, if it is open."""
         self.flush()
         with contextlib.suppress(OSError):
             self.err.write(text)
@@ -163,14 +163,14 @@ class PlainScreen:
         return None
 
     def flush(self) -> None:
-        """End a line of progress that was broken off, and bring everything out."""
+        """End an unfinished line of progress, and flush everything."""
         if self._in_line:
             self._in_line = False
             self._out("\n")
         self.flush_out()
 
     def settle(self) -> None:
-        """Bring everything out and, where that is a file, to the disk; a stream without a descriptor is none."""
+        """Flush everything and, if it goes to a file, sync it; a stream without a descriptor is not a file."""
         self.flush()
         with contextlib.suppress(io.UnsupportedOperation):
             sync(self.out.fileno())
@@ -181,14 +181,14 @@ class PlainScreen:
         return None
 
     def write(self, text: str) -> None:
-        """Write a text, which begins a line, or goes on with one that was written before."""
+        """Write a text, which begins a line or continues one."""
         if self._in_line:
             self._in_line = False
             self._out("\n")
         self._out(text)
 
     def flush_out(self) -> None:
-        """Bring out what has been written."""
+        """Flush what has been written."""
         try:
             self.out.flush()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What commands return: data that a screen draws, and what is advised on errors. Nothing here knows about terminals."""
+"""The results of commands: data that a screen draws, and remedies of errors. Nothing here depends on terminals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Severity(enum.Enum):
-    """The word in front of a notice."""
+    """The word before a notice."""
 
     ERROR = "ERROR"
     WARN = "WARN"
@@ -26,9 +26,9 @@ class Severity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """A remark that is not a result: it goes to stderr, with its severity in front.
+    """A remark that is not a result: it goes to stderr, after its severity.
 
-    `number` is the one that Tuxedo's message catalogue gives the sentence, where it has it; it goes into the log.
+    `number` is the number of the sentence in Tuxedo's message catalogue, if it has one; it goes into the log.
     """
 
     severity: Severity
@@ -37,14 +37,14 @@ class Notice:
     number: int | None = None
 
     def __post_init__(self) -> None:
-        # Whatever a notice quotes may have a password in it.
+        # A text that a notice quotes may contain a password.
         object.__setattr__(self, "text", redacted(self.text))
         object.__setattr__(self, "hint", redacted(self.hint))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A numbered sentence of Tuxedo's message catalogue, with places for facts."""
+    """A numbered sentence of Tuxedo's message catalogue, with placeholders for facts."""
 
     number: int
     severity: Severity
@@ -56,13 +56,13 @@ class Entry:
 
 
 def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
-    """Return what is told of volumes that are missing, where everything else goes on."""
+    """Return warnings about missing volumes, without which everything else goes on."""
     return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines whose layout is part of the result; they may be read once only, as they are shown."""
+    """Lines whose layout is part of the result; they can be read only once, while they are shown."""
 
     lines: Iterable[str]
 
@@ -76,14 +76,14 @@ class Moment:
 
 Value = str | int | float | Moment | None
 Datum = Value | Mapping[str, str] | Sequence[Mapping[str, Value]]
-"""What a cell shows, and what programs get: numbers as numbers, times as ISO 8601 in UTC, nothing as null."""
+"""The value of a cell; programs get numbers as numbers, times as ISO 8601 in UTC, and None as null."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
     """A sentence that is the result of a command, such as `Queue 'service1' created`.
 
-    `data` is what programs get of it, by key.
+    `data` is what programs get, by key.
     """
 
     text: str
@@ -92,10 +92,10 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its key for programs, its title, and whether its values are numbers, which stand right.
+    """A column of a table: its key for programs, its title, and whether its values are right-aligned numbers.
 
-    With `cut` its values are cut short where a terminal is too narrow for them. `of` is what it shows of an item of
-    `table_of`: an attribute, by default that of the name of the key, or a function.
+    With `cut` its values are cut if a terminal is too narrow for them. `of` is what it shows of an item of `table_of`:
+    an attribute, by default the one named like the key, or a function.
     """
 
     key: str
@@ -105,7 +105,7 @@ class Column:
     of: str | Callable[[Any], Value] = ""
 
     def getter(self) -> Callable[[Any], Value]:
-        """Return what takes the value out of an item; an attribute whose name ends with `_us` is a moment."""
+        """Return a function that returns the value of an item; an attribute whose name ends with `_us` is a moment."""
         if callable(self.of):
             return self.of
         get = operator.attrgetter(self.of or self.key)
@@ -126,16 +126,16 @@ class Table:
 
 
 def table_of(items: Iterable[Any], columns: tuple[Column, ...]) -> Table:
-    """Return a table with a row for each item, which shows of it what the columns say."""
+    """Return a table with a row for each item, with the values that the columns define."""
     getters = [column.getter() for column in columns]
     return Table(columns, ([get(item) for get in getters] for item in items))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounds:
-    """What comes in the course of time, round by round; each is shown at once.
+    """Results that arrive over time, round by round; each is shown at once.
 
-    Programs get a document for each. The next round is asked for when the one before has been shown.
+    Programs get a document for each. The next round is requested when the one before has been shown.
     """
 
     rounds: Iterable[Sequence[Shown]]
@@ -143,7 +143,7 @@ class Rounds:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A property of an object: its label and value for people, and what programs get of it, by key.
+    """A property of an object: its label and value for people, and its data for programs, by key.
 
     Without a label it is for programs only.
     """
@@ -197,7 +197,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels, each with a text behind it."""
+    """Labels, each followed by a text."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -214,7 +214,7 @@ class Prose:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Afterwards:
-    """Remarks that are known only when everything before them has been shown, because rows are read only then."""
+    """Remarks that are known only after everything before them was shown, because rows are read only then."""
 
     notices: Callable[[], Sequence[Notice]]
 
@@ -222,25 +222,25 @@ class Afterwards:
 Result = Line | Verbatim | Table | Record | Prose
 Shown = Result | Rounds | Notice | Afterwards
 Outcome = Shown | Sequence[Shown] | None
-"""What a handler may return."""
+"""The types that a handler may return."""
 
 
 def each(outcome: Outcome) -> Sequence[Shown]:
-    """Return what a handler returned, one by one."""
+    """Return the results of a handler, one by one."""
     if outcome is None:
         return ()
     return outcome if isinstance(outcome, Sequence) else (outcome,)
 
 
 def remedy(error: QueueError, options: Mapping[Alternative, str]) -> str:
-    """Return the hint of a diagnostic, and which option asks for what may be asked for instead."""
+    """Return the hint of a diagnostic, with the option that requests the alternative."""
     option = "" if error.alternative is None else options.get(error.alternative, "")
     return f"{error.hint} {option}".strip()
 
 
 @contextlib.contextmanager
 def remedied(options: Mapping[Alternative, str]) -> Iterator[None]:
-    """Name in what the engine refuses the options that do something about it."""
+    """Name in refusals of the engine, raised in the block, the options that lift them."""
     try:
         yield
     except QueueError as error:

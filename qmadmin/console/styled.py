@@ -1,7 +1,7 @@
-"""The screen of a terminal: the same lines with styles and bars, drawn by rich, and a pager for what is longer.
+"""The screen of a terminal: the same lines with styles and bars, drawn by rich, and a pager for long output.
 
-Only the severity of a notice has a colour, so that everything reads on light and dark backgrounds; NO_COLOR takes
-that away too.
+Only the severity of a notice has a colour, so that everything is legible on light and dark backgrounds; NO_COLOR
+removes it too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qmadmin.configuration import Configuration
 from qmadmin.console import layout, render
 from qmadmin.console.escapes import printable
 from qmadmin.console.formats import Format
-from qmadmin.console.process import left_to_the_child
+from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.render import PlainScreen, sentence, window
 from qmadmin.console.results import Notice, Result, Severity
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from qmadmin.settings import ShellSettings
 
 STYLES = {"bar.back": "dim", "bar.complete": "bold", "bar.finished": "bold", "bar.pulse": "bold"}
-"""The styles that rich draws a bar with."""
+"""The styles of a bar in rich."""
 SECONDS = 0.5
-"""How long work may take without a bar."""
+"""How many seconds work may take without a bar."""
 
 
 class Bar:
     """A bar on a terminal while the block runs, from half a second on; it is gone afterwards.
 
-    The block gets a function to be told how much is done, of `total`; None where that is not known.
+    The block gets a function that takes how much is done, of `total`; None if that is unknown.
     """
 
     def __init__(self, console: Console, what: str, total: int | None, *, after: float = SECONDS) -> None:
         self._columns = [TextColumn("{task.description}", markup=False), BarColumn(20)]
-        # How much there is cannot be told in percent where it is not known.
+        # Without a total there is no percentage.
         self._columns.append(TextColumn("{task.completed}" if total is None else "{task.percentage:.0f}%"))
         self._console = console
         self._what = what
@@ -92,7 +92,7 @@ class Bar:
 
 _SAMPLE = "x"
 _HANGING = "  "
-"""What stands before each line of a hint, so that a wrapped one is told from the next thing that is shown."""
+"""The indentation of each line of a hint, which distinguishes a wrapped hint from the next output."""
 
 _THEME = Theme(
     {
@@ -121,10 +121,10 @@ class StyledScreen(PlainScreen):
         self._output = self._console(out)
         self._errors = self._console(err)
         self._marks: dict[str, tuple[str, str]] = {}
-        """What begins and ends each style that was drawn."""
+        """The control sequences around each style that was drawn."""
 
     def show(self, results: Iterable[Result], *, form: Format = Format.TABLE, paged: bool = False) -> None:
-        """Draw results for the width that the terminal has now, as they come."""
+        """Draw results for the present width of the terminal, as they arrive."""
         size = window(self._output.file)
         lines = render.lines(results, form, self._output.file)
         pager = self._pager if paged else ""
@@ -158,7 +158,7 @@ class StyledScreen(PlainScreen):
         return Bar(self._errors, printable(what), total)
 
     def settle(self) -> None:
-        """Bring everything out: a terminal has no disk."""
+        """Flush everything: a terminal has no disk."""
         self.flush()
 
     def _console(self, stream: TextIO) -> Console:
@@ -189,11 +189,11 @@ class StyledScreen(PlainScreen):
     def _page(self, lines: Iterable[Sequence[Span]], pager: str) -> None:
         """Pass the lines to the pager until it is left."""
         self.flush()
-        with left_to_the_child() as interrupts:
+        with leaving_interrupts_to_child() as interrupts:
             child = subprocess.Popen(  # noqa: S602 - PAGER is a shell command
                 pager, shell=True, stdin=subprocess.PIPE, env=dict(self._environ), text=True, errors="backslashreplace"
             )
-            # Whoever leaves the pager before the end has seen enough.
+            # The user may leave the pager before the end.
             with contextlib.suppress(BrokenPipeError), child:
                 assert child.stdin is not None  # noqa: S101 - a pipe was asked for
                 for line in lines:
@@ -217,7 +217,7 @@ def _drawn(console: Console, text: Text, width: int | None = None) -> str:
 
 
 def _rows(line: Sequence[Span], size: os.terminal_size) -> int:
-    """Return how many rows of the terminal a line takes."""
+    """Return how many rows of the terminal a line occupies."""
     return 1 + max(sum(layout.columns(text) for text, _ in line) - 1, 0) // size.columns
 
 

@@ -1,4 +1,4 @@
-"""When nothing is to be taken off a queue, and why."""
+"""The backoff of a queue: how long it is paused, and why."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LONGEST_SECONDS = 30.0
 
 
 class Backoff:
-    """Whether a queue is left alone for now: each pause for the same reason is longer, until all is well again.
+    """Whether a queue is paused: each pause for the same reason is longer, until the queue is served again.
 
-    `reason` is empty while all is well. `is_gone`: that is because the queue is absent, or stopped, or has a damaged
-    message before all others. `asks_for_order`: what a strict order wants is not known, and has to be looked for in the
-    queue. It outlives the policy by which a queue is served.
+    `reason` is empty while the queue is served. `is_gone`: the queue does not exist, is stopped, or its first message
+    is damaged. `asks_for_order`: it is unknown which message comes first in a strict order, so that the queue has to be
+    read. It outlives the policy by which a queue is served.
     """
 
     def __init__(self, statistics: Statistics, wording: Wording) -> None:
@@ -31,14 +31,14 @@ class Backoff:
         self._lock = threading.Lock()
 
     def left(self) -> float:
-        """Return the seconds for which nothing should be tried; 0 when there is no pause."""
+        """Return the seconds until the queue may be tried again; 0 if it is not paused."""
         return max(max(self._until, self._blocked_until) - time.monotonic(), 0.0)
 
     def begin(self, reason: str, seconds: float | None = None) -> None:
-        """Pause for a reason: for so many seconds, or each time for longer."""
+        """Pause for a reason: for the given seconds, or for longer each time."""
         with self._lock:
             if self._until > time.monotonic():
-                # Several workers have met the same thing at the same time.
+                # Several workers failed for the same reason at the same time.
                 return
             self._seconds = min(self._seconds * 2 or _FIRST_SECONDS, _LONGEST_SECONDS)
             length = self._seconds if seconds is None else seconds
@@ -49,17 +49,17 @@ class Backoff:
         self._statistics.paused(length, reason)
 
     def block(self, seconds: float) -> None:
-        """Leave the queue alone for so long because its order wants that; nothing is wrong then."""
+        """Pause for these seconds because the order of the queue requires it; this is not a failure."""
         self._blocked_until = time.monotonic() + seconds
 
     def retry_now(self) -> None:
-        """Try again at once, because the queue has another handler; the reason stands until that works."""
+        """Try again at once, because the queue has another handler; the reason is kept until that one works."""
         with self._lock:
             self._until = self._seconds = 0.0
             self.asks_for_order = True
 
     def end(self) -> None:
-        """Note that all is well."""
+        """End the pause: the queue is served."""
         if not self.reason:
             return
         with self._lock:

@@ -15,16 +15,16 @@ from qmcore.errors import AbortedError, QueueError
 from qmcore.message import Message
 
 _BEGIN_SECONDS: Final = 0.1
-"""How long calls of a batch are begun; the rest goes back then, so that what is done need not wait for it."""
+"""For how many seconds calls of a batch are begun; then the remaining messages go back, and the batch commits."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Batch:
-    """Messages that were dequeued in one transaction, each of which may take so many seconds.
+    """Messages that were dequeued in one transaction; the call of each may take the given seconds.
 
-    `call` makes a call, queues the reply and returns how long the call took. `failed` is told of a failure, and says
-    whether the messages behind it may go on; `succeeded` of a message that is processed, and how long its call took.
-    `ended` says that no further call is to be begun.
+    `call` makes a call, queues the reply and returns how long the call took. `failed` is called after a failure, and
+    returns whether the messages behind it may go on; `succeeded` is called after a success, with how long the call
+    took. `ended` returns whether no further call may begin.
     """
 
     transaction: Transaction
@@ -37,10 +37,11 @@ class Batch:
     ended: Callable[[], bool]
 
     def work(self) -> None:
-        """Work on the messages, and commit; what was not worked on is given back as it was.
+        """Process the messages, and commit; those that were not processed are given back unchanged.
 
-        Raises Unavailable and QueueError, after the commit of what was done before, where a call could not be made or
-        its reply not be queued at present; AbortedError, and whatever else a call raises, where nothing is done.
+        Raises Unavailable and QueueError, after committing what was processed before, if a call could not be made or
+        its reply could not be queued at present; AbortedError, and whatever else a call raises, after which nothing is
+        committed.
         """
         took: list[tuple[str, float]] = []
         try:
@@ -56,7 +57,7 @@ class Batch:
             raise trouble
 
     def _call_each(self, took: list[tuple[str, float]]) -> Exception | None:
-        """Call one after the other; return what kept it from going on."""
+        """Call one after the other; return the error that stopped it."""
         end = time.monotonic() + _BEGIN_SECONDS
         for number, request in enumerate(self.requests):
             if number and (time.monotonic() >= end or self.ended()):
@@ -80,7 +81,7 @@ class Batch:
                 else:
                     self.statistics.abandoned()
                 if not self.transaction.forget_since(marks):
-                    # It has enqueued much, which is in the store already, together with what others have.
+                    # It has enqueued so much that it was spilled, together with the messages of other calls.
                     self.transaction.rollback(str(error), counts=False)
                     raise
                 self._return(number)
@@ -93,10 +94,10 @@ class Batch:
         if self.transaction.forget_since(marks):
             self.transaction.give_back([msgid], reason, permanent=permanent, retry_after=retry_after)
             return
-        # It was so much that it is in the store already, together with what others have enqueued.
+        # It was spilled already, together with the messages of other calls.
         self.transaction.rollback(reason, permanent=permanent, retry_after=retry_after, only=msgid, others=False)
         raise AbortedError(f"the transaction was rolled back: {reason}")
 
     def _return(self, first: int) -> None:
-        """Give back the messages from a number on, which were not worked on."""
+        """Give back the messages from an index on, which were not processed."""
         self.transaction.give_back([request.msgid for request in self.requests[first:]], counts=False)

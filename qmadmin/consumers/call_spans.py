@@ -1,8 +1,7 @@
 """A call of a handler as a span of OpenTelemetry, in the trace that the request was enqueued in.
 
-Spans are made where the process has imported OpenTelemetry: the module of a handler does so, or the program. Their
-names are those of OpenTelemetry's semantic conventions for messaging. A fault of theirs is logged, and never one of the
-message.
+Spans are made if the process has imported OpenTelemetry, in the module of a handler or in the program. Their names are
+those of OpenTelemetry's semantic conventions for messaging. An error in tracing is logged and never fails the message.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SYSTEM: Final = "qmadmin"
-"""What spans call this kind of messaging system."""
+"""The name of this messaging system in spans."""
 
 OPERATION: Final = "process"
 
@@ -35,9 +34,9 @@ _NO_SPAN: Final = contextlib.nullcontext()
 
 
 def call_span(request: Message, space: str, logger: Logger) -> contextlib.AbstractContextManager[None]:
-    """Make the block, a call with a request from a queue space, a span that is current in this thread.
+    """Make a span of the block, in which a handler is called with a request; the span is current in this thread.
 
-    An exception that leaves the block makes the span a failed one. Where OpenTelemetry is not in use nothing is done.
+    An exception that leaves the block marks the span as failed. Without OpenTelemetry nothing is done.
     """
     return _span(request, space, logger) if tracing.is_in_use() else _NO_SPAN
 
@@ -54,29 +53,29 @@ def _span(request: Message, space: str, logger: Logger) -> Iterator[None]:
             raise
 
 
-def onward(request: Message) -> dict[str, str]:
-    """Return the headers of the trace that goes on in what a handler calls: that of its span, else the request's."""
+def outgoing_headers(request: Message) -> dict[str, str]:
+    """Return the trace headers for what a handler calls: those of its span, or else those of the request."""
     own = {name.lower(): value for name, value in request.headers.items() if name.lower() in tracing.HEADERS}
     return tracing.headers() or own
 
 
-def answered(request: Message, chosen: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return the headers of what the client is told, also when the span of the call has ended: those chosen, and ours.
+def answer_headers(request: Message, chosen: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return the headers of an answer, even if the span of the call has ended: the chosen ones and those of the trace.
 
     Only a process that makes spans takes part in traces.
     """
-    return tracing.added(chosen, onward(request)) if tracing.is_in_use() else chosen
+    return tracing.added(chosen, outgoing_headers(request)) if tracing.is_in_use() else chosen
 
 
-def handed_on(request: Message) -> Message:
-    """Return the request as another process gets it, which goes on with the trace from the span of the call."""
+def for_another_process(request: Message) -> Message:
+    """Return the request for another process, which continues the trace from the span of the call."""
     if not tracing.is_in_use():
         return request
-    return dataclasses.replace(request, headers={**request.headers, **onward(request)})
+    return dataclasses.replace(request, headers={**request.headers, **outgoing_headers(request)})
 
 
 def _begun(request: Message, space: str, logger: Logger, resources: contextlib.ExitStack) -> Span | None:
-    """Start the span and make it current until the resources are closed; None where that fails."""
+    """Start the span and make it current until the resources are closed; None if that fails."""
     from opentelemetry import context, trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -115,7 +114,7 @@ def _attributes(request: Message, space: str) -> dict[str, str | int]:
 def _record(span: Span, error: BaseException) -> None:
     from opentelemetry.trace import Status, StatusCode
 
-    # A function that raised has its own exception, with its traceback, behind what was made of it.
+    # The cause is the exception that the function raised, with its traceback.
     cause = error.__cause__ if isinstance(error, Failure | Unavailable) and error.__cause__ else error
     span.set_attribute("error.type", type(cause).__qualname__)
     span.record_exception(cause)
@@ -123,7 +122,7 @@ def _record(span: Span, error: BaseException) -> None:
 
 
 def _guarded(logger: Logger, act: Callable[[], T]) -> T | None:
-    """Return what an act for a trace returns, or None where it fails."""
+    """Return the result of a step of tracing, or None if it fails."""
     try:
         return act()
     except Exception as error:  # noqa: BLE001 - whatever an application has plugged in there

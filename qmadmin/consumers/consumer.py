@@ -1,4 +1,4 @@
-"""A consumer: it has handlers work on the messages of queues.
+"""A consumer: it calls handlers with the messages of queues.
 
 consumer = Consumer(stop)
 consumer.serve({"ORDERS": (FunctionHandler(ship), Policy(workers=4))})
@@ -22,10 +22,10 @@ from qmcore.times import Clock, SystemClock
 
 
 class Consumer:
-    """Has handlers work on the messages of queues until a stop is asked for, or there is no more to do.
+    """Calls handlers with the messages of queues until a stop is requested, or there is no more to do.
 
-    What it knows of its queues - `statistics` by queue, and which of them pause - outlives the queue space in which it
-    works: where the store fails, it may run again when the queue space is open again. Whoever made a handler closes it.
+    Its knowledge of the queues - `statistics` by queue, and which of them are paused - outlives the open queue space:
+    after a failure of the store it can run again when the queue space is open again. The caller closes the handlers.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Consumer:
         self._dispatcher: Dispatcher | None = None
 
     def serve(self, queues: Mapping[str, tuple[Handler, Policy]]) -> None:
-        """Serve these queues from now on, also while it runs. Calls that run are not disturbed.
+        """Serve these queues from now on, even while it runs. Running calls are not disturbed.
 
-        A queue that pauses is tried again at once.
+        A paused queue is tried again at once.
         """
         self._served = dict(queues)
         for queue, (_, policy) in queues.items():
@@ -62,11 +62,11 @@ class Consumer:
     def run(
         self, space: QueueSpace, between: Callable[[], None] = lambda: None, ending: Callable[[], None] = lambda: None
     ) -> None:
-        """Work on the queues of a queue space; returns when a stop was asked for, or there is no more to do.
+        """Serve the queues of a queue space; return when a stop was requested, or there is no more to do.
 
-        It works in the thread that calls it and in others. `between` is called about once a second and whenever that
-        thread is awake, `ending` before calls that run are waited for. Raises QueueError where the store has failed,
-        and what a worker has raised that is not an error of a handler; calls that run are not waited for then.
+        It runs in the calling thread and in others. `between` is called about once a second and whenever that thread is
+        awake, `ending` before running calls are waited for. Raises QueueError if the store has failed, and what a
+        worker has raised that is not an error of a handler; then it does not wait for running calls.
         """
         dispatcher = self._dispatcher = Dispatcher(
             space, self._limit, self._stop, self._policy, self._wording, self._clock

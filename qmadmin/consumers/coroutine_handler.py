@@ -1,4 +1,4 @@
-"""A handler that is a coroutine function in Python: its calls run in one event loop beside each other."""
+"""A handler that is a coroutine function in Python: its calls run concurrently in one event loop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
 from qmcore.message import Message
 
 _GRACE_SECONDS: Final = 0.5
-"""How long a coroutine that was cancelled is waited for."""
+"""How many seconds to wait for a coroutine that was cancelled."""
 
 
 class CoroutineHandler(Handler):
-    """Calls a coroutine function with the message, in the event loop, and waits for what it gives.
+    """Calls a coroutine function with the message, in the event loop, and waits for its result.
 
     What it returns and raises means the same as with any function. It is cancelled when its time is over.
     """
@@ -40,12 +40,12 @@ class CoroutineHandler(Handler):
         return running.reply()
 
     def close(self) -> None:
-        """Need the event loop no more."""
+        """Release the event loop."""
         self._shared.leave()
 
 
 class _Running:
-    """A coroutine that runs: `ended` is set when it does so no more."""
+    """A running coroutine: `ended` is set when it has finished."""
 
     def __init__(self, function: Callable[[Message], Any], request: Message) -> None:
         self.ended = threading.Event()
@@ -77,7 +77,7 @@ class _Running:
     async def _run(self) -> None:
         try:
             self._answer = await self._function(self._request)
-        except BaseException as error:  # noqa: BLE001 - what it raises belongs to the call, and not to the loop
+        except BaseException as error:  # noqa: BLE001 - it is an error of the call, and not of the loop
             self._error = error
         finally:
             self.ended.set()

@@ -1,4 +1,4 @@
-"""The call that is being made: what a handler can do in the transaction in which its message is taken.
+"""The current call: what a handler can do in the transaction in which its message was dequeued.
 
 from qmadmin.consumers.current import enqueue
 
@@ -36,14 +36,14 @@ Enqueued: TypeAlias = "tuple[str, Body, dict[str, Any]]"
 
 
 class CurrentCall:
-    """A call that is being made for as long as the block lasts: the handlers that are called in it know it.
+    """The current call for as long as the block lasts, known to the handlers that are called in it.
 
     `space` is the queue space of the message; None in a worker process, which cannot reach it. `collected` are the
     messages that are enqueued at the end of the block, because the handler enqueued them in another thread or process
-    than that of the transaction. With `collects` all are, because the transaction is that of other calls, too.
+    than that of the transaction. With `collects` all messages are, because other calls share the transaction.
 
-    The end of the block raises Failure for a message that cannot be enqueued, Unavailable where it cannot be at
-    present, and QueueError where the store has failed.
+    The end of the block raises Failure for a message that cannot be enqueued, Unavailable for one that cannot be
+    enqueued at present, and QueueError if the store has failed.
     """
 
     def __init__(self, space: QueueSpace | None, call: Call, *, collects: bool = False) -> None:
@@ -69,7 +69,7 @@ class CurrentCall:
 
     @property
     def is_here(self) -> bool:
-        """Whether what is done here and now can belong to the transaction of the call."""
+        """Whether an operation in this thread can belong to the transaction of the call."""
         return self.space is not None and self._thread == threading.get_ident() and not self.collects
 
     def _enqueue_collected(self, space: QueueSpace) -> None:
@@ -118,7 +118,7 @@ def space() -> QueueSpace:
 
 
 def collect(messages: Iterable[Enqueued]) -> None:
-    """Add messages that the call has enqueued in another process; without a call they are nobody's."""
+    """Add messages that the call has enqueued in another process; without a current call they are dropped."""
     if (this := _current.get()) is not None:
         this.collected += messages
 
@@ -140,16 +140,16 @@ def _put(space: QueueSpace, queue: str, body: Body, options: dict[str, Any]) -> 
 
 
 def is_temporary(error: QueueError) -> bool:
-    """Return whether a message that was refused so may be enqueued later: its queue is stopped, or there is no room."""
+    """Return whether a message that was refused with this error may be enqueued later: no room, or a stopped queue."""
     if isinstance(error, NoSpaceError):
         return error.wanted <= error.limit
     return isinstance(error, BadQueueError) and bool(error.stopped)
 
 
 def _check_options(queue: str, body: Body, options: dict[str, Any]) -> None:
-    """Raise TypeError for an option that there is not, while it can be seen where it was given."""
+    """Raise TypeError for an unknown option now, while the traceback shows where it was given."""
     import inspect
 
-    from qmadmin.enqueuing import Producing
+    from qmadmin.enqueuing import Enqueuing
 
-    inspect.signature(Producing.enqueue).bind(None, queue, body, **options)
+    inspect.signature(Enqueuing.enqueue).bind(None, queue, body, **options)

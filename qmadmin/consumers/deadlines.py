@@ -1,4 +1,4 @@
-"""What is to be done when a call has taken too long: a thread that watches the running calls."""
+"""The deadlines of running calls: a thread that acts when a call has taken too long."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _LONGEST_SLEEP = 3600.0
 
 
-class Watch:
-    """A time of the monotonic clock, and what is done then unless the watch has ended before.
+class Deadline:
+    """A time of the monotonic clock, and an action that is done then unless the watch has ended before.
 
-    Either it ends or it acts, never both. `acted` tells whether it has acted.
+    Either it ends or it acts, never both. `acted` is whether it has acted.
     """
 
     __slots__ = ("_act", "_token", "acted", "at")
@@ -33,7 +33,7 @@ class Watch:
         self._token = [True]
 
     def end(self) -> bool:
-        """End the watch; False where it acts, or has acted, because its time is over."""
+        """End the watch; return False if it acts, or has acted, because its time is over."""
         try:
             return self._token.pop()
         except IndexError:
@@ -49,17 +49,17 @@ class Watch:
 
 
 class Deadlines:
-    """Lets watches act when their time has come, in a thread of its own that runs from the first watch to `close`."""
+    """Makes watches act when their time has come, in a thread that runs from the first watch to `close`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._condition = threading.Condition()
-        self._watches: set[Watch] = set()
+        self._watches: set[Deadline] = set()
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: Deadline) -> None:
         """Watch from now on. Nothing acts before the lock is free again."""
         with self._condition:
             if self._thread is None and not self._is_closed:
@@ -67,12 +67,12 @@ class Deadlines:
                 self._thread.start()
             self._watches.add(watch)
             if watch.at < self._wakes_at:
-                # Told here, not found by the thread: a call that is over before the thread is awake would leave it
+                # Set here, not found by the thread: a call that is over before the thread is awake would leave it
                 # with nothing to wake for, and each call after it would wake it again.
                 self._wakes_at = watch.at
                 self._condition.notify()
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, watch: Deadline) -> None:
         """Forget a watch that has ended or acted."""
         self._watches.discard(watch)
 
@@ -95,9 +95,9 @@ class Deadlines:
                     self._wakes_at = self._act()
 
     def _act(self) -> float:
-        """Let those act whose time has come; return when the next one is to."""
+        """Make those act whose time has come; return the time of the next one."""
         wakes_at = time.monotonic() + _LONGEST_SLEEP
-        # A call that ends takes its watch out at any time.
+        # A call that ends removes its watch at any time.
         for watch in list(self._watches):
             if watch.at <= time.monotonic():
                 self._watches.discard(watch)
@@ -108,14 +108,14 @@ class Deadlines:
 
 
 LATE_SECONDS = 3.0
-"""How long a handler has to end a call by itself when its time is over."""
+"""How many seconds a handler has to end a call by itself when its time is over."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RunningCall:
-    """A call that runs, in its transaction. Who ends it, its own thread or the main thread, is decided once.
+    """A running call, in its transaction. Either its own thread or the main thread ends it, which is decided once.
 
-    `abandoned` is called where the main thread does, with the reason where it is a try of the message, else None.
+    `abandoned` is called if the main thread does, with the reason if that counts as a try of the message, else None.
     """
 
     call: Call
@@ -124,12 +124,12 @@ class RunningCall:
     _ended: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def end(self) -> bool:
-        """Return whether it is for the caller to end the call; only the first one who asks is told so."""
+        """Return whether the caller has to end the call; only the first caller gets True."""
         return self._ended.acquire(blocking=False)
 
 
 class RunningCalls:
-    """The calls that run now; none begins when all were given back."""
+    """The running calls; none begins after all were given back."""
 
     def __init__(self) -> None:
         self._is_over = False
@@ -140,19 +140,19 @@ class RunningCalls:
         return len(self._running)
 
     def begin(self, running: RunningCall) -> bool:
-        """Note a call that begins; False means that it must not, because all were given back."""
+        """Note a call that begins; return False if it must not, because all were given back."""
         with self._lock:
             if not self._is_over:
                 self._running.add(running)
             return not self._is_over
 
     def end(self, running: RunningCall) -> bool:
-        """Note that a call has come back; False means that it is too late, and its transaction rolled back."""
+        """Note that a call has returned; return False if it is too late and its transaction was rolled back."""
         self._running.discard(running)
         return running.end()
 
     def give_up_late(self) -> None:
-        """Roll back the transactions of calls that should long have ended; that is a try of their messages."""
+        """Roll back the transactions of overdue calls; that counts as a try of their messages."""
         for running in [each for each in self._running.copy() if each.call.left() < -LATE_SECONDS]:
             if running.end():
                 self._running.discard(running)
@@ -161,7 +161,7 @@ class RunningCalls:
                 running.abandoned(reason)
 
     def next_late(self) -> float:
-        """Return the seconds until a call that runs now has to be given up."""
+        """Return the seconds until a running call has to be given up."""
         return min((each.call.left() + LATE_SECONDS for each in self._running.copy()), default=float("inf"))
 
     def return_all(self, reason: str) -> int:

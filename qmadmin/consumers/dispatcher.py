@@ -1,4 +1,4 @@
-"""The main thread of a consumer: it watches queues, has their workers take what comes, and ends what takes too long."""
+"""The main thread of a consumer: it watches queues, starts their workers, and ends calls that take too long."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from qmcore.times import Clock
 
 _TICK_SECONDS = 1.0
 _LEAVE_SECONDS = 1.0
-"""How long a queue has had messages all the time when those who bring more need not tell us any longer."""
+"""How many seconds a queue must have had messages without a gap before it needs no wake-ups any more."""
 
 _POLL_SECONDS = 0.002
-"""The least time between two looks at queues that had nothing, however often messages come to others."""
+"""The least seconds between two polls of queues that were empty, however often messages arrive on others."""
 
 
 @dataclasses.dataclass(eq=False)
 class Dispatcher:
-    """Has the workers of queues process messages until a stop is asked for, or there is no more to do."""
+    """Makes the workers of queues process messages until a stop is requested, or there is no more to do."""
 
     space: QueueSpace
     limit: ConcurrencyLimit
@@ -48,10 +48,10 @@ class Dispatcher:
         self._error: BaseException | None = None
 
     def serve(self, processors: Mapping[str, Processor]) -> None:
-        """Serve these queues from now on, by these processors; calls that run are not disturbed."""
+        """Serve these queues from now on, by these processors; running calls are not disturbed."""
         statistics = [processor.statistics for processor in processors.values()]
         self._reporter = Reporter(self.space, statistics, self.wording, self.clock)
-        self._tell_rest(at_once=True)
+        self._log_rest(at_once=True)
         self._leaving = [pool for pool in self._leaving if not pool.is_at_rest()]
         for queue in self._pools.keys() - processors.keys():
             self._leaving.append(self._pools.pop(queue))
@@ -66,10 +66,10 @@ class Dispatcher:
                     self._pools[queue].limit_to(1)
 
     def run(self, between: Callable[[], None]) -> None:
-        """Dispatch; returns when a stop was asked for, or there is no more to do.
+        """Dispatch; return when a stop was requested, or there is no more to do.
 
         `between` is called whenever the main thread is awake. Raises the error of a worker after which nothing can go
-        on: QueueError where the store has failed.
+        on: QueueError if the store has failed.
         """
         with self.space.watch() as watch:
             if self.policy.once:
@@ -78,7 +78,7 @@ class Dispatcher:
             while not self.stop.asked:
                 between()
                 self._work_of_the_main_thread()
-                self._let_some_time_pass()
+                self._throttle()
                 try:
                     seconds = self._start_workers(watch)
                     self._store_is_back()
@@ -90,26 +90,26 @@ class Dispatcher:
                     watch.wait(seconds)
 
     def finish(self, seconds: float) -> None:
-        """Wait for running calls, for so many seconds or until a second signal; then end them.
+        """Wait for running calls, for these seconds or until a second signal; then end them.
 
-        What has not ended by then is rolled back, which does not count as a try.
+        Those that have not ended by then are rolled back, which does not count as a try.
         """
         if self.stop.asked and not self.stop.at_once:
             self.wording.logger.info(
-                "%s: stopping when the message in hand is done; a second signal stops at once", self.stop.asked
+                "%s: stopping after the current message; a second signal stops at once", self.stop.asked
             )
         self._end_calls(seconds)
-        self._tell_rest(at_once=True)
+        self._log_rest(at_once=True)
         self._reporter.report()
 
     def wake(self) -> None:
-        """Wake the main thread. A worker may come back when the queue space is closed, and nobody sleeps any more."""
+        """Wake the main thread. A worker may return after the queue space was closed and the thread has ended."""
         with contextlib.suppress(QueueError):
             self.space.wake()
 
     def _start_workers(self, watch: QueueWatch) -> float | None:
-        """Start workers of queues that have messages; return how long to sleep, None where there is no more to do."""
-        watched = [queue for queue, pool in self._pools.items() if pool.is_unwatched()]
+        """Start workers of queues that have messages; return how long to sleep, None if there is no more to do."""
+        watched = [queue for queue, pool in self._pools.items() if pool.has_no_poll()]
         resting = self._is_at_rest()
         if self.policy.once and resting:
             return None
@@ -122,11 +122,11 @@ class Dispatcher:
             return 0.0
         if self.policy.until_empty and resting and self._is_drained(watched):
             return None
-        self._leave_busy(watch, watched)
+        self._unwatch_busy(watch, watched)
         return self._sleep(seen.seconds)
 
     def _wait_for_the_store(self, error: QueueError) -> float:
-        """Return how long to wait for a store that is away, or locked, so that calls that run may end with it back."""
+        """Return how long to wait for a store that is away or locked, so that running calls can end when it is back."""
         if not may_pass(error):
             raise error
         if not self._store_is_away:
@@ -139,8 +139,8 @@ class Dispatcher:
             self._store_is_away = False
             self.wording.logger.info("the device can be used again")
 
-    def _let_some_time_pass(self) -> None:
-        """Wait a moment where the last poll was only just now, because of messages for other queues."""
+    def _throttle(self) -> None:
+        """Wait a moment if the last poll was just now, because of messages for other queues."""
         left = self._last_poll + _POLL_SECONDS - time.monotonic()
         if left > 0:
             time.sleep(left)
@@ -153,8 +153,8 @@ class Dispatcher:
             min([self.policy.idle_seconds, next_due, until_tick, self.calls.next_late(), *pauses]), _POLL_SECONDS
         )
 
-    def _leave_busy(self, watch: QueueWatch, watched: list[str]) -> None:
-        """Be told no longer of messages of queues whose workers poll for them all the time anyway."""
+    def _unwatch_busy(self, watch: QueueWatch, watched: list[str]) -> None:
+        """Stop the wake-ups for queues whose workers poll all the time anyway."""
         now = time.monotonic()
         for queue in watched:
             self._seen_busy.pop(queue, None)
@@ -173,11 +173,11 @@ class Dispatcher:
         if time.monotonic() >= self._next_tick:
             self._next_tick = time.monotonic() + _TICK_SECONDS
             self._reporter.report()
-            self._tell_rest(at_once=False)
+            self._log_rest(at_once=False)
 
-    def _tell_rest(self, *, at_once: bool) -> None:
+    def _log_rest(self, *, at_once: bool) -> None:
         for pool in self._pools.values():
-            pool.processor.log.tell_rest(at_once=at_once)
+            pool.processor.log.log_rest(at_once=at_once)
 
     def _end_calls(self, seconds: float) -> None:
         for pool in self._pools.values():
@@ -198,7 +198,7 @@ class Dispatcher:
     def _stop_calls(self) -> None:
         if self.stop.at_once:
             self.wording.logger.warning(
-                "%s: stopping at once; a message in hand goes back to its queue", self.stop.asked
+                "%s: stopping at once; the current message goes back to its queue", self.stop.asked
             )
         for pool in self._all_pools():
             pool.processor.handler.stop_calls()
@@ -210,7 +210,7 @@ class Dispatcher:
         return [*self._pools.values(), *self._leaving]
 
     def _is_drained(self, watched: Collection[str]) -> bool:
-        """Return whether there is nothing to dequeue; `watched` are the queues in which a look has found nothing."""
+        """Return whether there is nothing to dequeue; `watched` are the queues in which a poll has found nothing."""
         return all(queue in watched or _is_empty(pool.processor) for queue, pool in self._pools.items())
 
     def _wait_for_rest(self, seconds: float) -> None:
@@ -219,11 +219,11 @@ class Dispatcher:
             pool.join(max(end - time.monotonic(), 0.0))
 
     def _fail(self, error: BaseException) -> None:
-        """Take an error of a worker, after which the main thread cannot let the others go on."""
+        """Take an error of a worker after which the others cannot go on."""
         self._error = self._error or error
         self.wake()
 
 
 def _is_empty(processor: Processor) -> bool:
-    """Return of a queue that pauses whether it has nothing to dequeue, or is absent."""
+    """Return whether a paused queue has nothing to dequeue, or does not exist."""
     return processor.backoff.is_gone or not (processor.backoff.reason or processor.head_priority())

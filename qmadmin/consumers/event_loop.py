@@ -22,7 +22,7 @@ class EventLoop:
         self._thread: threading.Thread | None = None
 
     def enter(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, which runs."""
+        """Return the running loop."""
         import asyncio
 
         with self._lock:
@@ -36,7 +36,7 @@ class EventLoop:
             return self._loop
 
     def leave(self) -> None:
-        """Need it no more; the last one ends it, and what still runs in it is cancelled."""
+        """Release the loop; the last user ends it, and what still runs in it is cancelled."""
         with self._lock:
             self._users -= 1
             if self._users or self._loop is None or self._thread is None:
@@ -60,11 +60,11 @@ def _run(loop: asyncio.AbstractEventLoop, wording: Wording) -> None:
 
 
 def _has_stopped(loop: asyncio.AbstractEventLoop, wording: Wording) -> bool:
-    """Run the loop; return whether somebody has stopped it."""
+    """Run the loop; return whether it was stopped."""
     try:
         loop.run_forever()
     except BaseException:
-        # A task of a handler wanted to end the process.
+        # A task of a handler raised an exception to end the process.
         wording.logger.exception("a task of a %s ended the event loop, which goes on", wording.handler)
         return False
     return True
@@ -75,5 +75,5 @@ def _cancel_and_stop(loop: asyncio.AbstractEventLoop) -> None:
 
     for task in asyncio.all_tasks(loop):
         task.cancel()
-    # After the tasks have heard of it.
+    # After the tasks were cancelled.
     loop.call_soon(loop.stop)

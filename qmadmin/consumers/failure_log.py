@@ -1,4 +1,4 @@
-"""What the log says of calls that failed: enough to see what is wrong, and no more where a thousand fail."""
+"""What is logged about calls that failed: enough to see what is wrong, but not a thousand lines if a thousand fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES_A_MINUTE: Final = 20
 """How many failures of a queue have a line of their own in a minute; the others are counted in one line."""
 
 TRACEBACK_SECONDS: Final = 3600.0
-"""For how long the traceback of an exception from the same place, or the same missing queue, is not told again."""
+"""For how long the traceback of an exception from the same place, or the same missing queue, is not logged again."""
 
 _WINDOW_SECONDS: Final = 60.0
 _PLACES_MAX: Final = 100
@@ -28,7 +28,7 @@ _OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class FailureLog:
-    """Tells the log of the calls for one queue that failed. Threads may share it. `clock` counts seconds."""
+    """Logs failed calls for one queue. Threads may share it. `clock` counts seconds."""
 
     def __init__(self, queue: str, wording: Wording, clock: Callable[[], float] = time.monotonic) -> None:
         self._queue = queue
@@ -43,7 +43,7 @@ class FailureLog:
         self._places: dict[Hashable, float] = {}
 
     def failed(self, msgid: str, number: int, failure: Failure) -> None:
-        """Log that try `number` of a message failed, or count it where the minute has had its lines."""
+        """Log that try `number` of a message failed, or count it if the minute has had its lines."""
         with self._lock:
             self._begin_window()
             what = f"message {msgid}, try {number}: {failure}"
@@ -55,7 +55,7 @@ class FailureLog:
             self._logger.warning("%s %r failed on %s", self._handler, self._queue, what, exc_info=trace)
 
     def succeeded(self, msgid: str, seconds: float) -> None:
-        """Log a call that succeeded, where each call is logged."""
+        """Log a call that succeeded, if each call is logged."""
         if self._logger.isEnabledFor(logging.DEBUG):
             took = duration(round(seconds * 1e6))
             self._logger.debug("%s %r processed message %s in %s", self._handler, self._queue, msgid, took)
@@ -63,11 +63,11 @@ class FailureLog:
     def dropped(self, msgid: str, what: str, queue: str) -> None:
         """Log that the reply or failure to a message is dropped because its queue is missing: once an hour for each."""
         with self._lock:
-            if self._is_news((what, queue)):
+            if self._is_new_place((what, queue)):
                 said = "the %s to message %s of queue %r is dropped: there is no %s queue %r; others are only counted"
                 self._logger.warning(said, what, msgid, self._queue, what, queue)
 
-    def tell_rest(self, *, at_once: bool = False) -> None:
+    def log_rest(self, *, at_once: bool = False) -> None:
         """Log the failures that were only counted: when their minute is over, or at once."""
         if self._held:
             with self._lock:
@@ -85,20 +85,20 @@ class FailureLog:
     def _traceback(
         self, error: BaseException | None
     ) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
-        """Return the traceback of an exception from where the handler begins, if that place is not told of lately."""
+        """Return the traceback of an exception from where the handler begins, if that place was not logged lately."""
         if error is None:
             return None
         trace = error.__traceback__
         while trace and trace.tb_frame.f_code.co_filename.startswith(_OURS):
             trace = trace.tb_next
         if isinstance(error, RemoteTracebackError):
-            return (type(error), error, None) if self._is_news(_end_of_text(str(error))) else None
-        if trace and self._is_news((type(error), *_end(trace))):
+            return (type(error), error, None) if self._is_new_place(_end_of_text(str(error))) else None
+        if trace and self._is_new_place((type(error), *_end(trace))):
             return type(error), error, trace
         return None
 
-    def _is_news(self, place: Hashable) -> bool:
-        """Return whether no exception from a place was told of lately; it counts as told of from now on."""
+    def _is_new_place(self, place: Hashable) -> bool:
+        """Return whether no exception from a place was logged lately; from now on it counts as logged."""
         now = self._clock()
         if now - self._places.get(place, -math.inf) < TRACEBACK_SECONDS:
             return False

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable, shortened, too_late
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
@@ -25,7 +25,7 @@ _A_MOMENT = 0.0005
 
 
 def handler_of(function: Callable[[Message], object], loop: EventLoop) -> Handler:
-    """Return a handler that calls a function; what one returns that is a coroutine function runs in the event loop."""
+    """Return a handler that calls a function; a coroutine function runs in the event loop."""
     if not is_coroutine_function(function):
         return FunctionHandler(function)
     from qmadmin.consumers.coroutine_handler import CoroutineHandler
@@ -37,7 +37,7 @@ class FunctionHandler(Handler):
     """Calls `function` with the message.
 
     It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
-    a failure, also when it would end the process.
+    a failure, even if it would end the process.
     """
 
     def __init__(self, function: Callable[[Message], object]) -> None:
@@ -57,9 +57,9 @@ class FunctionHandler(Handler):
         self._deadlines.close()
 
     def _within(self, call: Call) -> object:
-        """Call the function; an exception is raised in it when its time is over, and none is raised behind it."""
+        """Call the function; when its time is over an exception is raised in it, and never after it has returned."""
         thread = threading.get_ident()
-        watch = Watch(time.monotonic() + call.left(), functools.partial(_raise_in, thread, _TimeIsUp))
+        watch = Deadline(time.monotonic() + call.left(), functools.partial(_raise_in, thread, _TimeIsUp))
         answer: object = None
         error: BaseException | None = None
         try:
@@ -79,7 +79,7 @@ class FunctionHandler(Handler):
             return answer
         finally:
             self._deadlines.remove(watch)
-            # The exception knows this frame, which should not know it in turn.
+            # The exception refers to this frame, which must not refer to it in turn.
             error = None
 
 
@@ -87,11 +87,11 @@ class _TimeIsUp(BaseException):
     """The call has taken too long. Not an Exception, because a function may catch those for reasons of its own."""
 
 
-def _await_exception(watch: Watch, thread: int) -> None:
+def _await_exception(watch: Deadline, thread: int) -> None:
     """Wait until the exception of a watch has been raised in this thread; here, if it has not been before.
 
-    One more is raised in place of taking back what may be pending: CPython 3.11 would then look for it at each step, as
-    long as the process lives, and stand still at the first function that a debugger follows.
+    One more is raised instead of cancelling the pending one: CPython 3.11 would otherwise check for it at each step for
+    the rest of the process, and hang at the first function that a debugger traces.
     """
     try:
         while not watch.acted:
@@ -116,7 +116,7 @@ def is_coroutine_function(function: Callable[[Message], object]) -> bool:
 
 
 def reply_of(answer: object) -> Reply:
-    """Return the reply that a function gave, or raise Failure for what is none."""
+    """Return the reply that a function returned; raise Failure if it is not one."""
     if not isinstance(answer, Reply):
         if not _is_body(answer):
             raise Failure(f"it returned {type(answer).__name__}, not bytes, str, None or a Reply")
@@ -127,7 +127,7 @@ def reply_of(answer: object) -> Reply:
 
 
 def failure_of(error: BaseException) -> Failure | Unavailable:
-    """Return what an exception of a function means: itself, where it is one that says so and makes sense."""
+    """Return what an exception of a function means: itself, if it is a valid Failure or Unavailable."""
     if not isinstance(error, (Failure, Unavailable)):
         return Failure(described(error))
     if fault := _fault_of_failure(error):
@@ -136,12 +136,12 @@ def failure_of(error: BaseException) -> Failure | Unavailable:
 
 
 def raise_failure_of(error: BaseException) -> NoReturn:
-    """Raise what an exception of a function means, with the exception as its cause where that is another one."""
+    """Raise what an exception of a function means, with the exception as its cause if that is another one."""
     failure = failure_of(error)
     try:
         raise failure from (error.__cause__ if failure is error else error)
     finally:
-        # An exception knows this frame, which should not know it in turn: what it holds would wait for the collector.
+        # An exception refers to this frame; a reference back would keep its objects until the garbage collector runs.
         del failure, error
 
 
@@ -155,7 +155,7 @@ def described(error: BaseException) -> str:
 
 
 def _fault_of_reply(reply: Reply) -> str:
-    """Return why a reply cannot be taken as it is, as far as its fields are not what they are declared to be."""
+    """Return why a reply cannot be used, if its fields do not have the declared types."""
     body: object = reply.body
     urcode: object = reply.urcode
     kind: object = reply.type
@@ -196,7 +196,7 @@ def _is_body(value: object) -> bool:
 
 
 def _plain(reply: Reply) -> Reply:
-    """Return a reply whose body is bytes, where it is a buffer, and whose return code is an int."""
+    """Return a reply whose body is bytes if it is a buffer, and whose return code is an int."""
     body, urcode = reply.body, reply.urcode
     if not (body is None or isinstance(body, (bytes, str))):
         body = bytes(buffer_of(body) or b"")

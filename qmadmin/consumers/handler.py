@@ -1,4 +1,4 @@
-"""What a handler is to a consumer: it is called with a message, and returns a reply or says how it failed."""
+"""The interface of a handler: it is called with a message, and returns a reply or raises how it failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON_MAX = 1000
 """Characters of a reason that are kept with a message."""
 
 Body: TypeAlias = "Buffer | str | None"
-"""What may be answered: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
+"""The body of an answer: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and 
 
 
 def failure_with(reason: str, reply: Reply, *, permanent: bool = False, retry_after: float | None = None) -> Failure:
-    """Return a failure of which the client is told what a reply says."""
+    """Return a failure with the body, return code, type and headers of a reply for the client."""
     failure = Failure(reason, permanent=permanent, retry_after=retry_after)
     failure.reply = reply
     return failure
@@ -87,12 +87,12 @@ def _seconds(span: float | timedelta | None) -> float | None:
 
 
 class RemoteTracebackError(Exception):
-    """What a call failed with in another process; the text is the traceback. It is the cause of a Failure."""
+    """The exception of a call in another process; the text is the traceback. It is the cause of a Failure."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Call:
-    """A call of a handler: the message, how long it may take in seconds, and since when it runs."""
+    """A call of a handler: the message, how many seconds it may take, and when it began."""
 
     request: Message
     seconds: float = math.inf
@@ -108,31 +108,31 @@ class Call:
 
 
 class Handler(ABC):
-    """Something that works on messages. Several threads may call it at the same time; its maker closes it."""
+    """Processes messages. Several threads may call it at the same time; whichever code created it closes it."""
 
     def ready(self) -> None:  # noqa: B027 - most are always ready
-        """Raise Unavailable where it cannot work at present; asked before a message is taken for it."""
+        """Raise Unavailable if it cannot work at present; called before a message is dequeued for it."""
 
     @abstractmethod
     def call(self, call: Call) -> Reply | None:
-        """Work on a message for as long as the call may take; return the reply, or None to queue none.
+        """Process a message within the time of the call; return the reply, or None to queue none.
 
-        Raises Failure, which is a try of the message, or Unavailable or QueueError, which are not, and after which the
-        queue is left alone for a while. What else it raises ends the consumer.
+        Raises Failure, which counts as a try of the message, or Unavailable or QueueError, which do not, and after
+        which the queue is paused. Any other exception ends the consumer.
         """
 
     def stop_calls(self) -> None:  # noqa: B027 - most work in this process
-        """End at once what runs outside of this process; its calls fail. Those that are in this process go on."""
+        """End at once what runs outside this process; its calls fail. Calls in this process go on."""
 
     def close(self) -> None:  # noqa: B027 - many hold nothing
         """Release everything, when no call is running any more."""
 
 
 def too_late(call: Call) -> str:
-    """Return why a call failed that took longer than it may."""
+    """Return the reason of a call that took longer than it may."""
     return f"no reply within {call.seconds:g} seconds"
 
 
 def shortened(reason: str) -> str:
-    """Return a reason with no more characters than are kept."""
+    """Return a reason, shortened to the characters that are kept."""
     return reason if len(reason) <= REASON_MAX else reason[: REASON_MAX - 3] + "..."

@@ -1,4 +1,4 @@
-"""How a consumer works: on the messages of each queue, in a run over all of them, and in whose words."""
+"""How a consumer works: its policy for each queue and for a run over all of them, and its wording."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import math
 
 
 class Order(enum.Enum):
-    """What becomes of the messages behind one whose call failed."""
+    """What happens to the messages behind one whose call failed."""
 
     STRICT = "strict"
     """They wait until it is processed, or is out of tries."""
     SKIP = "skip"
-    """They are worked on while it waits for its retry."""
+    """They are processed while it waits for its retry."""
     PARALLEL = "parallel"
-    """They are worked on at the same time, as far as there are workers."""
+    """They are processed at the same time, as far as there are workers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How the messages of a queue are worked on.
+    """How the messages of a queue are processed.
 
     `seconds` is how long a call may take, `workers` how many calls run at a time, and `batch` how many messages a
-    worker takes and commits at once. `transactional`: the handler works in the transaction. `answers` says that there
-    are replies, and tries after a failure, and `pace` how many seconds lie between the begin of two calls. `gives_up`:
-    a message whose failure has a reply is not tried again. Raises ValueError for a strict order with several workers.
+    worker takes and commits at once. `transactional`: the handler runs in the transaction. `answers`: there are
+    replies, and tries after a failure. `pace` is the least seconds between the starts of two calls. `gives_up`: a
+    message whose failure has a reply is not tried again. Raises ValueError for a strict order with several workers.
     """
 
     seconds: float = math.inf
@@ -47,10 +47,10 @@ class Policy:
 class RunPolicy:
     """How a consumer runs, and when it ends by itself.
 
-    `idle_seconds` is the longest sleep while there are no messages; a message that comes ends it. 0 means none.
-    `grace_seconds` is how long a stop waits for calls that run, and `total_workers` how many calls run at a time over
+    `idle_seconds` is the longest sleep while there are no messages; an arriving message ends it. 0 means none.
+    `grace_seconds` is how long a stop waits for running calls, and `total_workers` how many calls run at a time over
     all queues. `until_empty`: it also ends when none of the queues has a message that can be dequeued. `once`: it ends
-    when one message of each queue was processed, as far as they have any.
+    when one message of each queue that has any was processed.
     """
 
     idle_seconds: float = 60.0
@@ -62,7 +62,7 @@ class RunPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wording:
-    """How a consumer calls itself and what it calls with messages, and the names of its threads and of its log."""
+    """What a consumer and its handlers are called in messages, and the names of its threads and of its logger."""
 
     consumer: str = "the consumer"
     handler: str = "handler"

@@ -1,4 +1,4 @@
-"""A queue and its handler: a message from the one to the other, and the reply to where it belongs."""
+"""The processing of a message: from its queue to the handler, and the reply to its queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failure_log import FailureLog
 from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable
 from qmadmin.consumers.policy import Order, Policy, Wording
-from qmadmin.consumers.replies import Answer, answer_to, put_answer, says_something, tell_failure
+from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_answer, put_answer
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.space import QueueSpace
@@ -40,44 +40,44 @@ from qmcore.times import MICROS
 T = TypeVar("T")
 
 GRACE_SECONDS: Final = 5.0
-"""By how much a transaction outlives the time of the call in it, so that a call that was too long is ended, and told
-of, by us; whoever else looks at the queue space ends it only when we cannot."""
+"""By how many seconds a transaction outlives the time of its call, so that this process ends and logs a call that takes
+too long; other processes end it only if this one cannot."""
 
 _ORDER_SECONDS: Final = 5.0
-"""After how long a queue is looked at again, at the latest, whose order waits for a message that is tried again."""
+"""The most seconds until a queue is polled again whose strict order waits for a message that is tried again."""
 
 _HELD_SECONDS: Final = 0.5
-"""And so where somebody holds a message, which may be a consumer that was killed."""
+"""The same if a transaction holds a message, which may be that of a consumer that was killed."""
 
 
-class Found(enum.Enum):
-    """What came of a poll for a message."""
+class PollResult(enum.Enum):
+    """The result of a poll for a message."""
 
     NOTHING = enum.auto()
     MESSAGE = enum.auto()
     ABANDONED = enum.auto()
-    """The call came back when its transaction was rolled back for it, and somebody else has taken its place."""
+    """The call returned after its transaction was rolled back, and another worker has replaced this one."""
 
 
 class Worker(Protocol):
-    """What processes a message: it is told how that goes, and asked how to go on."""
+    """The worker that processes a message: it is notified of the progress, and decides how to go on."""
 
     def taken(self) -> None:
         """Note that there is a message, before its handler is called."""
 
     def abandoned(self) -> None:
-        """Note, in another thread, that the handler does not come back in time."""
+        """Note, in another thread, that the handler does not return in time."""
 
     def has_ended(self) -> bool:
-        """Return whether no further call is to be begun."""
+        """Return whether no further call may begin."""
 
     def can_go_on(self) -> bool:
-        """Return whether the next message may be taken with the commit of one that is done."""
+        """Return whether the next message may be taken with the commit of the current one."""
 
 
 @dataclasses.dataclass(eq=False)
 class Processor:
-    """Has a handler work on the messages of one queue. Several threads may do so at the same time."""
+    """Calls a handler with the messages of one queue. Several threads may do so at the same time."""
 
     space: QueueSpace
     handler: Handler
@@ -91,11 +91,11 @@ class Processor:
         self.queue = self.statistics.queue
         self.log = FailureLog(self.queue, self.wording)
 
-    def process(self, worker: Worker) -> Found:
+    def process(self, worker: Worker) -> PollResult:
         """Process the next message, or a batch of them, for a worker.
 
-        Raises QueueError where the store has failed, or takes us for dead: the device has to be opened again. Raises
-        NoSpaceError where the queue space has too few transactions.
+        Raises QueueError if the store has failed, or this process was taken for dead: the device has to be opened
+        again. Raises NoSpaceError if the queue space has too few transactions.
         """
         try:
             self.handler.ready()
@@ -103,7 +103,7 @@ class Processor:
         except Unavailable as error:
             self.backoff.begin(str(error), error.retry_after)
         except (BadResourceError, NotOpenError):
-            # The queue space is another one by now, or what is open is of no use any more.
+            # The queue space was created again, or what is open is no longer usable.
             raise
         except QueueError as error:
             if isinstance(error, SystemFailureError) and not (may_pass(error) or is_damage(error)):
@@ -113,24 +113,24 @@ class Processor:
             is_absent = isinstance(error, BadQueueError) and error.queue == self.queue
             self.backoff.is_gone = is_absent or is_damage(error)
             self.backoff.begin(f"{error.name}: {error.message}")
-        return Found.NOTHING
+        return PollResult.NOTHING
 
     def is_back(self) -> None:
-        """Note that the queue was seen, and nothing in it."""
+        """Note that the queue was reached and is empty."""
         if self.backoff.is_gone:
             self.backoff.end()
 
     def head_priority(self) -> int:
-        """Return the priority of the message that comes next; 0 where there is none."""
+        """Return the priority of the next message; 0 if there is none."""
         try:
             head = self.space.peek(self.queue)
         except QueueError:
             return 0
         return head.priority if head else 0
 
-    def _process(self, worker: Worker) -> Found:
+    def _process(self, worker: Worker) -> PollResult:
         if self._waits_for_order():
-            return Found.NOTHING
+            return PollResult.NOTHING
         requests: list[Message] = []
         taken: _Taken | None = _Taken(self.space.transaction(self._transaction_seconds()), requests)
         try:
@@ -140,23 +140,23 @@ class Processor:
                     taken = None
                     if requests:
                         worker.taken()
-                        work = self._one if self.policy.batch == 1 else self._several
+                        work = self._process_one if self.policy.batch == 1 else self._process_batch
                         taken = work(requests, transaction, worker)
                 self.backoff.end()
         except _AbandonedError:
-            return Found.ABANDONED
+            return PollResult.ABANDONED
         except Failure:
             self.backoff.end()
         except AbortedError as error:
             if not requests or error.of_the_store:
                 raise
             self.backoff.end()
-        return Found.MESSAGE if requests else Found.NOTHING
+        return PollResult.MESSAGE if requests else PollResult.NOTHING
 
-    def _one(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> _Taken | None:
-        """Call the handler with the one request, and end the transaction as that says; return what follows at once.
+    def _process_one(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> _Taken | None:
+        """Call the handler with one request, and end the transaction; return what was taken with the commit.
 
-        Failures are recorded, and raised all the same.
+        Failures are recorded, and raised too.
         """
         call = Call(requests[0], self.policy.seconds)
         try:
@@ -170,7 +170,7 @@ class Processor:
                 self.statistics.abandoned()
             else:
                 self._record_failure(call, Failure(error.message))
-            self._ask_for_order()
+            self._check_order()
             raise
         except Unavailable as error:
             _give_back(transaction, str(error))
@@ -179,12 +179,12 @@ class Processor:
         except _AbandonedError:
             raise
         except QueueError as error:
-            # The request is not to blame.
+            # This is not a failure of the request.
             _give_back(transaction, str(error))
             self.statistics.abandoned()
             raise
         except BaseException as error:
-            # A fault of ours, which may come again with this message.
+            # An error of the consumer itself, which may recur with this message.
             if transaction.active:
                 transaction.rollback(type(error).__name__)
             self.statistics.abandoned()
@@ -195,11 +195,11 @@ class Processor:
     def _commit(
         self, request: Message, answer: Answer | None, transaction: Transaction, worker: Worker
     ) -> _Taken | None:
-        """Queue the reply and commit, where it may be in one step that takes the next message too, which is returned.
+        """Queue the reply and commit, if possible in one step that takes the next message too, which is returned.
 
-        Where that is refused, the steps are taken one by one.
+        If that is refused, the steps are taken one by one.
         """
-        # A strict order wants a look at the queue before.
+        # A strict order has to read the queue first.
         can_go_on = self.policy.order is not Order.STRICT and worker.can_go_on()
         successor = transaction.successor(self._transaction_seconds()) if can_go_on else None
         found = transaction.commit_and_take([] if answer is None else [answer], successor, self.queue)
@@ -208,7 +208,7 @@ class Processor:
             transaction.commit()
         return _Taken(successor, found) if successor is not None and found else None
 
-    def _several(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> None:
+    def _process_batch(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> None:
         """Call the handler with one request after the other, and commit what was processed."""
 
         def put(request: Message, reply: Reply) -> None:
@@ -221,7 +221,7 @@ class Processor:
             self._record_failure(each, failure)
             if self.policy.order is not Order.STRICT or failure.permanent:
                 return True
-            self._ask_for_order()
+            self._check_order()
             return False
 
         batch = transaction, requests, self.policy.seconds, self.statistics
@@ -236,9 +236,9 @@ class Processor:
         *,
         collects: bool = False,
     ) -> tuple[float, T | None]:
-        """Call the handler, inside of the transaction or outside; return the seconds it took, and its answer.
+        """Call the handler, inside the transaction or outside; return the seconds it took, and its answer.
 
-        `answer` is called with its reply, where it gives one and replies are wanted.
+        `answer` is called with its reply, if it returns one and replies are wanted.
         """
 
         def given_up(reason: str | None) -> None:
@@ -246,7 +246,7 @@ class Processor:
                 self.statistics.abandoned()
             else:
                 self._record_failure(call, Failure(reason))
-                self._ask_for_order()
+                self._check_order()
             worker.abandoned()
 
         running = RunningCall(call, transaction, given_up)
@@ -278,15 +278,15 @@ class Processor:
             with current.CurrentCall(self.space, call, collects=collects):
                 return self.handler.call(call)
         except Failure as failure:
-            # There are no second tries where nobody waits for an answer.
+            # Without answers there are no second tries.
             failure.permanent = failure.permanent or not self.policy.answers
             raise
 
     def _end_failed(self, transaction: Transaction, request: Message, failure: Failure) -> Failure:
-        """End the transaction of a call that failed, as the policy says; return the failure as it is to be recorded."""
-        if self.policy.gives_up and says_something(failure):
+        """End the transaction of a failed call as the policy says; return the failure to record."""
+        if self.policy.gives_up and has_answer(failure):
             try:
-                tell_failure(transaction, request, failure, self._dropped)
+                enqueue_failure(transaction, request, failure, self._dropped)
             except Failure as worse:
                 failure = worse
             else:
@@ -294,17 +294,17 @@ class Processor:
         transaction.rollback(
             str(failure), permanent=failure.permanent, retry_after=failure.retry_after, only=request.msgid
         )
-        self._ask_for_order()
+        self._check_order()
         return failure
 
-    def _ask_for_order(self) -> None:
-        """Look at the queue before the next message is taken, because one may be tried again now."""
+    def _check_order(self) -> None:
+        """Read the queue before the next message is taken, because one may be tried again now."""
         self.backoff.asks_for_order = True
 
     def _waits_for_order(self) -> bool:
-        """Return whether the order is strict and a message that was tried comes first; none is taken until it may be.
+        """Return whether the order is strict and a message that was tried comes first; until its retry none is taken.
 
-        What the queue says of that holds also when it was another consumer that has tried.
+        The queue shows this even if another consumer has tried the message.
         """
         if self.policy.order is not Order.STRICT or not self.backoff.asks_for_order:
             return False
@@ -319,7 +319,7 @@ class Processor:
         yield from itertools.islice(self.space.messages(self.queue, states=[State.HELD]), 1)
 
     def _seconds_left(self, info: MessageInfo) -> float:
-        """Return how long a message is kept back; of one that is held nobody knows."""
+        """Return how many seconds a message is delayed; for one that is held this is unknown."""
         if info.state is State.HELD or info.available_us is None:
             return _HELD_SECONDS
         return max(info.available_us - self.statistics.clock.now(), 1000) / MICROS
@@ -338,7 +338,7 @@ class Processor:
         self.log.failed(request.msgid, request.retries + 1, failure)
 
     def _is_tried_again(self, request: Message, failure: Failure) -> bool:
-        if failure.permanent or (self.policy.gives_up and says_something(failure)):
+        if failure.permanent or (self.policy.gives_up and has_answer(failure)):
             return False
         try:
             return request.retries < self.space.queue(self.queue).definition.retries
@@ -351,14 +351,14 @@ class Processor:
 
 
 class _Taken(NamedTuple):
-    """A transaction, and what it has dequeued already."""
+    """A transaction, and what it has dequeued."""
 
     transaction: Transaction
     requests: list[Message]
 
 
 class _AbandonedError(Exception):
-    """The call has come back too late: its transaction was rolled back for it."""
+    """The call has returned too late: its transaction was rolled back."""
 
 
 def _give_back(transaction: Transaction, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What the client of a message is told: the reply to it, or that its call failed."""
+"""The answers to the client of a message: the reply, or a message about the failure of its call."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Answer: TypeAlias = "tuple[str, bytes, EnqueueControl]"
 """A message for a client: its queue, its body, and its control information."""
 
 Dropped: TypeAlias = "Callable[[Message, str, str], None]"
-"""Notes that what a message asked for - its reply, or its failure - is dropped, because that queue does not exist."""
+"""Notes that the answer to a message - its reply, or its failure - is dropped, because that queue does not exist."""
 
 _REFUSALS: Final = (BadQueueError, InvalidArgumentError, NoSpaceError, ReleaseError)
 
 
 def answer_to(request: Message, reply: Reply) -> Answer | None:
-    """Return what is queued as the reply to a request; None where that asks for none.
+    """Return what is queued as the reply to a request; None if the request asks for none.
 
-    Raises Failure where the reply is not a message.
+    Raises Failure if the reply is not a valid message.
     """
     if request.reply_queue is None:
         return None
@@ -36,10 +36,10 @@ def answer_to(request: Message, reply: Reply) -> Answer | None:
 
 
 def put_answer(space: QueueSpace, request: Message, answer: Answer | None, dropped: Dropped) -> None:
-    """Enqueue the reply to a request, where there is one, in the transaction that is open.
+    """Enqueue the reply to a request, if there is one, in the open transaction.
 
-    It is dropped where its queue does not exist. Raises Failure where the reply does not fit there, and QueueError
-    where there is no room for it, or its queue is stopped.
+    It is dropped if its queue does not exist. Raises Failure if the queue can never accept the reply, and QueueError if
+    there is no room for it, or its queue is stopped.
     """
     if answer is None:
         return
@@ -53,11 +53,11 @@ def put_answer(space: QueueSpace, request: Message, answer: Answer | None, dropp
         dropped(request, "reply", answer[0])
 
 
-def tell_failure(transaction: Transaction, request: Message, failure: Failure, dropped: Dropped) -> None:
-    """End the transaction of a call that failed and has something to say: the request goes, and its client is told.
+def enqueue_failure(transaction: Transaction, request: Message, failure: Failure, dropped: Dropped) -> None:
+    """End the transaction of a failed call that has a body for the client: delete the request and answer the client.
 
-    The request goes to the error queue where it is out of tries. Raises Failure where what the handler says is not a
-    message, and QueueError where it cannot be queued at present; the transaction is open then.
+    The request goes to the error queue if it has used up its tries. Raises Failure if the answer is not a valid
+    message, and QueueError if it cannot be queued at present; the transaction is open then.
     """
     reason, permanent = str(failure), failure.permanent
     if request.failure_queue is None:
@@ -75,13 +75,13 @@ def tell_failure(transaction: Transaction, request: Message, failure: Failure, d
         transaction.answer_failure(request.msgid, reason, permanent=permanent)
 
 
-def says_something(failure: Failure) -> bool:
+def has_answer(failure: Failure) -> bool:
     """Return whether a failure has a body for the client."""
     return len(_content(failure.reply)[0]) > 0
 
 
 def _message(request: Message, reply: Reply) -> tuple[bytes, EnqueueControl]:
-    """Return what is queued for the client of a request."""
+    """Return the message for the client of a request."""
     body, kind = _content(reply)
     control = EnqueueControl(
         priority=request.priority,
@@ -90,7 +90,7 @@ def _message(request: Message, reply: Reply) -> tuple[bytes, EnqueueControl]:
         appkey=request.appkey,
         client_id=request.client_id,
         delivery=request.reply_delivery,
-        headers=call_spans.answered(request, reply.headers),
+        headers=call_spans.answer_headers(request, reply.headers),
         type=kind,
     )
     return body, control
@@ -108,7 +108,7 @@ def _unfit(error: QueueError) -> Failure:
 
 
 def _corrid(request: Message) -> bytes:
-    """Return how the client knows the reply: by its correlation identifier, or by what its enqueue returned."""
+    """Return the correlation identifier of the reply: that of the request, or the request's first identifier."""
     if request.corrid is not None:
         return request.corrid
     return request.first_msgid.encode()

@@ -1,4 +1,4 @@
-"""What is counted of the calls for a queue, and how others in the queue space are told of it."""
+"""The statistics of the calls for a queue, and how they are recorded in the queue space for others."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from qmcore.records import Forwarding
 from qmcore.times import MICROS, Clock, SystemClock
 
 RATE_SECONDS: Final = 60
-"""The rate is that of the last so many seconds, the present one among them."""
+"""The seconds over which the rate is measured, including the current one."""
 
 SLICE_SECONDS, SLICES = 30, 10
-"""Times of calls are kept for five minutes, and forgotten in parts of half a minute."""
+"""Durations of calls are kept for five minutes, and dropped in parts of half a minute."""
 
 _DIGITS = 2
-"""Digits to which times of calls are kept, which bounds the memory that they take: 90 values for each power of ten."""
+"""Digits to which durations of calls are kept, which bounds their memory: 90 values for each power of ten."""
 
 
 _COUNTED: Final = ("calls", "successes", "failures", "retries", "refused", "dropped_replies", "in_flight")
-"""What of a `Forwarding` is counted."""
+"""The fields of a `Forwarding` that are counted."""
 
 
 class Durations:
-    """How long calls took: microseconds with two digits, rounded up, and how often each. Not safe for threads."""
+    """Durations of calls: microseconds with two digits, rounded up, and the count of each. Not safe for threads."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -39,25 +39,25 @@ class Durations:
         self.counts[rounded_up(micros)] += 1
 
     def within(self, micros: int) -> int:
-        """Return how many calls took at most so long; of a number with two digits that is exact."""
+        """Return how many calls took at most these microseconds; for a number with two digits this is exact."""
         return sum(count for each, count in self.counts.items() if each <= micros)
 
 
-class Recently:
-    """How long the calls of the last minutes took. Not safe for threads."""
+class RecentDurations:
+    """Durations of the calls of the last minutes. Not safe for threads."""
 
     def __init__(self) -> None:
         self._slices: deque[tuple[int, Durations]] = deque(maxlen=SLICES)
 
     def add(self, micros: int, now: float) -> None:
-        """Count a call that ended at this second of a clock that is never set back."""
+        """Count a call that ended at this second of a monotonic clock."""
         number = int(now // SLICE_SECONDS)
         if not self._slices or self._slices[-1][0] < number:
             self._slices.append((number, Durations()))
         self._slices[-1][1].add(micros)
 
     def percentiles(self, now: float, *percents: int) -> list[int | None]:
-        """Return the microseconds that so many percent of the calls took at most; None where there were none."""
+        """Return for each percentage the microseconds that these calls took at most; None if there were none."""
         first = int(now // SLICE_SECONDS) - SLICES + 1
         counts: Counter[int] = Counter()
         for number, durations in self._slices:
@@ -84,10 +84,10 @@ class Rate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Took:
-    """How long all calls took that have succeeded or failed: seconds in all, their number, and how many of each bound.
+class DurationTotals:
+    """How long calls took that succeeded or failed: seconds in all, their number, and how many were within each bound.
 
-    `within` has the number of calls that took at most each of the bounds that were asked for.
+    `within` has the number of calls that took at most each of the requested bounds.
     """
 
     seconds: float
@@ -96,7 +96,7 @@ class Took:
 
 
 class Statistics:
-    """What is counted of the calls for one queue since its consumer began. Safe for several threads.
+    """The statistics of the calls for one queue since its consumer began. Safe for several threads.
 
     A call that `began` ends in one of `succeeded`, `failed`, `unavailable` and `abandoned`.
     """
@@ -112,7 +112,7 @@ class Statistics:
         self._paused_until_us: int | None = None
         self._trouble = ""
         self._rate = Rate()
-        self._recently = Recently()
+        self._recently = RecentDurations()
         self._ever = Durations()
         self._micros = 0
 
@@ -123,7 +123,7 @@ class Statistics:
             self._counts["in_flight"] += 1
 
     def succeeded(self, seconds: float) -> None:
-        """Count a call whose message is gone and whose reply is queued; it took so many seconds."""
+        """Count a call whose message is gone and whose reply is queued; it took these seconds."""
         with self._lock:
             self._counts["successes"] += 1
             self._rate.add(self.clock.monotonic())
@@ -145,7 +145,7 @@ class Statistics:
             self._counts["in_flight"] -= 1
 
     def abandoned(self) -> None:
-        """Note that a call ended which neither succeeded nor failed, because it was given up."""
+        """Note that a call ended that neither succeeded nor failed, because it was given up."""
         with self._lock:
             self._counts["in_flight"] -= 1
 
@@ -155,7 +155,7 @@ class Statistics:
             self._counts["dropped_replies"] += 1
 
     def paused(self, seconds: float, why: str) -> None:
-        """Note that the queue is not served for so many seconds, and why."""
+        """Note that the queue is paused for these seconds, and why."""
         with self._lock:
             self._paused_until_us, self._trouble = self.clock.now() + round(seconds * MICROS), why
 
@@ -170,7 +170,7 @@ class Statistics:
             self._workers = workers
 
     def forwarding(self) -> Forwarding:
-        """Return how things stand now."""
+        """Return the present statistics."""
         with self._lock:
             now = self.clock.monotonic()
             p50, p95, p99 = self._recently.percentiles(now, 50, 95, 99)
@@ -189,11 +189,11 @@ class Statistics:
                 changed_us=self.clock.now(),
             )
 
-    def took(self, bounds_us: Sequence[int]) -> Took:
+    def took(self, bounds_us: Sequence[int]) -> DurationTotals:
         """Return how long the calls took; the bounds are microseconds."""
         with self._lock:
             within = tuple(self._ever.within(bound) for bound in bounds_us)
-            return Took(self._micros / MICROS, self._ever.counts.total(), within)
+            return DurationTotals(self._micros / MICROS, self._ever.counts.total(), within)
 
     def _ended(self, seconds: float) -> None:
         micros = max(round(seconds * MICROS), 0)
@@ -207,10 +207,10 @@ class Statistics:
 
 
 class Reporter:
-    """Reports to others in the queue space how the work on some queues goes: once a second, where it has changed.
+    """Records the statistics of queues in the queue space: once a second, if they have changed.
 
-    At first and now and then it reports all of it, and that this process serves no other queues: others may have taken
-    it for dead and forgotten it, and queues that it served before may be left to others now. One thread uses it.
+    At first and from time to time it records all of them, and that this process serves no other queues: it may have
+    been taken for dead and its records removed, or no longer serve queues that it served before. One thread uses it.
     """
 
     SECONDS: Final = 1.0
@@ -227,9 +227,9 @@ class Reporter:
         self._known: dict[str, Forwarding] = {}
 
     def report(self) -> None:
-        """Report what has changed, if nothing was reported in the last second.
+        """Record what has changed, if nothing was recorded in the last second.
 
-        What cannot be, because the store fails, is reported later: the workers of the queues find out by themselves.
+        If the store fails, it is recorded later: the workers of the queues meet the failure themselves.
         """
         now = self._clock.monotonic()
         if now < self._next:
@@ -244,7 +244,7 @@ class Reporter:
         try:
             self._space.report_forwarding(changed, whole=whole)
         except QueueError as error:
-            self._wording.logger.debug("the figures of %s cannot be recorded: %s", self._wording.consumer, error)
+            self._wording.logger.debug("the statistics of %s cannot be recorded: %s", self._wording.consumer, error)
         else:
             self._known |= {each.queue: each for each in changed}
             if whole:
@@ -256,7 +256,7 @@ class Reporter:
 
 
 def rounded_up(micros: int) -> int:
-    """Return a number with two digits and zeros behind them that is not smaller, and larger by a tenth at most."""
+    """Return a number rounded up to two digits, which makes it larger by a tenth at most."""
     unit = int(10 ** max(len(str(micros)) - _DIGITS, 0))
     return -(-micros // unit) * unit
 

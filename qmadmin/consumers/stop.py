@@ -1,4 +1,4 @@
-"""What a consumer is told, by signals or otherwise: to stop, to stop at once, to load its handlers again."""
+"""Requests to a consumer, by signals or otherwise: to stop, to stop at once, to load its handlers again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stop:
-    """Whether a stop has been asked for, and by what: `asked` is empty until then.
+    """Whether a stop was requested, and by what: `asked` is empty until then.
 
-    `at_once`: a second signal came. `status` is the exit status: 0 for a stop in good order, 128 and the number of the
-    second signal otherwise. `wake` ends what the main thread sleeps on; it is called from a signal handler. A signal
-    only leaves a mark here, which the main thread finds when it is awake.
+    `at_once`: a second signal came. `status` is the exit status: 0 for an orderly stop, 128 and the number of the
+    second signal otherwise. `wake` wakes the main thread; it is called from a signal handler. A signal only sets a flag
+    here, which the main thread reads when it is awake.
     """
 
     def __init__(self) -> None:
@@ -30,23 +30,23 @@ class Stop:
         self._had_terminal = _has_terminal()
 
     def listen(self) -> None:
-        """Hear the signals from now on; one that the caller wants ignored, as `nohup` and `&` do, stays ignored."""
+        """Handle the signals from now on; one that was ignored at the start, as by `nohup` and `&`, stays ignored."""
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._hear)
 
     def ask(self, why: str) -> None:
-        """Ask for a stop when the calls that run are done."""
+        """Request a stop after the running calls."""
         self.asked = self.asked or why
         self._event.set()
         self.wake()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until a stop is asked for, or the seconds are over."""
+        """Sleep until a stop is requested, or the seconds are over."""
         self._event.wait(seconds)
 
     def wants_reload(self) -> bool:
-        """Return, once for each time, whether the handlers are to be loaded again."""
+        """Return whether the handlers are to be loaded again, once for each request."""
         asked, self._reload = self._reload, False
         return asked
 

@@ -1,4 +1,4 @@
-"""The threads that work for a queue, and how many calls run at the same time over all queues."""
+"""The worker threads of a queue, and the limit of concurrent calls over all queues."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from qmadmin.consumers.policy import Wording
-from qmadmin.consumers.processor import Found, Processor
+from qmadmin.consumers.processor import PollResult, Processor
 from qmadmin.consumers.stop import Stop
 from qmcore.errors import NoSpaceError
 
 _LOST_MAX: Final = 10
-"""Threads whose calls do not come back, beyond which a queue is not served any more."""
+"""The number of threads with calls that do not return at which a queue is paused."""
 
 _LOST_SECONDS: Final = 3600.0
-"""How long it is not served then, unless the handlers are loaded again."""
+"""How many seconds it is paused then, unless the handlers are loaded again."""
 
 _IDLE_SECONDS: Final = 60.0
-"""How long a thread that has nothing to do is kept."""
+"""How many seconds an idle thread is kept."""
 
 _FEW_SECONDS: Final = 1.0
-"""How long a pool does with fewer workers when the queue space has no room for a transaction of each."""
+"""How many seconds a pool uses fewer workers when the queue space has no transaction for each."""
 
 
 @dataclasses.dataclass(eq=False)
 class WorkerPool:
     """The workers of a queue, each a thread: they take messages while there are any, and then sleep until started.
 
-    `changed` is called, from any thread, when something has changed that the thread which starts workers has to know: a
-    worker has found no message, or cannot go on. `failed` takes an error after which nothing can go on.
+    `changed` is called, from any thread, when the thread that starts workers has to act: a worker has found no message,
+    or cannot go on. `failed` takes an error after which nothing can go on.
     """
 
     processor: Processor
@@ -62,13 +62,13 @@ class WorkerPool:
         """The queue."""
         return self.processor.queue
 
-    def is_unwatched(self) -> bool:
-        """Return whether nobody polls for messages here although somebody could."""
+    def has_no_poll(self) -> bool:
+        """Return whether no worker polls for messages although one could."""
         with self._changed:
             return not self._tickets and not self._polling and self._has_room() and not self.processor.backoff.left()
 
     def start_one(self) -> None:
-        """Start one more worker polling for messages, if there may be one more."""
+        """Make one more worker poll for messages, if the limit allows it."""
         with self._changed:
             if not self._has_room() or self.processor.backoff.left():
                 return
@@ -78,7 +78,7 @@ class WorkerPool:
             self._changed.notify()
 
     def _has_new_thread(self) -> bool:
-        """Start a thread, if the system lets us have one more; where there are others they go on."""
+        """Start a thread, if the system allows one more; without it the other threads go on."""
         try:
             threading.Thread(target=self._work, name=f"{self.wording.thread} {self.queue}", daemon=True).start()
         except RuntimeError as error:
@@ -88,23 +88,23 @@ class WorkerPool:
         return True
 
     def limit_to(self, messages: int) -> None:
-        """Take no more than so many further messages."""
+        """Take no more than this number of further messages."""
         with self._changed:
             self._messages_left = messages
 
     def is_at_rest(self) -> bool:
-        """Return whether no worker has anything in hand."""
+        """Return whether no worker is busy."""
         return self._busy + self._tickets == 0
 
     def end(self) -> None:
-        """Let the workers take no further message, and end when they are done with what they have in hand."""
+        """Make the workers take no further message, and end after the current one."""
         with self._changed:
             self._is_ended = True
             self._tickets = 0
             self._changed.notify_all()
 
     def join(self, seconds: float) -> bool:
-        """Wait until no worker has anything in hand; return whether that came within the seconds."""
+        """Wait until no worker is busy; return whether that happened within the seconds."""
         with self._changed:
             return self._changed.wait_for(self.is_at_rest, seconds)
 
@@ -112,22 +112,22 @@ class WorkerPool:
 
     def _work(self) -> None:
         while (polls := self._is_started()) is not None:
-            found = Found.NOTHING
+            found = PollResult.NOTHING
             try:
                 while polls:
                     found = self._poll()
-                    polls = found is Found.MESSAGE and self._begins_poll()
-            except BaseException as error:  # noqa: BLE001 - the main thread decides what becomes of it
+                    polls = found is PollResult.MESSAGE and self._begins_poll()
+            except BaseException as error:  # noqa: BLE001 - the main thread decides what it means
                 self.failed(error)
-            if found is Found.ABANDONED:
-                self._come_back()
+            if found is PollResult.ABANDONED:
+                self._note_return()
                 return
             self._rest()
 
     def _is_started(self) -> bool | None:
-        """Wait to be started; return whether a poll has begun by that. None where there is no more for this thread.
+        """Wait to be started; return whether a poll has begun with it. None if this thread has to end.
 
-        Nobody can see the ticket gone and the poll not yet begun, and start another one for it.
+        No other thread can see the ticket taken and the poll not yet begun, and start another one for it.
         """
         with self._changed:
             started = self._changed.wait_for(lambda: self._tickets or self._is_ended, _IDLE_SECONDS)
@@ -146,44 +146,44 @@ class WorkerPool:
         self.changed()
 
     def _begins_poll(self) -> bool:
-        """Begin to poll for a message, if that may be."""
+        """Begin to poll for a message, if that is allowed."""
         with self._changed:
             if self.has_ended() or self.processor.backoff.left() or self._messages_left == 0:
                 return False
             if self.processor.policy.pace and self._polling:
-                # One waits for the time of the next call already, and starts another when it comes.
+                # Another worker waits for the time of the next call already, and starts one more then.
                 return False
             if self._messages_left is not None:
                 self._messages_left -= 1
             self._polling += 1
             return True
 
-    def _poll(self) -> Found:
+    def _poll(self) -> PollResult:
         poll = _Poll(self, self.processor)
         try:
             self._keep_pace()
             with self.limit.permit(self.queue, poll.processor.head_priority) as poll.release_permit:
-                return Found.NOTHING if self.has_ended() else poll.processor.process(poll)
+                return PollResult.NOTHING if self.has_ended() else poll.processor.process(poll)
         except NoSpaceError as error:
-            self._do_with_fewer(f"{error.name}: {error.message}")
-            return Found.NOTHING
+            self._use_fewer_workers(f"{error.name}: {error.message}")
+            return PollResult.NOTHING
         finally:
             poll.end()
 
     def end_poll(self) -> None:
-        """Note that a worker polls no more."""
+        """Note that a worker no longer polls."""
         with self._changed:
             self._polling -= 1
 
     def pass_on(self, *, ends_poll: bool) -> None:
-        """Start another worker polling at the moment in which one ends its poll, so that nobody starts a third."""
+        """Start another worker at the moment in which one ends its poll, so that no third one is started."""
         with self._changed:
             if ends_poll:
                 self.end_poll()
             self.start_one()
 
     def can_go_on(self, processor: Processor) -> bool:
-        """Return whether a worker may take its next message at once, without a look at anything but the queue."""
+        """Return whether a worker may take its next message at once, without checking anything but the queue."""
         return not (
             self.has_ended()
             or self.processor is not processor
@@ -194,11 +194,11 @@ class WorkerPool:
         )
 
     def has_ended(self) -> bool:
-        """Return whether the workers are to take no further message."""
+        """Return whether the workers may take no further message."""
         return self._is_ended or bool(self.stop.asked)
 
     def _keep_pace(self) -> None:
-        """Wait until the next call may begin, where there is to be some time between two of them."""
+        """Wait until the next call may begin, if the policy has a time between two calls."""
         pace = self.processor.policy.pace
         if pace:
             with self._changed:
@@ -213,8 +213,8 @@ class WorkerPool:
         workers = min(policy.workers, self._few) if time.monotonic() < self._few_until else policy.workers
         return not self._is_ended and self._busy + self._tickets < workers and self._messages_left != 0
 
-    def _do_with_fewer(self, reason: str) -> None:
-        """Leave the work to the other workers for a while; without any, pause for the reason."""
+    def _use_fewer_workers(self, reason: str) -> None:
+        """Use fewer workers for a while; if this is the only one, pause the queue for the reason."""
         with self._changed:
             self._few, self._few_until = max(self._busy - 1, 0), time.monotonic() + _FEW_SECONDS
             is_alone = not self._few
@@ -222,13 +222,13 @@ class WorkerPool:
             self._few_until = 0.0
             self.processor.backoff.begin(reason)
 
-    def _come_back(self) -> None:
-        """Note that a call has come back after all, whose place another thread has taken."""
+    def _note_return(self) -> None:
+        """Note that a call has returned after all, whose thread was replaced."""
         with self._changed:
             self._lost -= 1
 
-    def lose_one(self) -> None:
-        """Let another thread take the place of one whose call does not come back."""
+    def replace_one(self) -> None:
+        """Replace a thread whose call does not return."""
         with self._changed:
             self._busy -= 1
             self._lost += 1
@@ -240,7 +240,7 @@ class WorkerPool:
 
 
 class _Poll:
-    """A worker's poll for a message, and what it tells of one that is found."""
+    """A worker's poll for a message, and its notes on the message that it finds."""
 
     def __init__(self, pool: WorkerPool, processor: Processor) -> None:
         self.processor = processor
@@ -254,35 +254,34 @@ class _Poll:
         self._pool.pass_on(ends_poll=was_open)
 
     def abandoned(self) -> None:
-        """Let another thread take the place of this one, which does not come back."""
+        """Replace this thread, whose call does not return."""
         self.release_permit()
-        self._pool.lose_one()
+        self._pool.replace_one()
 
     def has_ended(self) -> bool:
-        """Return whether no further call is to be begun."""
+        """Return whether no further call may begin."""
         return self._pool.has_ended()
 
     def can_go_on(self) -> bool:
-        """Return whether the next message may be taken with the commit of one that is done."""
+        """Return whether the next message may be taken with the commit of the current one."""
         return self._pool.can_go_on(self.processor)
 
     def end(self) -> None:
-        """Note that nothing is polled for any more; once is enough."""
+        """Note that the poll has ended; further calls do nothing."""
         if self._is_open:
             self._is_open = False
             self._pool.end_poll()
 
 
 _IN_TURN: Final = 10
-"""Each so many-th permit goes to who has waited longest, so that what is less urgent comes to its turn, too."""
+"""Each permit of this number goes to the worker that has waited longest, so that lower priorities are served too."""
 
 
 class ConcurrencyLimit:
-    """So many workers may be busy at a time, over all queues; each holds a permit.
+    """Limits the number of busy workers over all queues; each holds a permit.
 
-    A queue that has none of them comes before those that have, and takes its first one also where others want a
-    second; for each queue without any a permit is kept free, so that a slow handler delays its own queue only. That
-    needs as many permits as there are queues.
+    A queue without a permit comes before those that have one; and for each queue without any a permit is reserved, so
+    that a slow handler delays only its own queue. That requires as many permits as there are queues.
     """
 
     def __init__(self, total: float = math.inf) -> None:
@@ -294,21 +293,21 @@ class ConcurrencyLimit:
         self._handed_out = 1
 
     def serve(self, queues: set[str], total: float) -> None:
-        """Know the queues that share the permits, and how many there are."""
+        """Set the queues that share the permits, and the number of permits."""
         with self._lock:
             self._queues, self._total = queues, total
             self._hand_out()
 
     @property
     def is_counted(self) -> bool:
-        """Whether there may be too few permits, so that somebody else may come first."""
+        """Whether there may be too few permits, so that another worker may come first."""
         return self._total != math.inf
 
     @contextlib.contextmanager
     def permit(self, queue: str, priority: Callable[[], int]) -> Iterator[Callable[[], None]]:
-        """Wait for a permit and hold it. Of those who wait alike, the highest priority comes first.
+        """Wait for a permit and hold it. Among equal waiters the highest priority comes first.
 
-        What it gives is called to return the permit early, from any thread, for a holder who does not come back.
+        The yielded function returns the permit early, from any thread, for a holder that does not return.
         """
         if not self.is_counted:
             yield lambda: None
@@ -329,7 +328,7 @@ class ConcurrencyLimit:
             release()
 
     def _take(self, queue: str) -> bool:
-        """Take a permit if there is one and nobody waits."""
+        """Take a permit if one is free and no worker waits."""
         with self._lock:
             takes = not self._waiting and self._may_take(queue)
             if takes:

@@ -28,7 +28,7 @@ from qmadmin.consumers.handler import (
     failure_with,
     too_late,
 )
-from qmadmin.forwarder.conversation import Conversation, TimeIsUpError, TooMuchError
+from qmadmin.forwarder.command_io import CommandIO, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.descriptions import CommandDescription
 from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.settings import SECONDS_MAX
@@ -56,17 +56,17 @@ FACTS: Final = {
     "QMSPACE": "the queue space",
     "QM_SPACE": "the queue space, under its older name",
 }
-"""What a command finds in its environment, and what it means."""
+"""The variables in the environment of a command, and their meanings."""
 
 _GRACE_SECONDS: Final = 1.0
-"""Between asking a process group to end and making it."""
+"""The seconds between SIGTERM and SIGKILL to a process group."""
 
 
 class CommandService(Handler):
-    """Runs a command for each request. Exit status 0 is success; its error output tells of a failure.
+    """Runs a command for each request. Exit status 0 is success; its error output describes a failure.
 
-    The command has a process group of its own, so that the keyboard's interrupt does not reach it, and so that all of
-    it can be ended when its time is over. `directory` is where it runs; None is where this process does.
+    The command has a process group of its own, so that Ctrl-C does not reach it, and so that the whole group can be
+    ended when its time is over. `directory` is its working directory; None means that of this process.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], directory: str | None = None) -> None:
@@ -79,9 +79,9 @@ class CommandService(Handler):
 
     @classmethod
     def of(cls, described: CommandDescription, directory: str, environ: Mapping[str, str]) -> CommandService:
-        """Return a service as it is described; `directory` is that of the services file.
+        """Return a service as described; `directory` is that of the services file.
 
-        Raises StartError where the program or the directory is not there.
+        Raises StartError if the program or the directory does not exist.
         """
         program, *arguments = described.command
         where = None if described.directory is None else str(Path(directory, described.directory))
@@ -94,32 +94,32 @@ class CommandService(Handler):
         return cls([found, *arguments], own, where)
 
     def call(self, call: Call) -> Reply:
-        """Work on a request."""
+        """Process a request."""
         read, write = os.pipe()
         try:
             try:
                 process = self._started(call, write)
             finally:
                 os.close(write)
-            return self._held(call, process, Conversation(process, read, call))
+            return self._reply_of(call, process, CommandIO(process, read, call))
         finally:
             os.close(read)
 
     def stop_calls(self) -> None:
-        """End the commands that run with all that they have started, and start no more."""
+        """End the running commands and all processes that they have started, and start no more."""
         with self._lock:
             self._is_stopped = True
             for process in self._running:
                 if process.returncode is None:
-                    _tell_group(process, signal.SIGKILL)
+                    _signal_group(process, signal.SIGKILL)
 
-    def _held(self, call: Call, process: subprocess.Popen[bytes], talk: Conversation) -> Reply:
-        """Return the reply when the command has ended; it has ended in any case."""
+    def _reply_of(self, call: Call, process: subprocess.Popen[bytes], io: CommandIO) -> Reply:
+        """Return the reply of the command, which has ended afterwards in any case."""
         try:
-            status = talk.hold()
+            status = io.run()
         except TimeIsUpError:
             _end_group(process)
-            raise Failure(_told(too_late(call), talk.errors)) from None
+            raise Failure(_told(too_late(call), io.errors)) from None
         except TooMuchError as error:
             _end_group(process)
             raise Failure(str(error)) from None
@@ -130,19 +130,19 @@ class CommandService(Handler):
             self._forget(process)
         if status and self._is_stopped:
             raise Unavailable(STOPS)
-        return _judged(call.request, status, talk)
+        return _result(call.request, status, io)
 
     def _started(self, call: Call, outcome: int) -> subprocess.Popen[bytes]:
         try:
             process = self._start(call, outcome)
         except OSError as error:
             told = f"command {self._command[0]!r} cannot be started: {error.strerror}"
-            # What is too long are the facts of this message; all else is the same for every other one.
+            # Only the variables of this message can be too long; the others are the same for every message.
             raise Failure(told) if error.errno == errno.E2BIG else Unavailable(told) from error
         with self._lock:
             self._running.add(process)
             if self._is_stopped:
-                _tell_group(process, signal.SIGKILL)
+                _signal_group(process, signal.SIGKILL)
         return process
 
     def _start(self, call: Call, outcome: int) -> subprocess.Popen[bytes]:
@@ -167,7 +167,7 @@ class CommandService(Handler):
 
 
 def _found(program: str, directory: str, environ: Mapping[str, str]) -> str | None:
-    """Return the path of a program; one with a slash in it is looked for from the directory."""
+    """Return the path of a program; one with a slash in it is relative to the directory."""
     if os.sep in program:
         path = str(Path(directory, program))
         return os.path.abspath(path) if os.access(path, os.X_OK) and not Path(path).is_dir() else None
@@ -176,10 +176,10 @@ def _found(program: str, directory: str, environ: Mapping[str, str]) -> str | No
 
 
 def _facts(call: Call) -> dict[str, str]:
-    """Return what the command finds in its environment about the request."""
+    """Return the environment variables that describe the request."""
     request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    traces = {name.upper(): value for name, value in call_spans.onward(request).items()}
+    traces = {name.upper(): value for name, value in call_spans.outgoing_headers(request).items()}
     return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,
@@ -197,20 +197,20 @@ def _facts(call: Call) -> dict[str, str]:
     }
 
 
-def _judged(request: Message, status: int, talk: Conversation) -> Reply:
-    """Return the reply of a command that has ended, or raise what its end means."""
+def _result(request: Message, status: int, io: CommandIO) -> Reply:
+    """Return the reply of a command that has ended, or raise how it failed."""
     try:
-        outcome = Outcome.parse(bytes(talk.outcome))
+        outcome = CommandOutcome.parse(bytes(io.outcome))
     except ValueError as error:
-        raise Failure(_told(f"its QM_OUTCOME: {error}", talk.errors)) from None
-    body = _body(request, bytes(talk.output))
+        raise Failure(_told(f"its QM_OUTCOME: {error}", io.errors)) from None
+    body = _body(request, bytes(io.output))
     if status:
-        raise outcome.failure(_told(end_of(status), talk.errors), body)
+        raise outcome.failure(_told(end_of(status), io.errors), body)
     return outcome.reply(body)
 
 
 def _body(request: Message, output: bytes) -> Body:
-    """Return the body of the reply: text for a request that is text, if it is any."""
+    """Return the body of the reply: text for a request that is text, if it is valid UTF-8."""
     if request.type == "STRING":
         with contextlib.suppress(UnicodeDecodeError):
             return output.decode()
@@ -218,7 +218,7 @@ def _body(request: Message, output: bytes) -> Body:
 
 
 def _told(what: str, errors: bytearray) -> str:
-    """Return what went wrong and the end of what the command said about it."""
+    """Return what went wrong, with the end of the error output of the command."""
     said = errors.decode(errors="replace").strip()
     room = REASON_MAX - len(what) - 5
     if len(said) > room:
@@ -227,19 +227,19 @@ def _told(what: str, errors: bytearray) -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the command and everything in its group: first by asking, then by force."""
-    _tell_group(process, signal.SIGTERM)
+    """End the command and everything in its group: with SIGTERM, then with SIGKILL."""
+    _signal_group(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
     _kill_group(process)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    _tell_group(process, signal.SIGKILL)
+    _signal_group(process, signal.SIGKILL)
     process.wait()
 
 
-def _tell_group(process: subprocess.Popen[bytes], number: int) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
@@ -253,14 +253,14 @@ OUTCOMES: Final = {
     "unavailable": "`true`: no message can be processed at present; this does not count as a try, and the queue is"
     " paused",
 }
-"""What can be said, for the manual."""
+"""The names that a command can write, for the manual."""
 
 _HEADER: Final = "header."
 
 
 @dataclasses.dataclass(slots=True)
-class Outcome:
-    """What was said. The last three only matter for a call that has failed."""
+class CommandOutcome:
+    """What a command wrote about its outcome. The last three only apply to a call that has failed."""
 
     urcode: int = 0
     type: str | None = None
@@ -270,7 +270,7 @@ class Outcome:
     unavailable: bool = False
 
     @classmethod
-    def parse(cls, said: bytes) -> Outcome:
+    def parse(cls, said: bytes) -> CommandOutcome:
         """Read the lines; ValueError for one that has no meaning."""
         outcome = cls()
         for line in said.decode(errors="replace").splitlines():
@@ -279,11 +279,11 @@ class Outcome:
         return outcome
 
     def reply(self, body: Body) -> Reply:
-        """Return the reply of a call that went well."""
+        """Return the reply of a call that succeeded."""
         return Reply(body, self.urcode, self.type, self.headers or None)
 
     def failure(self, reason: str, body: Body) -> Failure | Unavailable:
-        """Return how a call failed that did not go well."""
+        """Return the failure of a call that failed."""
         if self.unavailable:
             return Unavailable(reason, retry_after=self.retry_after)
         return failure_with(reason, self.reply(body), permanent=self.permanent, retry_after=self.retry_after)

@@ -1,4 +1,4 @@
-"""The forwarder from its start to its end: what it opens, and how it lives on when the store fails."""
+"""The forwarder from its start to its end: what it opens, and how it recovers when the store fails."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from qmcore.redacted import redacted
 logger = logging.getLogger("qmadmin.forwarder")
 
 ROLE = "tmqforward"
-"""What others see of the process in the queue space."""
+"""The name of the process in the queue space."""
 
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 60.0
 
 
 class Daemon:
-    """Forwards what `settings` say until a stop is asked for, or there is no more to do where that is the end.
+    """Forwards messages as `settings` say until a stop is requested or, with -e or --once, there is no more to do.
 
-    `environ` is the environment of services that are commands; what a service manager says in it is for the daemon.
+    `environ` is the environment of services that are commands, without the variables of a service manager.
     """
 
     def __init__(self, settings: Settings, stop: Stop, environ: Mapping[str, str]) -> None:
@@ -52,12 +52,12 @@ class Daemon:
         self._environ = {**for_children(environ), **place}
         self._services: dict[str, ServiceHolder] = {}
         self._consumer: Consumer | None = None
-        """Where nothing has been forwarded yet there is none."""
+        """None as long as nothing has been forwarded."""
 
     def run(self) -> None:
-        """Forward. A store that fails on the way is opened again, for as long as it takes.
+        """Forward. If the store fails, it is opened again, however long that takes.
 
-        Raises StartError where it cannot start: nothing has been forwarded then.
+        Raises StartError if it cannot start: nothing has been forwarded then.
         """
         settings = self._settings
         with contextlib.ExitStack() as stack:
@@ -109,10 +109,10 @@ class Daemon:
         with open_device(settings.device) as device, device.open_space(settings.space, role=ROLE) as space:
             consumer = self._consumer = self._consumer or self._started(device, space)
             self._tell_ready(space)
-            consumer.run(space, functools.partial(self._heed, consumer, space), self._notify.stopping)
+            consumer.run(space, functools.partial(self._handle_requests, consumer, space), self._notify.stopping)
 
     def _started(self, device: Device, space: QueueSpace) -> Consumer:
-        """Check what can be wrong before the first message is touched, and get the services ready."""
+        """Check everything that can be wrong before the first message is taken, and load the services."""
         settings = self._settings
         if device.readonly:
             raise StartError(f"device {device.path!r} can only be read by this user, but forwarding must write to it")
@@ -161,8 +161,8 @@ class Daemon:
     def _serve(self, consumer: Consumer, policies: Mapping[str, Policy]) -> None:
         consumer.serve({name: (service, policies[name]) for name, service in self._services.items()})
 
-    def _heed(self, consumer: Consumer, space: QueueSpace) -> None:
-        """Do what signals ask for while the forwarder goes on."""
+    def _handle_requests(self, consumer: Consumer, space: QueueSpace) -> None:
+        """Handle requests by signals, while the forwarder goes on."""
         self._notify.alive()
         if self._stop.wants_reload():
             self._notify.reloading()
@@ -173,7 +173,7 @@ class Daemon:
         self._notify.ready(f"Forwards {_named(self._services)} of queue space {space.name}")
 
     def _reload(self, consumer: Consumer, space: QueueSpace) -> None:
-        """Read the services file again; if anything in it cannot be, all stays as it is."""
+        """Read the services file again; if anything in it is wrong, nothing changes."""
         fresh: dict[str, ServiceHolder] = {}
         try:
             described = ServicesFile.read(self._settings.services)
@@ -185,7 +185,7 @@ class Daemon:
             for error in _broken(fresh).values():
                 raise error
         except (StartError, QueueError, KeyboardInterrupt) as error:
-            # Signals raise nothing here: an interrupt comes out of a module that is loaded.
+            # Signals raise nothing here: a KeyboardInterrupt was raised by a module that is being loaded.
             why = str(error) or type(error).__name__
             logger.error("the services file was not loaded, and the services stay as they are: %s", why)  # noqa: TRY400
             for service in fresh.values():
@@ -221,8 +221,8 @@ def _named(queues: Collection[str]) -> str:
 class ServiceHolder(Handler):
     """A handler that passes calls on to the service that it holds.
 
-    A service that cannot be loaded is tried again whenever it is asked for. One that is replaced, or whose holder is
-    closed, is closed itself when the calls that it runs are done.
+    A service that cannot be loaded is tried again whenever it is needed. One that is replaced, or whose holder is
+    closed, is closed itself after its running calls.
     """
 
     def __init__(self, load: Callable[[], Handler]) -> None:
@@ -235,7 +235,7 @@ class ServiceHolder(Handler):
         self._loaded.load()
 
     def ready(self) -> None:
-        """Raise Unavailable where the service cannot be loaded."""
+        """Raise Unavailable if the service cannot be loaded."""
         self._loaded.service().ready()
 
     def call(self, call: Call) -> Reply | None:
@@ -249,24 +249,24 @@ class ServiceHolder(Handler):
             self._leave(loaded)
 
     def replace(self, other: ServiceHolder) -> None:
-        """Take over the service of another holder, for the calls that begin from now on."""
+        """Take over the service of another holder, for calls that begin from now on."""
         with self._lock:
             before, self._loaded = self._loaded, other._loaded
             self._leaving.append(before)
-        self._dismiss(before)
+        self._retire(before)
 
     def stop_calls(self) -> None:
-        """End at once what the service runs outside of this process, and so for those that it has replaced."""
+        """End at once what the service, and those that it has replaced, run outside this process."""
         with self._lock:
             services = [self._loaded, *self._leaving]
         for loaded in services:
             loaded.stop_calls()
 
     def close(self) -> None:
-        """Close the service when its calls are done."""
-        self._dismiss(self._loaded)
+        """Close the service after its running calls."""
+        self._retire(self._loaded)
 
-    def _dismiss(self, loaded: _LoadedService) -> None:
+    def _retire(self, loaded: _LoadedService) -> None:
         with self._lock:
             loaded.users += 1
             loaded.is_leaving = True

@@ -1,4 +1,4 @@
-"""What the services file may say of a service: a dataclass for each kind, whose fields are the keys."""
+"""The description of a service in the services file: a dataclass for each kind, whose fields are the keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _METADATA: Final = "key"
 _SHOWN_MAX: Final = 60
 
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What the name of an HTTP header may be."""
+"""The characters of the name of an HTTP header."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """What the value of a key may be: in words, and as a question. A `secret` value is never shown.
+    """The allowed values of a key, in words and as a predicate. A `secret` value is never shown.
 
-    `read` makes the value of what the file has.
+    `read` converts the value of the file.
     """
 
     allowed: str
@@ -33,10 +33,10 @@ class Form:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a service: its name, what its value may be, and what it means.
+    """A key of a service: its name, its allowed values, and its meaning.
 
-    `default` is what holds without it; a key that is `required` has none. `default_help` describes a default that
-    says nothing by itself.
+    `default` is its value if it is not given; a key that is `required` has none. `default_help` describes a default
+    that does not explain itself.
     """
 
     name: str
@@ -54,7 +54,7 @@ def required(form: Form, help: str) -> Any:  # noqa: A002 - as click names it
 
 
 def optional(form: Form, help: str, default: Any = None, *, default_help: str = "") -> Any:  # noqa: A002
-    """Declare a key as a field of a dataclass; `default` is what holds without the key."""
+    """Declare a key as a field of a dataclass; `default` is its value if it is not given."""
     declared = {"form": form, "help": help, "default_help": default_help or ("" if default else "none")}
     return dataclasses.field(default=default, repr=not form.secret, metadata={_METADATA: declared})
 
@@ -74,7 +74,7 @@ def keys_of(kind: type) -> dict[str, Key]:
 
 
 def shown(form: Form, value: object) -> str:
-    """Return a value for a message: shortened, and not at all where it may be a secret."""
+    """Return a value for a message: shortened, or hidden if it may be a secret."""
     if form.secret:
         return f"a {type(value).__name__}" if not isinstance(value, dict) else "another one"
     from qmcore.redacted import redacted
@@ -94,7 +94,7 @@ def whole_number(low: int, high: int) -> Form:
 
 
 def seconds(high: int) -> Form:
-    """Return the form of a number of seconds, also a part of one, or of text with its unit, such as `10m`."""
+    """Return the form of a number of seconds, which may have decimals, or of text with a unit, such as `10m`."""
     return Form(
         f"a number of seconds above 0, at most {high}, or a text such as '10m'",
         lambda value: _is_number(value) and math.isfinite(value) and 0 < value <= high,
@@ -113,7 +113,7 @@ def one_of(*choices: str) -> Form:
 
 
 def words(example: str) -> Form:
-    """Return the form of a list of text, the first word of which is not empty."""
+    """Return the form of a list of texts, the first of which is not empty."""
     return Form(
         f"a list of text such as {example}",
         lambda value: isinstance(value, list) and bool(value) and bool(value[0]) and all(map(is_text, value)),
@@ -131,7 +131,7 @@ def table(example: str, is_name: Callable[[str], bool], *, is_value: Callable[[o
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is a text that a program can be given."""
+    """Return whether a value is a text that can be passed to a program."""
     return isinstance(value, str) and "\0" not in value
 
 
@@ -198,7 +198,7 @@ def _is_url(text: str) -> bool:
 
 
 def meant(word: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """Return what a misspelt word may have been, as the end of a sentence; empty where nothing is near."""
+    """Return what a misspelt word may have been, as the end of a sentence; empty if no word is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(word), list(known), n=1)
@@ -217,7 +217,7 @@ class Description:
 
     name: str
     workers: int | None = optional(
-        whole_number(1, WORKERS_MAX), "The most calls at the same time.", default_help="that of `--workers`"
+        whole_number(1, WORKERS_MAX), "The maximum number of concurrent calls.", default_help="that of `--workers`"
     )
     order: str = optional(
         one_of("skip", "strict", "parallel"),
@@ -229,8 +229,8 @@ class Description:
     )
     batch: int | None = optional(
         whole_number(1, BATCH_MAX),
-        "The most messages that a worker takes at once; they are processed one after the other, and committed"
-        " together.",
+        "The maximum number of messages that a worker takes at once; they are processed one after the other, and"
+        " committed together.",
         default_help="that of `--batch`",
     )
     timeout: float | None = optional(
@@ -238,7 +238,7 @@ class Description:
     )
 
     def conflict(self) -> str:
-        """Return which keys do not go together, and why; empty where all is well."""
+        """Return which keys conflict, and why; empty if none do."""
         if self.order == "strict" and (self.workers or 1) > 1:
             return f'order = "strict" requires workers = 1, got {self.workers}'
         return ""
@@ -313,7 +313,7 @@ class HttpDescription(Description):
     transient: tuple[int, ...] = optional(STATUSES, "Further statuses after which the message is tried again.", ())
 
     def conflict(self) -> str:
-        """Return which keys do not go together, and why; empty where all is well."""
+        """Return which keys conflict, and why; empty if none do."""
         # Without arguments super() would look for the class as it was before it got its slots.
         return super(HttpDescription, self).conflict() or self._conflict_of_secrets() or self._conflict_of_statuses()
 
@@ -342,13 +342,13 @@ KINDS: Final[dict[str, type[Description]]] = {
     "command": CommandDescription,
     "url": HttpDescription,
 }
-"""The kinds of services, by the key that tells which one it is."""
+"""The kinds of services, by the key that identifies each."""
 
 
 def description(name: str, table: Mapping[str, Any]) -> Description:
-    """Return what a table says of the service `name`; ValueError, with what is wrong, where it makes no sense.
+    """Return the description of the service `name` in a table; raise ValueError, with what is wrong, if it is invalid.
 
-    The text is meant to stand behind the place: it begins with a verb, or with a colon.
+    The text follows the name of the place: it begins with a verb, or with a colon.
     """
     kind = _kind_of(table)
     declared = keys_of(kind)

@@ -1,13 +1,13 @@
-"""Why the forwarder cannot start, and how what it calls comes to an end."""
+"""Errors at the start of the forwarder, and descriptions of how processes ended."""
 
 import signal
 
 STOPS = "the forwarder stops"
-"""Why a call ended that `stop_calls` has ended."""
+"""The reason of a call that `stop_calls` has ended."""
 
 
 class StartError(Exception):
-    """The forwarder cannot start; the text is one sentence without a full stop. `hint` is what helps to mend it."""
+    """The forwarder cannot start; the text is one sentence without a full stop, and `hint` says what to do."""
 
     def __init__(self, sentence: str, hint: str = "") -> None:
         super().__init__(sentence)

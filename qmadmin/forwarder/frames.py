@@ -1,4 +1,4 @@
-"""What the forwarder and its worker processes say to each other: objects, each with its length before it."""
+"""The messages between the forwarder and its worker processes: objects, each preceded by its length."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def packed(item: object) -> bytes:
 
 
 def send(connection: socket.socket, data: bytes, left: Callable[[], float]) -> None:
-    """Send what was packed within the seconds that are left, or raise TimeoutError; OSError where nobody reads."""
+    """Send packed bytes within the remaining seconds, or raise TimeoutError; OSError if the other side is gone."""
     _limit(connection, left)
     connection.sendall(data)
 
 
 def receive(connection: socket.socket, left: Callable[[], float]) -> Any:
-    """Return what the forwarder has sent. Raises EOFError where it has closed the connection."""
+    """Return what the forwarder has sent. Raises EOFError if it has closed the connection."""
     return pickle.loads(_received(connection, left))  # noqa: S301 - it comes from the forwarder
 
 
@@ -39,7 +39,7 @@ def receive_plain(connection: socket.socket, left: Callable[[], float]) -> Any:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Makes no objects of classes of a service, whose module would be loaded for them."""
+    """Refuses objects of classes of a service, whose module it would have to load."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _PLAIN:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_function(target: str, name: str) -> Callable[[Message], object]:
-    """Import the function that `module:function` names, for service `name`; StartError where there is none."""
+    """Import the function that `module:function` names, for service `name`; raise StartError if there is none."""
     module_name, _, path = target.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -1,4 +1,4 @@
-"""Connections to one HTTP server: pooled while they last, and cut when the time of a call is over."""
+"""Connections to one HTTP server: pooled, and cut when the time of a call is over."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from urllib.parse import SplitResult
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.handler import Call, Failure, Unavailable, too_late
 from qmadmin.forwarder.errors import STOPS
 from qmcore.message import BODY_MAX
 
 CONNECT_SECONDS: Final = 10.0
-"""How long it may take to reach a server, which then is not there for any message."""
+"""How many seconds it may take to reach a server; after that it counts as unreachable for every message."""
 
 _CHUNK: Final = 256 * 1024
 _A_MOMENT: Final = 0.0005
@@ -33,7 +33,7 @@ _ERRORS: Final = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPErr
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent."""
+    """A request to the server."""
 
     method: str
     target: str
@@ -43,7 +43,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; `is_cut` tells that the body goes on beyond what a message can hold."""
+    """The answer of the server; `is_cut`: its body is longer than a message can hold."""
 
     status: int
     reason: str
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Connections:
-    """Sends requests to a server over a pool of connections, of which at most `kept` stay open between calls."""
+    """Sends requests to a server over a pool of connections; at most `kept` of them stay open between calls."""
 
     def __init__(self, url: SplitResult, tls: ssl.SSLContext | None, kept: int) -> None:
         host, port = url.hostname or "", url.port
@@ -66,25 +66,25 @@ class Connections:
             self._pool = urllib3.HTTPSConnectionPool(host, port, ssl_context=tls, **more)
             self._pool.ConnectionCls = _Secure
         self._running: dict[int, _Exchange] = {}
-        """Those that go on, by the thread that makes them."""
+        """The running exchanges, by their thread."""
         self._is_stopped = False
         self._deadlines = Deadlines("qmadmin-http-deadlines")
 
     def exchange(self, call: Call, request: Request) -> Answer:
         """Send a request and return the answer.
 
-        Raises Unavailable where the server cannot be reached, and Failure where it was and no answer came, or none in
-        time. A request that was sent over a connection that had been kept, and which the server closed at the same
-        time, is sent once more: the server knows it again by its key.
+        Raises Unavailable if the server cannot be reached, and Failure if it was reached and no answer came, or none in
+        time. A request that was sent over a pooled connection which the server closed at the same time is sent once
+        more: the server recognises it by its key.
         """
         try:
             return self._sent(call, request)
         except _StaleError as error:
-            # The pool gives the one that has just been closed, and which is connected again.
+            # The pool returns the connection that has just been closed, which connects again.
             return self._sent(call, request, error)
 
     def stop(self) -> None:
-        """Cut all connections on which calls wait, and make no more."""
+        """Cut all connections on which calls wait, and open no more."""
         self._is_stopped = True
         for exchange in list(self._running.values()):
             exchange.cut()
@@ -95,11 +95,11 @@ class Connections:
         self._pool.close()
 
     def _sent(self, call: Call, request: Request, before: _StaleError | None = None) -> Answer:
-        """Send a request over a connection of the pool; `before` is how a kept one broke under it."""
+        """Send a request over a connection of the pool; `before` is how a pooled one broke during the first try."""
         thread, exchange = threading.get_ident(), _Exchange(call)
         self._running[thread] = exchange
         try:
-            # A stop after this finds the exchange.
+            # A stop from now on finds the exchange.
             self._refuse_stopped()
             with self._cut_after(exchange, call.left()):
                 answer = self._answer(exchange, request)
@@ -113,7 +113,7 @@ class Connections:
             raise
         finally:
             self._running.pop(thread).end()
-        # What was cut can look like an answer that has come to its end.
+        # A connection that was cut can look like the end of an answer.
         self._refuse_cut(call)
         return answer
 
@@ -141,13 +141,13 @@ class Connections:
         except _ERRORS as error:
             raise Failure(f"the connection ended in the middle of the answer: {_told(_cause(error))}") from error
         finally:
-            # Where all of it was read, it is back in the pool by now.
+            # If all of it was read, the connection is back in the pool by now.
             response.close()
             response.release_conn()
         return Answer(response.status, response.reason or "", response.headers, body, is_cut)
 
     def _serves(self, connection: _Plain) -> _Exchange:
-        """Return the exchange for which a connection of the pool is used now."""
+        """Return the exchange that uses a connection of the pool now."""
         exchange = self._running[threading.get_ident()]
         exchange.connection = connection
         return exchange
@@ -163,11 +163,11 @@ class Connections:
 
     @contextlib.contextmanager
     def _cut_after(self, exchange: _Exchange, seconds: float) -> Iterator[None]:
-        """Cut the connection if the block takes longer: a server that sends a byte now and then keeps no call up."""
+        """Cut the connection if the block takes longer: sending a byte now and then does not prolong a call."""
         if seconds == math.inf:
             yield
             return
-        watch = Watch(time.monotonic() + seconds, exchange.cut)
+        watch = Deadline(time.monotonic() + seconds, exchange.cut)
         self._deadlines.add(watch)
         try:
             yield
@@ -179,20 +179,20 @@ class Connections:
 
 
 class _StaleError(Exception):
-    """A connection that was kept broke before anything came back."""
+    """A pooled connection broke before anything was received."""
 
 
 class _Exchange:
-    """A request on its way, and the connection that it goes over."""
+    """A request in progress, and its connection."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.connection: _Plain | None = None
         self.is_reached = False
-        """Whether the server was reached for it."""
+        """Whether the server was reached."""
 
     def end(self) -> None:
-        """Release the connection, which may serve another exchange by now."""
+        """Release the connection, which another exchange may use by now."""
         if self.connection is not None:
             self.connection.leave(self)
 
@@ -202,7 +202,7 @@ class _Exchange:
             self.connection.cut(self)
 
     def failure(self, error: BaseException) -> Exception:
-        """Return what a request has failed with that no answer came to."""
+        """Return the failure of a request without an answer."""
         if not self.is_reached:
             return Unavailable(f"the server cannot be reached: {_told(error)}")
         if _is_refusal(error):
@@ -213,9 +213,9 @@ class _Exchange:
 
 
 class _Plain(HTTPConnection):
-    """A connection of the pool, with a second hold on its socket by which another thread can cut it.
+    """A connection of the pool, with a duplicate of its socket by which another thread can cut it.
 
-    `serves` returns the exchange that the calling thread makes over it, and `bounded` a block in which it is reached.
+    `serves` returns the exchange of the calling thread, and `bounded` a block within which it connects.
     """
 
     def __init__(
@@ -229,13 +229,13 @@ class _Plain(HTTPConnection):
         self.has_answered = False
         self._serves = serves
         self._bounded = bounded
-        self._held: socket.socket | None = None
+        self._duplicate: socket.socket | None = None
         self._lock = threading.Lock()
         self._exchange: _Exchange | None = None
-        """What it serves. The end of an answer gives it back to the pool, a moment before the exchange ends."""
+        """Its exchange. The end of an answer returns the connection to the pool, a moment before the exchange ends."""
 
     def connect(self) -> None:
-        """Reach the server."""
+        """Connect to the server."""
         exchange = self._begun()
         exchange.is_reached = False
         with self._bounded(exchange, min(exchange.call.left(), CONNECT_SECONDS)):
@@ -245,39 +245,39 @@ class _Plain(HTTPConnection):
     def request(self, *what: Any, **how: Any) -> None:
         """Send a request."""
         self._begun().is_reached = not self.is_closed
-        # A server that refuses a certificate says so before it ends the connection, which the answer shows.
+        # A server that refuses a certificate says so before it ends the connection; reading the answer shows it.
         with contextlib.suppress(ssl.SSLEOFError):
             super().request(*what, **how)
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]  # as urllib3 does
-        """Return the answer, of which the body is still to be read."""
+        """Return the answer, whose body has not been read yet."""
         response = super().getresponse()
         self.has_answered = True
         return response
 
     def cut(self, exchange: _Exchange) -> None:
-        """Cut the connection under the thread that reads or writes, if that is still for the exchange."""
+        """Cut the connection under the thread that reads or writes, if it is still used for the exchange."""
         with self._lock, contextlib.suppress(OSError):
-            if self._exchange is exchange and self._held is not None:
-                self._held.shutdown(socket.SHUT_RDWR)
+            if self._exchange is exchange and self._duplicate is not None:
+                self._duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it; it may be connected again. The hold stays for as long as the rest of an answer is read."""
+        """Close it; it may be connected again. The duplicate is kept while the rest of an answer is read."""
         super().close()
         with self._lock:
             if self._exchange is None:
-                self._let_go()
+                self._close_duplicate()
 
     def leave(self, exchange: _Exchange) -> None:
-        """Note that an exchange over it has come to its end."""
+        """Note that an exchange over it has ended."""
         with self._lock:
             if self._exchange is exchange:
                 self._exchange = None
                 if self.is_closed:
-                    self._let_go()
+                    self._close_duplicate()
 
     def _begun(self) -> _Exchange:
-        """Return the exchange that it serves from now on."""
+        """Return the exchange that uses it from now on."""
         exchange = self._serves(self)
         with self._lock:
             self._exchange = exchange
@@ -286,14 +286,14 @@ class _Plain(HTTPConnection):
     def _new_conn(self) -> socket.socket:
         made = super()._new_conn()
         with self._lock:
-            self._let_go()
-            # Before TLS begins on it: what that makes of a socket cannot be had twice.
-            self._held, self.has_answered = made.dup(), False
+            self._close_duplicate()
+            # Before TLS begins: a TLS socket cannot be duplicated.
+            self._duplicate, self.has_answered = made.dup(), False
         return made
 
-    def _let_go(self) -> None:
-        if self._held is not None:
-            self._held.close()
+    def _close_duplicate(self) -> None:
+        if self._duplicate is not None:
+            self._duplicate.close()
 
 
 class _Secure(_Plain, HTTPSConnection):
@@ -301,7 +301,7 @@ class _Secure(_Plain, HTTPSConnection):
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
-    """Return the body as far as a message can hold it, and whether there is more."""
+    """Return as much of the body as a message can hold, and whether there is more."""
     chunks = []
     size = 0
     for chunk in iter(functools.partial(response.read, _CHUNK), b""):
@@ -313,7 +313,7 @@ def _read(response: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what has happened, of which the pool tells in an error of its own."""
+    """Return the cause of an error of the pool."""
     for inner in (error.__cause__, *reversed(error.args)):
         if isinstance(error, urllib3.exceptions.HTTPError) and isinstance(inner, (OSError, http.client.HTTPException)):
             return inner
@@ -321,12 +321,12 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether TLS has failed for good; what ends without a word may come back."""
+    """Return whether TLS has failed for good; a connection that just ends may be temporary."""
     return isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
 
 
 def _told(error: BaseException) -> str:
-    """Return what has happened, without the objects that it happened to."""
+    """Return what has happened, without the representations of objects."""
     if isinstance(error, (TimeoutError, urllib3.exceptions.TimeoutError)):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:

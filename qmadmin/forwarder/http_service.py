@@ -1,4 +1,4 @@
-"""A service that is reached by HTTP: the request is the body of a request, the reply that of the answer."""
+"""A service over HTTP: the body of the message is that of the request, the reply that of the answer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from qmcore.redacted import HIDDEN
 class HttpService(Handler):
     """Sends an HTTP request for each message. A status from 200 to 299 is success.
 
-    `directory` is where the files of the description are looked for, `environ` where its variables are. Raises
-    StartError where one of them is not there, or cannot be used.
+    `directory` is where the files of the description are, `environ` where its variables are. Raises StartError if one
+    of them does not exist or cannot be used.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class HttpService(Handler):
         self._connections = Connections(url, tls, workers)
 
     def call(self, call: Call) -> Reply:
-        """Work on a request."""
+        """Process a request."""
         secret, authorization = self._authorization()
         headers = request_headers(call.request, dict(self._described.headers or {}) | authorization)
         request = Request(self._described.method, self._target, headers, call.request.body or b"")
         try:
-            return self._judged(self._connections.exchange(call, request))
+            return self._result(self._connections.exchange(call, request))
         except (Failure, Unavailable) as error:
             _hide(error, [secret, *authorization.values()])
 
@@ -65,7 +65,7 @@ class HttpService(Handler):
         """Close the connections."""
         self._connections.close()
 
-    def _judged(self, answer: Answer) -> Reply:
+    def _result(self, answer: Answer) -> Reply:
         described = self._described
         if 200 <= answer.status < 300:
             return reply_of(answer, described.reply_headers)
@@ -129,7 +129,7 @@ def _variable(described: HttpDescription, name: str, environ: Mapping[str, str])
 
 
 def _refuse_to_ask() -> str:
-    """Keep the library from asking at the terminal, of which a daemon has none."""
+    """Keep the library from asking for a password at the terminal."""
     raise PermissionError(0, "its key needs a password")
 
 
@@ -158,7 +158,7 @@ HEADERS: Final = {
     "QM-Type": "`STRING` for text, `CARRAY` for bytes",
     "Idempotency-Key": "the identifier that the message got when it was enqueued, the same at each try",
 }
-"""What a service finds in the headers of a request, and what it means."""
+"""The headers of a request, and their meanings."""
 
 ANSWERS: Final = {
     "QM-Urcode": "the user return code of the reply, a whole number",
@@ -166,7 +166,7 @@ ANSWERS: Final = {
     "QM-Permanent": "`true` or `false`: whether trying again is of no use, regardless of the status",
     "Retry-After": "seconds or a date: when the message is tried again, or a paused queue is served again",
 }
-"""What a service may say in the headers of its answer, and what it means."""
+"""The headers of an answer, and their meanings."""
 
 _PLAIN: Final = "text/plain; charset=utf-8"
 _BYTES: Final = "application/octet-stream"
@@ -178,7 +178,7 @@ _OURS_ALONE: Final = frozenset(
         *("trailer", "transfer-encoding", "upgrade"),
     )
 )
-"""Headers of a message that do not travel as they are: they are about the connection, or have another meaning."""
+"""Headers of a message that are not sent: they concern the connection, or have another meaning."""
 
 _REFUSED: Final = (401, 407)
 _TRANSIENT: Final = (408, 425, 429)
@@ -186,11 +186,11 @@ _TEXTS: Final = ("application/json",)
 
 
 def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a request: those of the message, over them the `fixed` ones, and over all ours."""
+    """Return the headers of a request: those of the message, overridden by the `fixed` ones and by our own."""
     headers = _Headers()
     headers.add({"User-Agent": f"qmadmin/{__version__}"})
     headers.add({name: value for name, value in request.headers.items() if _travels(name, value)})
-    # The call is a step of the trace that the message tells of.
+    # The call is a step of the trace of the message.
     headers.add(tracing.headers())
     headers.add({"Content-Type": _content_type(request)})
     headers.add(fixed)
@@ -199,7 +199,7 @@ def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str
 
 
 def reply_of(answer: Answer, kept: Sequence[str]) -> Reply:
-    """Return the reply in an answer that is a success; `kept` are the headers that it keeps."""
+    """Return the reply in a successful answer; `kept` are the headers that it keeps."""
     if answer.is_cut:
         raise Failure(f"its answer is longer than {BODY_MAX} bytes")
     return _reply(answer, kept)
@@ -208,7 +208,7 @@ def reply_of(answer: Answer, kept: Sequence[str]) -> Reply:
 def failure_of(
     answer: Answer, kept: Sequence[str], permanent: Sequence[int], transient: Sequence[int]
 ) -> Failure | Unavailable:
-    """Return what an answer that is not a success means; `permanent` and `transient` are further such statuses."""
+    """Return the failure of an unsuccessful answer; `permanent` and `transient` are further such statuses."""
     status = answer.status
     retry_after = _seconds_until(answer.headers.get("Retry-After"))
     told = f"answered {status} {answer.reason}".rstrip()
@@ -223,7 +223,7 @@ def failure_of(
 
 
 class _Headers:
-    """Headers of which the last of a name counts, however it is written."""
+    """Headers with case-insensitive names, the last of which counts."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, str]] = {}
@@ -233,7 +233,7 @@ class _Headers:
             self._found[name.lower()] = name, value
 
     def by_name(self) -> dict[str, str]:
-        # The library writes each character as one byte.
+        # The library encodes each character as one byte.
         return {name: value.strip().encode().decode("latin-1") for name, value in self._found.values()}
 
 
@@ -269,7 +269,7 @@ def _reply(answer: Answer, kept: Sequence[str]) -> Reply:
 
 
 def _body(answer: Answer) -> Body:
-    """Return the body: a str where it is said to be text or JSON, and is UTF-8."""
+    """Return the body: a str if its content type is text or JSON and it is valid UTF-8."""
     kind, _, parameters = answer.headers.get("Content-Type", "").lower().partition(";")
     kind = kind.strip()
     charset = parameters.partition("charset=")[2].strip(' "').partition(";")[0]
@@ -289,14 +289,14 @@ def _urcode(text: str | None) -> int:
 
 
 def _text(value: str) -> str:
-    """Return a header as a str: UTF-8 where it is."""
+    """Return a header as a str, decoded as UTF-8 if it is valid."""
     with contextlib.suppress(UnicodeError):
         value = value.encode("latin-1").decode()
     return names.storable(value)
 
 
 def _permanence(answer: Answer, permanent: Sequence[int], transient: Sequence[int]) -> bool | None:
-    """Return whether trying again is of no use; None where no message can be worked on."""
+    """Return whether trying again is of no use; None if no message can be processed."""
     said, status = answer.headers.get("QM-Permanent", "").strip().lower(), answer.status
     if said in ("true", "false"):
         return said == "true"

@@ -1,6 +1,6 @@
-"""The figures of a forwarder for Prometheus, served over HTTP while it runs.
+"""The metrics of a forwarder for Prometheus, served over HTTP while it runs.
 
-prometheus-client, which comes with the extra qmadmin[metrics], is loaded only where metrics are asked for.
+prometheus-client, which the extra qmadmin[metrics] installs, is loaded only if metrics are requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BOUNDS_US: Final = tuple(round(seconds * MICROS) for seconds in _BOUNDS)
-"""Bounds of the histogram of call times; times are kept to two digits, so that these are exact."""
+"""Bounds of the histogram of call durations; durations are kept to two digits, so that these are exact."""
 
 COUNTERS: Final = {
     "calls": ("calls", "Calls of the service that were started."),
@@ -38,7 +38,7 @@ COUNTERS: Final = {
     "refused": ("refused", "Calls that do not count as a try, because the service could not work at all."),
     "dropped_replies": ("dropped_replies", "Replies that were dropped because their queue did not exist."),
 }
-"""Fields of the figures that are counters: what each is called behind tmqforward_, and what it is."""
+"""Fields of the statistics that are counters: the name of each after tmqforward_, and its meaning."""
 
 GAUGES: Final = {
     "in_flight": ("calls_in_flight", "Calls that are running."),
@@ -56,14 +56,14 @@ INFO: Final = ("info", "The version of tmqforward, as a label; the value is alwa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """Where metrics are served."""
+    """The address at which metrics are served."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return what `[HOST:]PORT` says; without a host it is loopback. An IPv6 address stands in brackets."""
+        """Return the address in `[HOST:]PORT`; without a host it is loopback. An IPv6 address is in brackets."""
         found = re.fullmatch(
             r"(?:(?:\[(?P<six>[\da-fA-F:.]+)\]|(?P<host>[^\s\[\]:/]+)):)?(?P<port>\d{1,5})", text, re.ASCII
         )
@@ -77,15 +77,15 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class FiguresCollector:
-    """Gives the figures of queues to Prometheus as they are when it asks.
+class StatisticsCollector:
+    """Returns the statistics of queues to Prometheus whenever it asks.
 
-    `figures` returns those of the queues that are forwarded; it is called in a thread of the server.
+    `statistics` returns those of the forwarded queues; it is called in a thread of the server.
     """
 
-    def __init__(self, space: str, figures: Callable[[], Collection[Statistics]]) -> None:
+    def __init__(self, space: str, statistics: Callable[[], Collection[Statistics]]) -> None:
         self._space = space
-        self._figures = figures
+        self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with a sample for each queue."""
@@ -98,7 +98,7 @@ class FiguresCollector:
         gauges = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in GAUGES.items()}
         times = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in TIMES.items()}
         durations = HistogramMetricFamily(_named(DURATIONS[0]), DURATIONS[1], labels=labels)
-        for each in self._figures():
+        for each in self._statistics():
             told, values = each.forwarding(), [self._space, each.queue]
             for of, family in (counters | gauges).items():
                 family.add_metric(values, getattr(told, of))
@@ -112,15 +112,15 @@ class FiguresCollector:
 
 
 @contextlib.contextmanager
-def served(address: Address | None, space: str, figures: Callable[[], Collection[Statistics]]) -> Iterator[None]:
-    """Serve the figures of queues at an address for as long as the block lasts; None is not at all.
+def served(address: Address | None, space: str, statistics: Callable[[], Collection[Statistics]]) -> Iterator[None]:
+    """Serve the statistics of queues at an address while the block lasts; without an address, serve nothing.
 
-    Raises StartError where prometheus-client is missing, or the port is taken or must not be used.
+    Raises StartError if prometheus-client is missing, or the port is in use or not allowed.
     """
     if address is None:
         yield
         return
-    registry = _registry(FiguresCollector(space, figures))
+    registry = _registry(StatisticsCollector(space, statistics))
     from prometheus_client import start_http_server
 
     try:
@@ -138,7 +138,7 @@ def served(address: Address | None, space: str, figures: Callable[[], Collection
         thread.join()
 
 
-def _registry(collector: FiguresCollector) -> CollectorRegistry:
+def _registry(collector: StatisticsCollector) -> CollectorRegistry:
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""What the forwarder tells the service manager that has started it, such as systemd.
+"""Notifications to the service manager that has started the forwarder, such as systemd.
 
-It is said in datagrams to the socket that NOTIFY_SOCKET names, as sd_notify(3) describes them. Where the variable is
-absent nothing is said; a manager that does not listen is nobody's failure.
+They are datagrams to the socket that NOTIFY_SOCKET names, as sd_notify(3) describes. Without the variable none are
+sent; a manager that does not listen is not an error.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from typing import Final
 
 VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""What the service manager says in the environment, to this process and to none that it starts."""
+"""The variables of the service manager, which are for this process and not for those that it starts."""
 
 _SEND_SECONDS: Final = 1.0
-"""How long a manager that is slow may keep us waiting."""
+"""How many seconds to wait for a slow manager."""
 
 
 class Notify:
-    """Tells the service manager how the process is doing.
+    """Notifies the service manager of the state of the process.
 
-    `environ` is the environment that the manager has given the process. A program that comes to its end by itself says
+    `environ` is the environment that the manager has given the process. A program that ends by itself calls
     `stopping` too.
     """
 
@@ -33,23 +33,23 @@ class Notify:
         self._next_sign = 0.0
 
     def ready(self, status: str = "") -> None:
-        """Say that the start, or a reload, is done."""
+        """Report that the start, or a reload, is complete."""
         self._say("READY=1", *_told(status))
 
     def reloading(self) -> None:
-        """Say that the settings are read again; `ready` follows, also where that has failed."""
+        """Report that the settings are being read again; `ready` follows, even if that fails."""
         self._say("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:
-        """Say that the process is about to end."""
+        """Report that the process is about to end."""
         self._say("STOPPING=1", *_told(status))
 
     def status(self, text: str) -> None:
-        """Say in one line what the process does."""
+        """Report in one line what the process is doing."""
         self._say(*_told(text))
 
     def alive(self) -> None:
-        """Say that the process is alive, as often as the manager wants to hear it: to be called once a second or so."""
+        """Send the heartbeat if it is due; to be called about once a second."""
         now = time.monotonic()
         if self._watchdog_seconds is not None and now >= self._next_sign:
             self._next_sign = now + self._watchdog_seconds / 2
@@ -64,19 +64,19 @@ class Notify:
 
 
 def for_children(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of processes that this one starts: what the manager said is not for them."""
+    """Return the environment of processes that this one starts, without the variables of the manager."""
     return {name: value for name, value in environ.items() if name not in VARIABLES}
 
 
 def _address(named: str) -> bytes | None:
-    """Return where the manager listens: a path, or an abstract address, which is written with an @ before it."""
+    """Return the address of the manager: a path, or an abstract address, which is written with a leading @."""
     if named.startswith("@"):
         return b"\0" + os.fsencode(named[1:])
     return os.fsencode(named) if named.startswith("/") else None
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """Return within how many seconds the manager wants a sign of life; None where it wants none of this process."""
+    """Return the seconds within which the manager expects a heartbeat; None if it expects none of this process."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:

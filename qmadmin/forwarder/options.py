@@ -1,4 +1,4 @@
-"""The options of tmqforward, each declared once, and what they say."""
+"""The options of tmqforward, each declared once, and the settings that they give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qmcore.errors import InvalidArgumentError
 
 
 def settings_of(given: Mapping[str, Any], device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
-    """Return what the forwarder is to do: what was given, by the names of parameters, and else the usual settings."""
+    """Return the settings of the forwarder: the given options, by names of parameters, or else the usual settings."""
     delay, is_outside = other_time("-f", given["pace"], warn), given["non_transactional"]
     return Settings(
         device=device,
@@ -104,13 +104,13 @@ OPTIONS: Final[tuple[Declared, ...]] = (
         "-w, --workers NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.workers,
-        help="Calls of a service at a time, unless the services file says otherwise.",
+        help="How many calls of a service run at a time, unless the services file says otherwise.",
     ),
     option(
         "--total-workers NUMBER",
         type=click.IntRange(0, 10_000),
         setting=ForwarderSettings.total_workers,
-        help="Calls of all services at a time; 0 means no limit.",
+        help="How many calls of all services run at a time; 0 means no limit.",
         more="If it is at least the number of queues, one worker is reserved for each queue that has none running, so"
         " that a slow service does not delay the others. When all are busy, the message with the highest priority is"
         " next.",
@@ -118,7 +118,7 @@ OPTIONS: Final[tuple[Declared, ...]] = (
     option(
         "--order strict|skip|parallel",
         setting=ForwarderSettings.order,
-        help="How messages follow one whose service failed, unless the services file says otherwise.",
+        help="What happens to the messages behind one whose service failed, unless the services file says otherwise.",
         more="`strict`: they wait until it has succeeded or left the queue. `skip`: they go first while it waits for"
         " its retry. `parallel`: as many calls run at a time as there are workers. `auto`, which is only possible in"
         " the settings, means `parallel` with several workers and `skip` with one.",
@@ -127,7 +127,7 @@ OPTIONS: Final[tuple[Declared, ...]] = (
         "--batch NUMBER",
         type=click.IntRange(1, 1000),
         setting=ForwarderSettings.batch,
-        help="Messages that a worker takes and commits together, unless the services file says otherwise.",
+        help="How many messages a worker takes and commits together, unless the services file says otherwise.",
         more="Larger batches cost less for each message. If the daemon is killed, the service is called again for all"
         " messages that were not committed.",
     ),
@@ -154,12 +154,12 @@ OPTIONS: Final[tuple[Declared, ...]] = (
     option(
         "--metrics [HOST:]PORT",
         setting=ForwarderSettings.metrics,
-        help="Serve figures for Prometheus over HTTP.",
+        help="Serve metrics for Prometheus over HTTP.",
         more="Without a host, only programs on this machine can reach them. It requires the package prometheus-client.",
     ),
     option(
         "--status",
-        help="Show the processes that forward the queues, and how that goes; forward nothing.",
+        help="Show the processes that forward the queues, with statistics; forward nothing.",
         more="Without -q, for all queues that are forwarded. Permission to read the device is enough.",
     ),
     option(
@@ -175,7 +175,7 @@ OPTIONS: Final[tuple[Declared, ...]] = (
 TRANTIME_MAX: Final = SECONDS_MAX
 
 FORGETTING_WORKERS: Final = 32
-"""Calls of a service at a time with -f, where nothing says how many."""
+"""Concurrent calls of a service with -f, unless a number is given."""
 
 TRANTIME_NOT_NUMERIC = Entry(1602, Severity.WARN, "-t option ignored as argument must be numeric")
 TRANTIME_TOO_LARGE = Entry(1603, Severity.WARN, "-t option ignored as argument is too large (must be below {limit})")
@@ -190,11 +190,11 @@ Warn = Callable[[Notice], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where the forwarder works, on what, and how. Times are seconds; a transaction time of 0 means no limit.
+    """What the forwarder serves, and how. Times are seconds; a transaction time of 0 means no limit.
 
-    `queues` is empty where all services of the file are served. `workers`, `order` and `batch` hold where the services
-    file says nothing; `total_workers` 0 means no limit. `pace` is the delay of -f, None without it, and `blocktime` the
-    value of -b.
+    `queues` is empty if all services of the file are served. `workers`, `order` and `batch` apply unless the services
+    file says otherwise; `total_workers` 0 means no limit. `pace` is the delay of -f, None without it, and `blocktime`
+    the value of -b.
     """
 
     device: str
@@ -218,14 +218,14 @@ class Settings:
 
     @property
     def call_seconds(self) -> float:
-        """How long a service may take."""
+        """How many seconds a call may take."""
         if self.blocktime is not None:
             return self.blocktime or math.inf
         return self.trantime or math.inf
 
     @property
     def options(self) -> str:
-        """What of this Tuxedo's options say, as they would be written, and whether each queue is looked at once."""
+        """The settings as Tuxedo's options would be written, and whether each queue is polled once."""
         flags = {"-e": self.until_empty, "-d": self.gives_up, "-n": not self.transactional, "--once": self.once}
         numbers = {"-t": self.trantime, "-i": self.idletime, "-f": self.pace, "-b": self.blocktime}
         said = [f"{option} {number}" for option, number in numbers.items() if number is not None]
@@ -243,9 +243,9 @@ class Settings:
         )
 
     def policy(self, description: Description | None) -> Policy:
-        """Return by which policy a queue is served whose service is described so; with None nothing is known of it.
+        """Return the policy of a queue whose service has this description; None if it has none.
 
-        Raises StartError where they contradict each other.
+        Raises StartError if the two contradict each other.
         """
         said = description or Description(name="")
         workers = said.workers or self.workers
@@ -254,7 +254,7 @@ class Settings:
             return Policy(
                 seconds=min(said.timeout or math.inf, self.call_seconds),
                 workers=workers,
-                # What tells the client of a failure, and the end of its request, are one commit of their own; --once
+                # The answer about a failure and the end of its request are one commit of their own; --once
                 # takes one message; the calls of a batch have no time between them.
                 batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
                 order=order,
@@ -271,7 +271,7 @@ class Settings:
 
 
 def place(arguments: Sequence[str], usual_device: str) -> tuple[str, str]:
-    """Return device and queue space from the arguments; the device is the usual one where only one is given."""
+    """Return device and queue space from the arguments; with one argument, the device is the usual one."""
     if len(arguments) > 2:
         raise UsageError(f"Invalid argument {arguments[2]}")
     if len(arguments) == 2:
@@ -293,7 +293,7 @@ def queue_names(options: Sequence[str]) -> tuple[str, ...]:
 
 
 def metrics_address(text: str | None, usual: str) -> Address | None:
-    """Return where --metrics has the figures served, or else the settings; None where it is empty."""
+    """Return the address of --metrics, or else that of the settings; None if it is empty."""
     chosen = usual if text is None else text
     return Address.parse(chosen) if chosen else None
 
@@ -318,7 +318,7 @@ def other_time(option: str, text: str | None, warn: Warn) -> int | None:
 
 
 def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None:
-    """Return the seconds that -b gives, which has a meaning with -n or -f only."""
+    """Return the seconds that -b gives, which applies with -n or -f only."""
     value = other_time("-b", text, warn)
     if value is not None and not has_meaning:
         warn(Notice(Severity.WARN, "-b option ignored as neither -n nor -f is given"))
@@ -327,7 +327,7 @@ def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None
 
 
 def worker_count(asked: int | None, usual: int, *, forgets: bool) -> int:
-    """Return how many calls of a service run at a time; where nobody waits for them that are more."""
+    """Return how many calls of a service run at a time; without replies the default is larger."""
     if asked is not None:
         return asked
     return max(usual, FORGETTING_WORKERS) if forgets else usual
@@ -356,5 +356,5 @@ def _too_large(option: str) -> Notice:
 
 
 def _is_number(text: str) -> bool:
-    # More digits than any number has would cost time to read, and Python refuses them.
+    # Very many digits would take long to parse, and Python refuses them.
     return text.isascii() and text.isdigit() and len(text) < 4000

@@ -31,18 +31,18 @@ from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 
 START_SECONDS: Final = 60.0
-"""How long a worker process may take until it has loaded its module."""
+"""How many seconds a worker process may take to load its module."""
 
 _GRACE_SECONDS: Final = 1.0
-"""How long a process may take to end that is about to."""
+"""How many seconds a process that is about to end may take."""
 
 
 class ProcessService(Handler):
     """Calls the function `module:function` in at most `workers` processes, each of which has one request at a time.
 
-    A process is started when there is none without work, and kept until the service is closed. One that dies takes its
-    call with it, which has failed; the next call has another. `path` is where modules are looked for, `environ` the
-    environment. Raises StartError where the function cannot be found, which the first process shows.
+    A process is started when none is idle, and kept until the service is closed. If one dies, its call has failed, and
+    the next call gets another process. `path` is where modules are searched for, `environ` the environment. Raises
+    StartError if the function cannot be found, which the first process checks.
     """
 
     def __init__(self, target: str, name: str, workers: int, path: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ class ProcessService(Handler):
             raise StartError(str(error)) from None
 
     def call(self, call: Call) -> Reply:
-        """Work on a request."""
+        """Process a request."""
         left = call.left()
         if not self._free.acquire(timeout=None if left == math.inf else max(left, 0.0)):
             raise Unavailable(f"none of its worker processes became free within {call.seconds:g} seconds")
@@ -71,7 +71,7 @@ class ProcessService(Handler):
         return reply
 
     def stop_calls(self) -> None:
-        """End the processes that have a request, with all that they have started, and start no more."""
+        """End the busy processes and all processes that they have started, and start no more."""
         with self._lock:
             self._is_stopped = True
             for worker in self._busy:
@@ -101,10 +101,10 @@ class ProcessService(Handler):
             raise Failure(f"its reply cannot be read: {error}") from None
         finally:
             self._put_back(worker, is_well=is_well)
-        return _judged(outcome)
+        return _result(outcome)
 
     def _at_work(self, call: Call) -> _Worker:
-        """Return a process that has taken the request. One that died before it did has done nothing."""
+        """Return a process that has taken the request. One that died before taking it has done nothing."""
         while True:
             worker = self._taken(call)
             is_well = False
@@ -123,7 +123,7 @@ class ProcessService(Handler):
                     self._put_back(worker, is_well=False)
 
     def _taken(self, call: Call) -> _Worker:
-        """Take a process without work, or start one."""
+        """Take an idle process, or start one."""
         with self._lock:
             self._refuse_stopped()
             while self._idle:
@@ -153,7 +153,7 @@ class ProcessService(Handler):
         worker.end()
 
     def _started(self, seconds: float) -> _Worker:
-        """Start a process and wait until it has its function; Unavailable where it does not get it."""
+        """Start a process and wait until it has loaded its function; raise Unavailable if it cannot."""
         try:
             worker = _Worker(self._environ)
         except OSError as error:
@@ -163,7 +163,7 @@ class ProcessService(Handler):
         except TimeoutError:
             fault = f"service {self._start[2]!r}: its module was not loaded within {seconds:g} seconds"
         except (EOFError, OSError):
-            fault = f"service {self._start[2]!r}: its process {worker.cause_of_death()} when it was to load its module"
+            fault = f"service {self._start[2]!r}: its process {worker.cause_of_death()} while it loaded its module"
         except BaseException:
             worker.kill()
             worker.end()
@@ -205,7 +205,7 @@ class _Worker:
         return self._process.poll() is None
 
     def prepare(self, start: tuple[list[str], str, str, LogTerms | None], seconds: float) -> str:
-        """Send it its function; return what is wrong with that, or nothing."""
+        """Send it its function; return what is wrong with it, or an empty text."""
         end = time.monotonic() + seconds
 
         def left() -> float:
@@ -215,17 +215,19 @@ class _Worker:
         return str(frames.receive_plain(self._connection, left))
 
     def begin(self, call: Call) -> None:
-        """Send it a request. Raises TimeoutError when the time is over, EOFError or OSError where it has ended."""
-        frames.send(self._connection, frames.packed((call_spans.handed_on(call.request), call.left())), call.left)
+        """Send it a request. Raises TimeoutError when the time is over, EOFError or OSError if it has ended."""
+        frames.send(
+            self._connection, frames.packed((call_spans.for_another_process(call.request), call.left())), call.left
+        )
         frames.receive_plain(self._connection, call.left)
         self.is_new = False
 
     def outcome(self, call: Call) -> Any:
-        """Return what came of the request that it has taken; raises the same, and UnpicklingError."""
+        """Return the outcome of the request that it has taken; raises the same, and UnpicklingError."""
         return frames.receive_plain(self._connection, call.left)
 
     def cause_of_death(self) -> str:
-        """Return how the process ended, which has closed its connection."""
+        """Return how the process ended after it closed its connection."""
         try:
             status = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -233,16 +235,16 @@ class _Worker:
         return end_of(status) if status < 0 else f"ended with {end_of(status)}"
 
     def dismiss(self) -> None:
-        """Let it end by itself."""
+        """Make it end by itself."""
         self._connection.close()
 
     def kill(self) -> None:
-        """Kill it, with all that it has started."""
+        """Kill it and all processes that it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Wait for its end, which is near, and close its descriptors."""
+        """Wait for its imminent end, and close its descriptors."""
         self._connection.close()
         try:
             self._process.wait(_GRACE_SECONDS)
@@ -252,8 +254,8 @@ class _Worker:
         os.close(self._lifeline)
 
 
-def _judged(outcome: Any) -> tuple[Reply, list[Any]]:
-    """Return the reply and the messages to be enqueued, or raise what came of the call instead."""
+def _result(outcome: Any) -> tuple[Reply, list[Any]]:
+    """Return the reply and the messages to enqueue, or raise how the call failed."""
     match outcome:
         case ("reply", (body, urcode, kind, headers), collected):
             return Reply(body, urcode, kind, headers), collected

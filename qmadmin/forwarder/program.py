@@ -13,7 +13,7 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.console.process import Exit, make_fit, say
+from qmadmin.console.process import Exit, prepare_process, say
 from qmadmin.console.results import Notice
 from qmadmin.forwarder import options, program_log
 from qmadmin.forwarder.errors import StartError, UsageError
@@ -74,7 +74,7 @@ def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:
 
 
 def _tell_of_log(path: str) -> None:
-    """Say at a terminal where all of it is to be found, tracebacks too."""
+    """Say at a terminal where the full log is."""
     if path != ulog.TO_STDERR and sys.stderr.isatty():
         say(f"{_PROGRAM}: what happens is in {os.path.abspath(path)} too; Ctrl-C stops it")
 
@@ -102,7 +102,7 @@ def _forward(settings: options.Settings) -> int:
     try:
         daemon.run()
     except StartError as error:
-        # Whose fault it is stands in the sentence.
+        # The sentence says what is at fault.
         logger.error("%s", error, extra={"mistyped": True})  # noqa: TRY400
         raise
     except Exception:
@@ -120,7 +120,7 @@ def _show_status(device: str, space: str, queues: Sequence[str], form: str, conf
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `tmqforward` calls this."""
-    make_fit()
+    prepare_process()
     try:
         return _call(arguments)
     except StartError as error:
@@ -145,7 +145,7 @@ def _call(arguments: Sequence[str] | None) -> int:
 
 
 def _warn(notice: Notice) -> None:
-    """Warn on the terminal, and in the log where there is one."""
+    """Warn on the terminal, and in the log if there is one."""
     terms = program_log.terms_of_this_process()
     if terms is None or not (terms.at_terminal or terms.prefix == ulog.TO_STDERR):
         say(f"{notice.severity.value}: {notice.text}")

@@ -1,4 +1,4 @@
-"""Where the forwarder, its worker processes and its services say what happens: in the log, and at a terminal."""
+"""Logging of the forwarder, its worker processes and its services: to the log, and at a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qmcore.redacted import redacted
 PROGRAM: Final = "tmqforward"
 
 WORDING: Final = Wording("the forwarder", "service", PROGRAM, logging.getLogger("qmadmin.forwarder"))
-"""How the forwarder calls itself, and what it has called with messages."""
+"""What the forwarder and its services are called in log messages."""
 
 
 class LogTerms(NamedTuple):
@@ -32,7 +32,7 @@ class LogTerms(NamedTuple):
 
 
 class AtTerminal(logging.Handler):
-    """Shows events to the person at the terminal, a line for each, without tracebacks, which are in the log."""
+    """Shows events at the terminal, a line for each, without tracebacks, which are in the log."""
 
     def __init__(self, stream: TextIO, level: int) -> None:
         super().__init__(level)
@@ -53,9 +53,9 @@ class AtTerminal(logging.Handler):
 def begin(
     environ: Mapping[str, str], log: LogSettings, *, form: str, level: str, errors: TextIO, at_terminal: bool
 ) -> ulog.UlogHandler:
-    """Log what this process says from a level up, its services included; at a terminal that is seen there too."""
+    """Log events from a level up, including those of services; at a terminal show them there too."""
     root = logging.getLogger()
-    _quieten()
+    _silence_pool()
     handler = ulog.install(PROGRAM, environ, log=log, form=form, level=_number(level), errors=errors, logger=root)
     if at_terminal and handler.prefix != ulog.TO_STDERR:
         root.addHandler(AtTerminal(errors, _number(level)))
@@ -63,7 +63,7 @@ def begin(
 
 
 def terms_of_this_process() -> LogTerms | None:
-    """Return what this process logs; None where it has not begun to."""
+    """Return what this process logs; None if logging has not begun."""
     handlers = logging.getLogger().handlers
     for handler in handlers:
         if isinstance(handler, ulog.UlogHandler):
@@ -76,15 +76,15 @@ def terms_of_this_process() -> LogTerms | None:
 def go_on(terms: LogTerms) -> None:
     """Log in a worker process as the forwarder does."""
     root = logging.getLogger()
-    _quieten()
+    _silence_pool()
     root.setLevel(terms.level)
     root.addHandler(ulog.UlogHandler(PROGRAM, terms.prefix, as_json=terms.as_json))
     if terms.at_terminal:
         root.addHandler(AtTerminal(sys.stderr, terms.level))
 
 
-def _quieten() -> None:
-    """Log no requests of the pool that services by HTTP use: their targets may have secrets in them."""
+def _silence_pool() -> None:
+    """Log no requests of the pool that HTTP services use: their targets may contain secrets."""
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 

@@ -1,4 +1,4 @@
-"""The file that says which services there are: TOML, a table `[services.NAME]` for each.
+"""The services file: TOML, with a table `[services.NAME]` for each service.
 
 [services.STRING]
 python = "server:upper"                # the function upper in server.py beside this file, or of any module
@@ -41,7 +41,7 @@ from qmcore.queue import Queue
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServicesFile:
-    """The services of a file as it describes them by name; nothing is imported or looked for yet."""
+    """The services of a file by name, as described; nothing is imported or searched for yet."""
 
     path: Path
     described: Mapping[str, Description]
@@ -51,7 +51,7 @@ class ServicesFile:
 
     @classmethod
     def read(cls, path: str) -> ServicesFile:
-        """Read a services file, or raise StartError for one that is missing, is not TOML, or makes no sense."""
+        """Read a services file; raise StartError if it is missing, not TOML, or invalid."""
         described = {}
         for name, found in _described(path):
             if isinstance(found, StartError):
@@ -61,10 +61,10 @@ class ServicesFile:
 
     @classmethod
     def check(cls, path: str, environ: Mapping[str, str]) -> tuple[ServicesFile, list[str]]:
-        """Return the services that a file describes well, and all that is wrong with it, each as one sentence.
+        """Return the valid services of a file, and all that is wrong with it, each as one sentence.
 
-        The good ones are tried out: their modules are imported, worker processes are started and ended, commands and
-        files are looked for. No service is called.
+        The valid ones are tried: their modules are imported, worker processes are started and ended, commands and files
+        are searched for. No service is called.
         """
         described: dict[str, Description] = {}
         faults = []
@@ -90,7 +90,7 @@ class ServicesFile:
         return tuple(self.described)
 
     def description(self, name: str) -> Description:
-        """Return what the file says of a service, or raise StartError where it says nothing."""
+        """Return the description of a service; raise StartError if the file has none."""
         if name not in self.described:
             raise StartError(
                 f"services file {str(self.path)!r} has no service for queue {name!r}{meant(name, self.described)}",
@@ -101,10 +101,10 @@ class ServicesFile:
     def service(self, name: str, environ: Mapping[str, str], workers: int = 1) -> Handler:
         """Return a service, ready to be called; `environ` is the environment of what runs outside of this process.
 
-        `workers` is how many calls run at a time where the file does not say.
+        `workers` is how many calls run at a time if the file does not say.
 
-        Raises StartError where it cannot be: a module that cannot be imported, a command that is not there. Whoever
-        has it closes it.
+        Raises StartError if it cannot be created: a module cannot be imported, a command does not exist. The caller
+        closes it.
         """
         described = self.description(name)
         workers = described.workers or workers
@@ -179,7 +179,7 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 
 def faults(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """Return all that would keep the forwarder from its work, each as one sentence. Nothing is forwarded."""
+    """Return all that would prevent the forwarder from working, each as one sentence. Nothing is forwarded."""
     described, found = ServicesFile.check(settings.services, environ)
     names = settings.queues or described.names
     if not names and not found:
@@ -211,7 +211,7 @@ def _faults_of_queue(space: QueueSpace, name: str) -> Iterator[str]:
 
 
 def missing_error_queue(space: QueueSpace, queue: Queue) -> str:
-    """Return what becomes of the failures of a queue whose error queue is not there; empty where nothing is wrong."""
+    """Return what happens to failed requests of a queue whose error queue does not exist; empty if it exists."""
     usual = space.definition.error_queue
     named, there = queue.definition.error_queue or usual, {each.name for each in space.queues()}
     if not named or named in there:

@@ -1,4 +1,4 @@
-"""tmqforward --status: who forwards queues of a queue space, and how that goes, as the forwarders tell it."""
+"""tmqforward --status: the processes that forward queues of a queue space, with the statistics that they record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Status:
-    """How queues are forwarded. `queues` are those that are asked for; none are all that somebody forwards."""
+    """How queues are forwarded. `queues` are the requested ones; without any, all that a process forwards."""
 
     def __init__(self, space: str, told: Sequence[Told], queues: Sequence[str]) -> None:
         self._space = space
@@ -31,7 +31,7 @@ class Status:
 
     @classmethod
     def read(cls, device: str, space: str, queues: Sequence[str]) -> Status:
-        """Read it from a device, which this process is not attached to; StartError where something is not there."""
+        """Read it from a device, without attaching to it; raise StartError for a missing queue or queue space."""
         try:
             with open_device(device) as opened:
                 there = {queue.name for queue in opened.queues(space)}
@@ -44,7 +44,7 @@ class Status:
         return cls(space, told, queues)
 
     def show(self, screen: Screen, form: Format) -> Exit:
-        """Show it; return NOT_FORWARDED where nobody forwards one of the queues."""
+        """Show it; return NOT_FORWARDED if one of the queues is not forwarded."""
         missing = list(self._missing())
         if form is Format.JSON:
             document = Document("tmqforward --status", screen.write)
@@ -72,9 +72,9 @@ class Status:
         living = {name for name, told in self._told.items() if any(process.alive for process, _ in told)}
         for name in self._told:
             if name not in living:
-                yield Notice(Severity.ERROR, f"nobody forwards queue {name!r}")
+                yield Notice(Severity.ERROR, f"no process forwards queue {name!r}")
         if not self._told:
-            yield Notice(Severity.ERROR, f"nobody forwards a queue of queue space {self._space!r}")
+            yield Notice(Severity.ERROR, f"no process forwards a queue of queue space {self._space!r}")
 
 
 def show(
@@ -92,7 +92,7 @@ def show(
     try:
         return status.show(screen, Format(form))
     except OutputLostError as error:
-        # The reader may have seen enough, and Python is not to complain at the end that it cannot flush.
+        # The reader may have closed the pipe; Python must not complain at exit that it cannot flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         if not error.quiet:
             raise StartError(str(error)) from error

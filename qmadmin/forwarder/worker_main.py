@@ -2,9 +2,8 @@
 
     python -m qmadmin.forwarder.worker_main CONNECTION LIFELINE
 
-Both are descriptors: a socket over which requests come and outcomes go, and a pipe whose other end the forwarder has
-open for as long as it lives. The process and all that it has started end with the forwarder, however that ends and
-whatever they do.
+Both are descriptors: a socket for requests and outcomes, and a pipe whose other end the forwarder keeps open as long as
+it lives. The process and all that it has started end with the forwarder, however that ends and whatever they do.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 def main(connection: int, lifeline: int) -> None:
     """Work until the forwarder closes the connection."""
     _end_with(lifeline)
-    # What is for the terminal of a program has no place where the forwarder is asked for replies.
+    # What a service prints must not mix with the standard output of the forwarder.
     with contextlib.suppress(OSError):
         os.dup2(2, 1)
-    # Whoever stops a whole group of processes means the forwarder, which lets this one finish its call.
+    # A signal to a whole process group is meant for the forwarder, which lets this process finish its call.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _pass)
     for descriptor in (connection, lifeline):
@@ -68,7 +67,7 @@ def _work(link: socket.socket) -> None:
 
 
 def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]:
-    """Return a function that is called and has then done its work."""
+    """Return a function that calls the handler and waits for its end."""
     if not is_coroutine_function(function):
         return function
     import asyncio
@@ -83,7 +82,7 @@ def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]
 
 
 def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
-    """Call the function; return what came of it, as it is sent."""
+    """Call the function; return its outcome, as it is sent."""
     with current.CurrentCall(None, call) as this:
         try:
             with call_span(call.request, os.environ.get("QM_SPACE", ""), program_log.WORDING.logger):
@@ -105,7 +104,7 @@ def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
 
 
 def _plain(reply: Reply) -> tuple[bytes | str | None, int, str | None, dict[str, str] | None]:
-    """Return a reply without anything that only the module of the service knows."""
+    """Return a reply without objects of classes that only the module of the service has."""
     body = reply.body
     if isinstance(body, str):
         body = str.__str__(body)
@@ -117,13 +116,13 @@ def _plain(reply: Reply) -> tuple[bytes | str | None, int, str | None, dict[str,
 def _end_with(lifeline: int) -> None:
     """End this process and its group when the other end of the pipe is closed.
 
-    Where the system can send a signal for that it does so, which ends also what does not let other threads run.
+    If the system can send a signal for that, it ends even code that does not let other threads run.
     """
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    # It may have been closed before.
+    # It may have been closed already.
     threading.Thread(target=_await_end, args=(lifeline,), name="qmadmin-lifeline", daemon=True).start()
 
 

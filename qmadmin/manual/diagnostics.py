@@ -16,7 +16,7 @@ from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 _BLOCKED = "where another program kept the file locked"
 _CIRCUMSTANCES = (("", False), ("after the timeout of the transaction", True), (_BLOCKED, False))
-"""What the tperrno depends on beside the class of an error; and whether the time of the transaction is over then."""
+"""The cases in which the tperrno depends on more than the class of an error; and whether the timeout has passed."""
 
 
 def diagnostics() -> str:
@@ -30,12 +30,12 @@ def diagnostics() -> str:
 
 
 def meaning(kind: type[QueueError]) -> str:
-    """Return what a diagnostic means."""
+    """Return the meaning of a diagnostic."""
     return prose(inspect.getdoc(kind) or "")
 
 
 def resources() -> str:
-    """Return the list of what QMENOSPACE can mean."""
+    """Return the list of the resources of QMENOSPACE."""
     return "".join(f".TP\n{bold(resource.value)}\n{prose(resource.remedy)}\n" for resource in Resource)
 
 
@@ -58,7 +58,7 @@ def _messages(entries: Iterable[Entry]) -> str:
 
 
 def _errnos(kind: type[QueueError]) -> str:
-    """Return what a call of ATMI makes of a diagnostic, asked of the calls themselves."""
+    """Return the tperrno of a diagnostic, taken from the calls themselves."""
     found: dict[str, str] = {}
     for when, time_is_over in _CIRCUMSTANCES:
         if when == _BLOCKED and kind is not SystemFailureError:

@@ -1,4 +1,4 @@
-"""What programs call and read: ATMI and the Python API, the columns of archives and tables, the classes of the MIB."""
+"""The interfaces of programs: ATMI and the Python API, columns of archives and tables, and the classes of the MIB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from qmadmin.archive.columns import COLUMNS, Column, Kind
+from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.control import TPQCTL
 from qmadmin.atmi.errno import Value
@@ -25,12 +25,12 @@ def call_flags(call: str) -> str:
 
 
 def control_flags(call: str) -> str:
-    """Return the flags of TPQCTL that mean anything to a call."""
+    """Return the flags of TPQCTL that apply to a call."""
     return _flags(call, {name: value for name, value in _values(control, "TP").items() if not _is_quality(name)})
 
 
 def fields(call: str) -> str:
-    """Return the fields of TPQCTL that a call looks at or fills."""
+    """Return the fields of TPQCTL that a call reads or fills."""
     used = _fields_of(call)
     return terms(
         (rf"{bold(field.name)} ({escaped(field.metadata['allowed'])})", field.metadata["help"])
@@ -56,7 +56,7 @@ def diagnostics(call: str) -> str:
 
 
 def synopsis(function: Callable[..., Any]) -> str:
-    """Return how a method of QueueSpace is called, each argument by name with its default."""
+    """Return the synopsis of a method of QueueSpace, with the names and defaults of its arguments."""
     parts = list(_arguments(function))
     return f"{bold(f'space.{function.__name__}')}(" + ", ".join(parts) + ")\n"
 
@@ -90,7 +90,7 @@ def _values(module: Any, prefix: str) -> dict[str, Value]:
 def _with_meaning(call: str, prefix: str) -> Iterator[tuple[str, Value, str]]:
     seen: set[int] = set()
     for name, value in _values(errno, prefix).items():
-        # A second name for the same number is for programs that know it by that.
+        # A second name for the same number is for older programs.
         if (text := getattr(value, call)) and value not in seen:
             seen.add(value)
             yield name, value, text
@@ -105,7 +105,7 @@ def _hex(value: int) -> str:
 
 
 def _in_python(call: str, value: Value) -> str:
-    """Return what says which argument does the same; what a dequeue asks for is in the message that it returns."""
+    """Return a sentence with the argument that does the same; a dequeue returns the fields in the message."""
     asks = call == "dequeue" and value.enqueue and value.enqueue != value.dequeue
     return f" In Python: `{value.keyword}`." if value.keyword and not asks else ""
 
@@ -119,7 +119,7 @@ def _fields_of(call: str) -> set[str]:
 
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:
-    """Yield the arguments behind the object, with a star before those that have to be named."""
+    """Yield the arguments after the object, with a star before those that are given by keyword."""
     by_name = False
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if parameter.kind is parameter.KEYWORD_ONLY and not by_name:
@@ -144,7 +144,7 @@ def _items(function: Callable[..., Any]) -> list[tuple[str, str]]:
 _JSON: Final = {str: "string", int: "number", bool: "boolean"}
 
 
-def columns(declared: Iterable[Column] = COLUMNS) -> str:
+def columns(declared: Iterable[ArchiveColumn] = COLUMNS) -> str:
     """Return columns in their order: the type and the unit of each, whether each row has it, what it means."""
     return terms(
         (_column_head(known.name, type_of(known.kind), known.unit, required=known.required), known.meaning)
@@ -152,9 +152,9 @@ def columns(declared: Iterable[Column] = COLUMNS) -> str:
     )
 
 
-def type_of(kind: Kind) -> str:
-    """Return what a page calls the type of a column."""
-    return "timestamp, microseconds" if kind is Kind.TIME else kind.value
+def type_of(kind: ColumnType) -> str:
+    """Return the name of the type of a column in a page."""
+    return "timestamp, microseconds" if kind is ColumnType.TIME else kind.value
 
 
 def attributes(record: type) -> str:
@@ -179,12 +179,12 @@ def mib_classes() -> str:
 
 
 def mib_flags() -> str:
-    """Return what the flags let happen."""
+    """Return the meanings of the flags."""
     return terms((f"{bold(str(flag.name))} ({flag.value:#x})", flag.meaning) for flag in Flags if flag)
 
 
 def mib_codes() -> str:
-    """Return why requests are refused."""
+    """Return the reasons for refusing requests."""
     return terms((bold(code.name), f"{code.value[0].upper()}{code.value[1:]}.") for code in Code)
 
 

@@ -1,4 +1,4 @@
-"""What the pages say of programs: options and arguments, settings and their variables, the commands of the shell."""
+"""Descriptions of programs: options and arguments, settings and their variables, the commands of the shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from qmadmin import options
 from qmadmin.console.results import Block, Example, Heading, Paragraph, Term
 from qmadmin.manual.roff import bold, escaped, italic, terms
-from qmadmin.settings import SECTIONS, Kind, Setting
+from qmadmin.settings import SECTIONS, Setting, SettingKind
 from qmadmin.shell import session_commands as help_text
 from qmadmin.spark import commands as of_qmspark
 from qmadmin.ulog import JSON_KEYS
@@ -50,7 +50,7 @@ def _term(option: click.Option) -> str:
 
 
 def _value(metavar: str) -> str:
-    """Return what stands for a value: words in capitals in italics."""
+    """Return the metavariable of a value: words in capitals in italics."""
     parts = re.findall(r"[A-Z]+|[^A-Z]+", metavar)
     return "".join(italic(part.lower()) if part.isupper() else escaped(part) for part in parts)
 
@@ -62,7 +62,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def _with_default(text: str, setting: Setting[Any] | None) -> str:
-    """Return what is said of an option, and what holds without it."""
+    """Return the description of an option, with its default."""
     if setting is None:
         return text
     variable = f"the value of `{setting.variable}`, else " if setting.variable else ""
@@ -71,17 +71,17 @@ def _with_default(text: str, setting: Setting[Any] | None) -> str:
 
 
 def settings(section: str) -> str:
-    """Return the settings of a section: what each may be, its default, what it does, and the variable that wins."""
+    """Return the settings of a section: allowed values, default, meaning, and the variable that overrides each."""
     return terms((_setting_head(setting), _setting_text(setting)) for setting in SECTIONS[section].declared().values())
 
 
 def environment(used: Sequence[Setting[Any]]) -> str:
-    """Return the environment variables that win over settings, and what they say."""
+    """Return the environment variables that override settings, and their meanings."""
     return terms((bold(setting.variable), _of_variable(setting)) for setting in used)
 
 
 def variables() -> str:
-    """Return the environment variables that win over settings, each with the setting."""
+    """Return the environment variables that override settings, each with the setting."""
     rows = [setting for kind in SECTIONS.values() for setting in kind.declared().values() if setting.variable]
     return terms((bold(setting.variable), _wins(setting)) for setting in rows)
 
@@ -92,29 +92,29 @@ def log_keys() -> str:
 
 
 def default(declared: Setting[Any] | Key) -> str:
-    """Return the default of a setting, or of a key of a service, as it would stand in the file, or described."""
+    """Return the default of a setting, or of a key of a service, as in the file, or its description."""
     return declared.default_help or json.dumps(declared.default, ensure_ascii=False)
 
 
 def _setting_head(setting: Setting[Any]) -> str:
-    what = {Kind.CHOICE: setting.allowed, Kind.NUMBER: setting.allowed.removeprefix("a ")}
+    what = {SettingKind.CHOICE: setting.allowed, SettingKind.NUMBER: setting.allowed.removeprefix("a ")}
     return f"{bold(setting.key)} ({escaped(what.get(setting.kind, setting.kind.value))})"
 
 
 def _setting_text(setting: Setting[Any]) -> str:
-    wins = f" The environment variable `{setting.variable}` wins." if setting.variable else ""
+    wins = f" The environment variable `{setting.variable}` overrides it." if setting.variable else ""
     return f"{setting.help} The default is {default(setting)}.{wins}"
 
 
 def _of_variable(setting: Setting[Any]) -> str:
     means = f" If it is set, that is {setting.meaning}." if setting.meaning else ""
-    return f"{setting.help}{means} It wins over `{setting.key}` in [{setting.section}]."
+    return f"{setting.help}{means} It overrides `{setting.key}` in [{setting.section}]."
 
 
 def _wins(setting: Setting[Any]) -> str:
     if setting.meaning:
         return f'If it is set and not empty, `{setting.key}` in [{setting.section}] is "{setting.meaning}".'
-    return f"Wins over `{setting.key}` in [{setting.section}]."
+    return f"Overrides `{setting.key}` in [{setting.section}]."
 
 
 _COMMANDS = (of_qmspark.export, of_qmspark.load, of_qmspark.verify, of_qmspark.show, of_qmspark.query)
@@ -138,7 +138,7 @@ def _parameter_names(command: click.Command) -> set[str]:
 
 
 def commands(catalogue: Catalogue) -> str:
-    """Return the description of all commands, chapter by chapter."""
+    """Return the description of all commands, by topic."""
     lines: list[str] = []
     for group in catalogue.groups:
         lines.append(f'.SS "{escaped(group.title)}"')
@@ -148,7 +148,7 @@ def commands(catalogue: Catalogue) -> str:
 
 
 def properties() -> str:
-    """Return the list of what a condition can ask of a message."""
+    """Return the list of the properties of messages in conditions."""
     lines: list[str] = []
     for known in (*PROPERTIES, HEADER):
         lines += [".TP", rf"\fB{escaped(known.name)}\fR ({escaped(known.kind.value)})", escaped(known.meaning)]
@@ -177,7 +177,7 @@ def _synopsis(command: Command) -> str:
 
 
 def _marked(text: str) -> str:
-    """Return a piece of a synopsis: what is to be typed bold, what stands for something else in italics."""
+    """Return a piece of a synopsis: literal text in bold, metavariables in italics."""
     parts = re.findall(r"-\w(?!\w)|[\w-]+|\W", text)
     return "".join(
         rf"\fB{escaped(part)}\fR"

@@ -1,6 +1,6 @@
 r"""Text as roff, and the examples of a manual page, as the source of the page marks them for the tests.
 
-A comment in front of an example says what it is:
+A comment before an example says what it is:
 
     .\" example: sh              a shell script
     .\" example: session         a shell session: commands behind `$ `, and what they print
@@ -26,13 +26,13 @@ _BACK = {r"\e": "\\", r"\-": "-", r"\(aq": "'", r"\(ga": "`", r"\(ha": "^", r"\(
 
 
 def escaped(text: str) -> str:
-    """Return text of which every character stands for itself."""
+    """Return text in which every character stands for itself."""
     changed = text.translate(_SPECIAL)
     return rf"\&{changed}" if changed.startswith((".", "'")) else changed
 
 
 def plain(line: str) -> str:
-    r"""Return what a line of an example says, whether `escaped` made it or a person who uses the same escapes."""
+    r"""Return the text of a line of an example, with the escapes of `escaped` removed."""
     return re.sub(r"\\(?:e|-|&|\(..|f[BIR])", lambda found: _BACK.get(found.group(), ""), line)
 
 
@@ -43,23 +43,23 @@ def prose(text: str) -> str:
 
 
 def terms(rows: Iterable[tuple[str, str]], *, indent: str = "") -> str:
-    """Return a list of terms, which are roff already, and what they mean, which is text."""
+    """Return a list of terms, which are roff already, with their meanings, which are text."""
     head = f".TP {indent}".rstrip()
     return "".join(f"{head}\n{term}\n{prose(text)}\n" for term, text in rows)
 
 
 def bold(text: str) -> str:
-    """Return text that is to be typed as it stands."""
+    """Return literal text, in bold."""
     return rf"\fB{escaped(text)}\fR"
 
 
 def italic(text: str) -> str:
-    """Return text that stands for something else."""
+    """Return a metavariable, in italics."""
     return rf"\fI{escaped(text)}\fR"
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
-    r"""Return a page with its generated parts: a line `.\" @NAME@` of the template stands for the part of that name."""
+    r"""Return a page with its generated parts: each replaces the line `.\" @NAME@` of the template."""
     for name, text in parts.items():
         mark = f'.\\" @{name}@\n'
         if template.count(mark) != 1:
@@ -79,10 +79,10 @@ _MARK = re.compile(r'\.\\" (setup|example): ?(.*)')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Example:
+class PageExample:
     """An example: its kind, the name of the file if it is one, its text, and the line of the page that it begins at.
 
-    `typed` is what is in bold in it.
+    `typed` is its text in bold.
     """
 
     kind: str
@@ -92,18 +92,18 @@ class Example:
     typed: tuple[str, ...] = ()
 
 
-def examples(page: str) -> list[Example]:
-    """Return the examples of a page in their order; ValueError where a mark stands before no example, or is unknown."""
+def examples(page: str) -> list[PageExample]:
+    """Return the examples of a page in their order; ValueError if a mark precedes no example, or is unknown."""
     return list(_examples(page.splitlines()))
 
 
 def unmarked(page: str) -> list[int]:
-    """Return the lines at which an example begins that has no mark."""
+    """Return the lines of examples without a mark."""
     lines = page.splitlines()
     return [number for number, line in enumerate(lines, 1) if line == ".EX" and not _MARK.match(lines[number - 2])]
 
 
-def _examples(lines: list[str]) -> Iterator[Example]:
+def _examples(lines: list[str]) -> Iterator[PageExample]:
     number = 0
     while number < len(lines):
         mark = _MARK.match(lines[number])
@@ -115,7 +115,7 @@ def _examples(lines: list[str]) -> Iterator[Example]:
             while number < len(lines) and (more := _MARK.match(lines[number])) and more[1] == "setup":
                 number += 1
             text = "".join(f"{line.partition('setup: ')[2]}\n" for line in lines[begin - 1 : number])
-            yield Example("setup", "", text, begin)
+            yield PageExample("setup", "", text, begin)
             continue
         kind, _, name = mark[2].partition(" ")
         if kind not in KINDS or lines[begin] != ".EX":
@@ -123,4 +123,4 @@ def _examples(lines: list[str]) -> Iterator[Example]:
         number = lines.index(".EE", begin)
         shown = lines[begin + 1 : number]
         typed = tuple(plain(text) for line in shown for text in re.findall(r"\\fB(.*?)\\fR", line))
-        yield Example(kind, name, "".join(f"{plain(line)}\n" for line in shown), begin + 1, typed)
+        yield PageExample(kind, name, "".join(f"{plain(line)}\n" for line in shown), begin + 1, typed)

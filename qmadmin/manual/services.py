@@ -1,4 +1,4 @@
-"""The services file, what kinds of services are given and may say, and the figures of forwarders, for tmqforward(8)."""
+"""The services file, the interfaces of services, and the statistics of forwarders, for tmqforward(8)."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _defined(meanings: Mapping[str, str]) -> str:
 
 
 def forwarders() -> str:
-    """Return what programs are told of a process that forwards a queue."""
+    """Return the data for programs about a process that forwards a queue."""
     return terms(((bold(key), f"{text}.") for key, text in KEYS.items()), indent="18")
 
 
 def metrics() -> str:
-    """Return what Prometheus is told, by the names of the metrics."""
+    """Return the metrics for Prometheus, by their names."""
     rows = [(f"tmqforward_{name}_total", "counter", text) for name, text in COUNTERS.values()]
     rows += [(f"tmqforward_{name}", "gauge", text) for name, text in (*GAUGES.values(), *TIMES.values())]
     rows.append((f"tmqforward_{DURATIONS[0]}", "histogram", DURATIONS[1]))

@@ -12,12 +12,12 @@ from qmadmin.mib.declare import (
     QUEUE,
     Attribute,
     Flags,
-    Kind,
     Mark,
     MibClass,
     Request,
     Subject,
     Value,
+    ValueType,
     blaming,
     common,
     count,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSubject(Subject):
-    """A queue, and what it holds."""
+    """A queue, and its usage."""
 
     queue: Queue
     usage: QueueUsage
@@ -109,7 +109,7 @@ _SWITCHES: Final = {"enqueue_enabled", "dequeue_enabled"}
 
 
 def _switch(space: QueueSpace, name: str, wanted: Mapping[str, Any]) -> None:
-    # To stop it may be refused; to start it never is.
+    # Stopping it may be refused; starting it never is.
     for switch, change in ((False, space.stop_queue), (True, space.start_queue)):
         sides = {side: wanted.get(f"{side}_enabled") is switch for side in ("enqueue", "dequeue")}
         if any(sides.values()):
@@ -147,7 +147,7 @@ def _of(
     known = ATTRIBUTES[field]
     return Attribute(
         name=name,
-        kind=Kind.LONG if known.kind.plain_type is int and write is None else Kind.STRING,
+        kind=ValueType.LONG if known.kind.plain_type is int and write is None else ValueType.STRING,
         permissions="rw-r--r--",
         values=values,
         about=known.about,
@@ -174,7 +174,7 @@ def _capacity(name: str, prefix: str, units: str) -> tuple[Attribute[QueueSubjec
             get=lambda subject: _refusal(subject, str(subject.attributes[command])),
         ),
         _of(f"{name}HW", f"{prefix}high", f"1 or more, with {units}; default 100%"),
-        _of(f"{name}LW", f"{prefix}low", "less than the high limit, in its unit, which may be left off; default 0"),
+        _of(f"{name}LW", f"{prefix}low", "less than the high limit, in its unit, which may be omitted; default 0"),
     )
 
 
@@ -284,7 +284,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
         _age("TA_FIRSTMSGAGE", "How long ago the first message in order was enqueued.", "first_us"),
         _age(
             "TA_OLDESTMSGAGE",
-            "How long ago the oldest ready message was enqueued, if the order does not go by times.",
+            "How long ago the oldest ready message was enqueued, if the order does not depend on times.",
             "oldest_us",
         ),
     ),

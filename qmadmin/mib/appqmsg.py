@@ -16,6 +16,7 @@ from qmadmin.mib.declare import (
     Request,
     Subject,
     Value,
+    ValueType,
     common,
     identifier,
     instant,
@@ -28,12 +29,11 @@ from qmadmin.mib.declare import (
     written_identifier,
     written_moment,
 )
-from qmadmin.mib.declare import Kind as MibKind
 from qmcore.condition import BY_NAME, Condition, IsNull, Operator, Or, all_of, available, compared
 from qmcore.damage import left_out
 from qmcore.errors import BadMessageIdError
 from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
-from qmcore.message_attributes import ATTRIBUTES, Kind
+from qmcore.message_attributes import ATTRIBUTES, ValueKind
 from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
 
@@ -67,7 +67,7 @@ def _select(request: Request) -> Iterator[MessageSubject]:
 
 
 def _condition(keys: Mapping[str, Any]) -> Condition | None:
-    """Return what the engine has to ask of messages that the keys select."""
+    """Return the condition of the keys for the engine."""
     parts: list[Condition] = []
     for field, operator, given in (
         ("msgid", Operator.EQUAL, "msgid"),
@@ -86,14 +86,14 @@ _AVAILABLE = {"available_from": Operator.AT_LEAST, "available_to": Operator.AT_M
 
 
 def _expiring(start: int | None, end: int | str | None) -> list[Condition]:
-    """Without an end, or with one that never comes, the window is open."""
+    """Return the condition of a window of expiry, which is open without an end."""
     window: list[Condition] = []
     if start is not None:
         window.append(compared("expires_at", Operator.AT_LEAST, start))
     if isinstance(end, int):
         window.append(compared("expires_at", Operator.AT_MOST, end))
     if end == NEVER:
-        # All that expires from the start on, and what never does.
+        # Messages that expire from the start on, and those that never do.
         return [Or((*window, IsNull(BY_NAME["expires_at"])))] if window else []
     return window
 
@@ -118,7 +118,7 @@ def _change(request: Request) -> MessageSubject:
             space.move(name, changes["target"], condition=condition)
             name = changes["target"]
             condition = compared("origin_msgid", Operator.EQUAL, request.keys["msgid"])
-        # One that is to expire at once is gone by now.
+        # A message that expires at once is gone by now.
         for info in space.messages(name, condition=condition):
             return MessageSubject(device=request.device, space=space.name, queue=space.queue(name), info=info)
         raise _no_message(request)
@@ -131,7 +131,7 @@ def _delete(request: Request) -> None:
 
 
 def _the_message(space: QueueSpace, request: Request) -> Condition:
-    """Return the condition that selects the message of a request, which has to be there and held by nobody."""
+    """Return the condition that selects the message of a request, which must exist and not be held."""
     queue, msgid = request.keys["queue"], request.keys["msgid"]
     space.refuse_held(queue, msgid)
     condition = compared("msgid", Operator.EQUAL, msgid)
@@ -148,12 +148,12 @@ def _no_message(request: Request) -> BadMessageIdError:
 # ---- attributes -----------------------------------------------------------------------------------------------------
 
 
-_WRITTEN: Final[dict[Kind, Callable[[Any], Value]]] = {
-    Kind.TEXT: lambda text: text or "",
-    Kind.MSGID: lambda msgid: msgid or "",
-    Kind.BYTES: written_identifier,
-    Kind.TIME: written_moment,
-    Kind.WHOLE: int,
+_WRITTEN: Final[dict[ValueKind, Callable[[Any], Value]]] = {
+    ValueKind.TEXT: lambda text: text or "",
+    ValueKind.MSGID: lambda msgid: msgid or "",
+    ValueKind.BYTES: written_identifier,
+    ValueKind.TIME: written_moment,
+    ValueKind.WHOLE: int,
 }
 
 
@@ -164,7 +164,7 @@ def _of(
     write: Callable[[MessageSubject, Any], Value] | None = None,
     **more: Any,
 ) -> Attribute[MessageSubject]:
-    """Return an attribute of a message; `write` gives its value where that is not written as others of its kind."""
+    """Return an attribute of a message; `write` formats its value, unless it is written as others of its kind."""
     known = ATTRIBUTES[attribute]
 
     def get(subject: MessageSubject) -> Value:
@@ -172,7 +172,7 @@ def _of(
         return write(subject, value) if write else _WRITTEN[known.kind](value)
 
     more = {"about": known.about} | more
-    kind = MibKind.LONG if known.kind is Kind.WHOLE else MibKind.STRING
+    kind = ValueType.LONG if known.kind is ValueKind.WHOLE else ValueType.STRING
     return Attribute(name=name, kind=kind, values=values or _VALUES[known.kind], get=get, **more)
 
 
@@ -181,7 +181,7 @@ def _filter(name: str, field: str, which: str, default: int | None = None, more:
     is_time = default is None
     return Attribute(
         name=name,
-        kind=MibKind.STRING if is_time else MibKind.LONG,
+        kind=ValueType.STRING if is_time else ValueType.LONG,
         permissions="k--k--k--",
         values=f"{_TIME}{more}" if is_time else f"1 to 100; default {default}",
         about=f"Select messages {which}.",
@@ -194,10 +194,10 @@ def _filter(name: str, field: str, which: str, default: int | None = None, more:
 _PRIORITY = number("priority", *PRIORITY_RANGE)
 _TIME = "YY[MM[DD[hh[mm[ss]]]]]"
 _VALUES: Final = {
-    Kind.TEXT: "a text, or nothing",
-    Kind.MSGID: "32 hexadecimal digits, or nothing",
-    Kind.TIME: "YYMMDDhhmmss, or nothing",
-    Kind.WHOLE: "0 or more",
+    ValueKind.TEXT: "a text, or nothing",
+    ValueKind.MSGID: "32 hexadecimal digits, or nothing",
+    ValueKind.TIME: "YYMMDDhhmmss, or nothing",
+    ValueKind.WHOLE: "0 or more",
 }
 _ASKED = "PERSIST, NONPERSIST, DEFAULT"
 
@@ -207,7 +207,7 @@ def _upper(_subject: MessageSubject, text: str | None) -> str:
 
 
 def _asked(subject: MessageSubject, text: str | None) -> str:
-    """Return what a sender asked for; where it has said nothing, the queue decides."""
+    """Return what a sender asked for; DEFAULT if it left the choice to the queue."""
     return _upper(subject, text or "default")
 
 

@@ -12,12 +12,12 @@ from qmadmin.mib.declare import (
     Attribute,
     Code,
     Flags,
-    Kind,
     Mark,
     MibClass,
     MibError,
     Request,
     Subject,
+    ValueType,
     amount,
     common,
     count,
@@ -38,7 +38,7 @@ logger = logging.getLogger("qmadmin.mib")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceSubject(Subject):
-    """A queue space as the device and its volume know it."""
+    """A queue space, in the device and in its volume."""
 
     known: Space
     usage: SpaceUsage
@@ -147,7 +147,7 @@ def _fields(request: Request) -> dict[str, Any]:
 
 
 def _of(name: str, field: str, values: str = "", more: str = "", **own: Any) -> Attribute[SpaceSubject]:
-    """Return an attribute of a queue space; `more` is what else there is to say about it."""
+    """Return an attribute of a queue space; `more` is added to its description."""
     known = ATTRIBUTES[field]
     return Attribute(
         name=name,
@@ -156,7 +156,7 @@ def _of(name: str, field: str, values: str = "", more: str = "", **own: Any) -> 
         permissions="rw-r--r--",
         field=field,
         **{
-            "kind": Kind.LONG if known.kind.plain_type is int else Kind.STRING,
+            "kind": ValueType.LONG if known.kind.plain_type is int else ValueType.STRING,
             "get": lambda subject: subject.known.attributes[field],
             "read": known.kind.kept,
         }
@@ -169,7 +169,7 @@ def _defaulted(name: str, field: str, default: int = 0) -> Attribute[SpaceSubjec
 
 
 def _most(name: str, what: str, figure: str = "") -> Attribute[SpaceSubject]:
-    return count(name, f"The most {what} at one time.", attrgetter(f"usage.highest.{figure or what}"))
+    return count(name, f"The highest number of {what} at one time.", attrgetter(f"usage.highest.{figure or what}"))
 
 
 def _unknown(name: str) -> Attribute[SpaceSubject]:
@@ -191,8 +191,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     },
     meanings={
         "NEW": "create the queue space",
-        "OPE": "make its memory, if it is to have one, and end what processes that died have left",
-        "CLE": "take its memory, and the messages in it; refused while a process is attached, unless QMIB_FORCECLOSE",
+        "OPE": "create its memory, if it is to have any, and clean up after processes that died",
+        "CLE": "remove its memory, and the messages in it; refused while a process is attached, unless QMIB_FORCECLOSE",
         "INV": "destroy it; refused while a process is attached or it holds messages, or its file or schema is missing,"
         " unless QMIB_FORCEDELETE",
     },
@@ -244,7 +244,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             "a number of bytes (b), rounded down to whole pages, or blocks (B, or no letter); GET gives bytes;"
             " default 0",
             " A change loses those messages, and is refused while another process is attached.",
-            kind=Kind.STRING,
+            kind=ValueType.STRING,
             get=lambda subject: f"{subject.known.definition.memory}b",
             read=amount,
         ),

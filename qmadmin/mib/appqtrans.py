@@ -15,7 +15,7 @@ _STATES = {Outcome.ACTIVE: "ACT", Outcome.PREPARED: "REA", Outcome.COMMITTED: "D
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSubject(Subject):
-    """A transaction, and the queue space that it is about."""
+    """A transaction, and its queue space."""
 
     info: TransactionInfo
 
@@ -34,7 +34,7 @@ def _select(request: Request) -> Iterator[TransactionSubject]:
 
 
 def _end(request: Request) -> None:
-    """Refuse: only a prepared transaction can be ended for its owner, and no transaction is prepared here yet."""
+    """Refuse: only a prepared transaction can be ended for its owner, and this release prepares none."""
     xid = request.keys["xid"]
     found = next(_select(request), None)
     if found is None:

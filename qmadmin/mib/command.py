@@ -1,4 +1,4 @@
-"""The management information base for other languages and for scripts: words in, one JSON document out."""
+"""The management information base for other languages and for scripts: arguments in, one JSON document out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from qmadmin.mib.declare import Flags, Kind, MibError, Value
+from qmadmin.mib.declare import Flags, MibError, Value, ValueType
 from qmadmin.mib.requests import CLASSES, apply, describe, stream
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.redacted import redacted
 
 OK, REFUSED, UNUSABLE = 0, 1, 2
-"""Exit statuses: it was done; it was refused; the words make no request."""
+"""Exit statuses: the request was done; it was refused; the arguments are not a request."""
 
 USAGE = "CLASS [get|set|help] [NAME=VALUE ...]"
 _FLAGS = "TA_FLAGS"
@@ -24,17 +24,17 @@ logger = logging.getLogger("qmadmin.mib")
 
 
 class _Unusable(Exception):  # noqa: N818 - it is not an error of the program
-    """The words make no request."""
+    """The arguments are not a request."""
 
 
 def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
-    """Carry out the request that the words make, write one JSON document, and return the exit status.
+    """Carry out the request in the arguments, write one JSON document, and return the exit status.
 
-    The words are a class, `get` (which may be left out), `set` or `help`, and attributes as NAME=VALUE; of a set,
-    TA_FLAGS=QMIB_FORCEPURGE or a number too. The document is an object with `class`, `operation` and `objects`, a list
-    of objects by the names of their attributes, where damage is left out of them `warnings`, a list of sentences, and
-    where something was refused `error`: its `code`, the `attribute` at fault or null, `message` and `hint`. That of
-    `help` is what the class consists of.
+    They are a class, `get` (which may be omitted), `set` or `help`, and attributes as NAME=VALUE; for a set also
+    TA_FLAGS as names or a number. The document is an object with `class`, `operation` and `objects`, a list of objects
+    by the names of their attributes; if damaged messages are left out, `warnings`, a list of sentences; and if
+    something was refused, `error`: its `code`, the `attribute` at fault or null, `message` and `hint`. The document of
+    `help` describes the class.
     """
     try:
         name, operation, given, flags = _parsed(words)
@@ -92,10 +92,16 @@ def _flag(text: str) -> Flags:
 
 
 def _value(name: str, attribute: str, text: str) -> Value:
-    """Return a value as its attribute wants it; what is not a number is left to be refused there."""
+    """Return a value in the type of its attribute; a text that is not a number is refused later."""
     known = CLASSES[name].attribute(attribute)
     digits = text[1:] if text[:1] == "-" else text
-    if known is not None and known.kind is Kind.LONG and digits.isascii() and digits.isdigit() and len(digits) < 20:
+    if (
+        known is not None
+        and known.kind is ValueType.LONG
+        and digits.isascii()
+        and digits.isdigit()
+        and len(digits) < 20
+    ):
         return int(text)
     return text
 
@@ -108,7 +114,7 @@ def _set(device_path: str, name: str, given: dict[str, Value], flags: Flags) -> 
 def _write_objects(
     out: TextIO, head: Mapping[str, Any], objects: Iterable[Mapping[str, Value]], warnings: Sequence[str]
 ) -> int:
-    """Write objects as they come; what goes wrong on the way closes the document all the same."""
+    """Write objects as they arrive; an error closes the document nevertheless."""
     opening = json.dumps(head, ensure_ascii=False)[:-1]
     out.write(f'{opening}, "objects": [')
     error: Exception | None = None
@@ -117,7 +123,7 @@ def _write_objects(
         for found in objects:
             out.write(separator + json.dumps(found, ensure_ascii=False))
             separator = ",\n"
-    except Exception as refusal:  # noqa: BLE001 - the document has begun, and is brought to its end
+    except Exception as refusal:  # noqa: BLE001 - the document has begun, and has to be completed
         error = refusal
     out.write("]")
     if warnings:
@@ -134,7 +140,7 @@ def _error(error: Exception) -> dict[str, Any]:
     if isinstance(error, QueueError):
         return _told(error.name, None, error.message, error.hint)
     if isinstance(error, OSError) and error.filename is None:
-        # The output is gone, and with it the reader of the document.
+        # The reader of the document is gone.
         raise error
     logger.error("the request failed inside qmadmin", exc_info=error)
     return _told(SystemFailureError.name, None, f"failed inside qmadmin: {type(error).__name__}", _LOOK)

@@ -1,6 +1,6 @@
-"""What the classes of the management information base consist of: attributes, each declared once.
+"""Declarations for the classes of the management information base: attributes, each declared once.
 
-Checks of requests, and the reference that describes the classes, are made from these declarations.
+Checks of requests, and the reference of the classes, derive from these declarations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _restored(code: Code, attribute: str, message: str, hint: str) -> MibError:
 
 @contextlib.contextmanager
 def blaming(attribute: str) -> Iterator[None]:
-    """Name the attribute whose value is refused while the block runs."""
+    """Name the attribute in refusals that the block raises."""
     try:
         yield
     except InvalidArgumentError as error:
@@ -67,7 +67,7 @@ def blaming(attribute: str) -> Iterator[None]:
 S = TypeVar("S")
 
 Value: TypeAlias = str | int
-"""What an attribute can be: strings are str, longs are int."""
+"""The types of values: strings are str, longs are int."""
 
 Values: TypeAlias = Mapping[str, Value]
 """Attributes of one object by their names."""
@@ -83,7 +83,7 @@ class Flags(enum.IntFlag):
 
     @property
     def meaning(self) -> str:
-        """What the flag lets happen."""
+        """The meaning of the flag."""
         return _MEANINGS[self]
 
 
@@ -94,7 +94,7 @@ _MEANINGS = {
 }
 
 
-class Kind(enum.Enum):
+class ValueType(enum.Enum):
     """The type of an attribute."""
 
     STRING = "string"
@@ -102,7 +102,7 @@ class Kind(enum.Enum):
 
 
 class Mark(enum.Flag):
-    """What an attribute is for, beside its value."""
+    """The role of an attribute in requests."""
 
     NONE = 0
     KEY = enum.auto()
@@ -110,7 +110,7 @@ class Mark(enum.Flag):
     NEEDED = enum.auto()
     """It must be given in every request."""
     SET_KEY = enum.auto()
-    """It must be given in every SET, and says which object is meant."""
+    """It must be given in every SET, and identifies the object."""
     REQUIRED = enum.auto()
     """It must be given to create an object."""
 
@@ -119,14 +119,14 @@ class Mark(enum.Flag):
 class Attribute(Generic[S]):
     """One attribute of a class.
 
-    `permissions` are those of Tuxedo for owner, operator and others; a change needs a `w` for the owner. `values` says
-    what it can be, `about` what it means. `get` finds its value in what a request has selected; None leaves it out.
-    `field` is what a change sets, by the name that the class's actions know it by, and `read` makes its value of what
-    was given, or refuses it.
+    `permissions` are those of Tuxedo for owner, operator and others; a change requires a `w` for the owner. `values`
+    describes its allowed values, `about` its meaning. `get` returns its value in a selected object; None leaves it out.
+    `field` is the field that a change sets, by its name in the actions of the class, and `read` converts the given
+    value, or refuses it.
     """
 
     name: str
-    kind: Kind = Kind.STRING
+    kind: ValueType = ValueType.STRING
     permissions: str = "r--r--r--"
     values: str
     about: str
@@ -143,9 +143,9 @@ class Attribute(Generic[S]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a class, checked and read: keys and changes by the fields that attributes set.
+    """A request to a class, checked and read: keys and changes by the fields that attributes set.
 
-    `warn` is told what the answer lacks.
+    `warn` is called with what the answer lacks.
     """
 
     device: Device
@@ -157,11 +157,11 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MibClass(Generic[S]):
-    """A class of objects: its attributes, how it finds them, and what a SET does in each state that it takes.
+    """A class of objects: its attributes, how it finds objects, and what a SET does for each state.
 
     `actions` are by the three letters of TA_STATE, or empty for a change of attributes; each returns the object as it
-    is then, or None where it is gone. `states` says what TA_STATE means on GET, `meanings` on SET. Of the
-    `destructive` actions the device keeps a record, in which `noun` is what an object is called.
+    is then, or None if it is gone. `states` says what TA_STATE means on GET, `meanings` on SET. The device records the
+    `destructive` actions, with `noun` as the name of the kind of object.
     """
 
     name: str
@@ -195,7 +195,7 @@ MACHINE = "TA_LMID"
 STATE = "TA_STATE"
 
 ROLE = "MIB"
-"""What others see of a process while a request has a queue space open."""
+"""The name of the process in the queue space while a request has it open."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +216,8 @@ def common(
 ) -> tuple[Attribute[Any], ...]:
     """Return the attributes that each class has: where an object is, and its state.
 
-    `marks` are those of the queue space's name; `states` and `permissions` are those of TA_STATE, by which a GET may
-    select.
+    `marks` are those of the queue space's name; `states` and `permissions` are those of TA_STATE; with `selects` a GET
+    may select by it.
     """
     return (
         Attribute(
@@ -257,14 +257,14 @@ def common(
 
 def count(name: str, about: str, get: Callable[[S], Any] | None, values: str = "0 or more") -> Attribute[S]:
     """Return an attribute that is a number, and only read."""
-    return Attribute(name=name, kind=Kind.LONG, values=values, about=about, get=get)
+    return Attribute(name=name, kind=ValueType.LONG, values=values, about=about, get=get)
 
 
 @contextlib.contextmanager
 def undone(undo: Callable[[], object]) -> Iterator[None]:
-    """Undo what the request has done where the rest of it is refused.
+    """Undo what the request has done if the rest of it is refused.
 
-    Where that fails, too, the refusal has this as its cause.
+    If that fails, too, the refusal has that failure as its cause.
     """
     try:
         yield
@@ -284,7 +284,7 @@ def opened(request: Request) -> Iterator[QueueSpace]:
 
 
 NEVER = "NONE"
-"""What stands for a time that never comes."""
+"""The word for a time that never comes."""
 
 _ORDERS = {Criterion.PRIORITY.value: "PRIO", Criterion.EXPIRATION.value: "EXPIR"}
 
@@ -329,7 +329,7 @@ def in_bytes(memory: tuple[int, bool], page_size: int) -> int:
 
 
 def span(text: str) -> int | None:
-    """Read `+seconds`, where a unit may stand behind the number (`+10m`), or `NONE`."""
+    """Read `+seconds`, with an optional unit after the number (`+10m`), or `NONE`."""
     if text.upper() == NEVER:
         return None
     if not text.startswith("+"):
@@ -362,7 +362,7 @@ def instant_or_never(text: str) -> int | str:
 
 
 def written_moment(micros: int | None) -> str:
-    """Return a time as `YYMMDDhhmmss` in local time; nothing for none."""
+    """Return a time as `YYMMDDhhmmss` in local time; empty for None."""
     return "" if micros is None else times.local(micros).strftime("%y%m%d%H%M%S")
 
 

@@ -21,13 +21,13 @@ from qmadmin.mib.declare import (
     Attribute,
     Code,
     Flags,
-    Kind,
     Mark,
     MibClass,
     MibError,
     Request,
     Value,
     Values,
+    ValueType,
     blaming,
 )
 from qmadmin.opening import open_to_administer
@@ -42,7 +42,7 @@ Where: TypeAlias = "Device | str | os.PathLike[str]"
 
 CLASSES: dict[str, MibClass[Any]] = {known.name: known for known in (T_APPQSPACE, T_APPQ, T_APPQMSG, T_APPQTRANS)}
 
-_TYPES = {Kind.STRING: str, Kind.LONG: int}
+_TYPES = {ValueType.STRING: str, ValueType.LONG: int}
 _NEW = "NEW"
 
 
@@ -119,7 +119,7 @@ def _known(of: MibClass[Any], name: str) -> Attribute[Any]:
 
 
 def _checked(of: MibClass[Any], given: Values) -> Values:
-    """Return what was given if the class has such attributes, and their types are right."""
+    """Return the given attributes if the class has them, and their types are right."""
     return {name: _typed(_known(of, name), value) for name, value in given.items()}
 
 
@@ -160,7 +160,7 @@ _STATES = (
 
 
 def _short(text: str) -> str | None:
-    """Return the three letters of a state that may be written in full; None where it is neither."""
+    """Return the three letters of a state that may be written in full; None if it is neither."""
     upper = text.upper()
     if len(upper) <= 3:
         return upper
@@ -206,7 +206,7 @@ def _flags(given: Flags | int) -> Flags:
 
 @contextlib.contextmanager
 def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -> Iterator[None]:
-    """Record all that a destructive request does as one act, and what another one does in acts with its line."""
+    """Record a destructive request as one act; acts within any other request are recorded with its line."""
     with recorded_as(_line(of, request, values)):
         if state not in of.destructive:
             yield
@@ -216,7 +216,7 @@ def _recorded(of: MibClass[Any], request: Request, state: str, values: Values) -
 
 
 def _line(of: MibClass[Any], request: Request, values: Values) -> str:
-    """Return the request as it is given to the command."""
+    """Return the request as a command line of --mib."""
     words = [f"{name}={value}" for name, value in values.items()]
     if request.flags:
         words.append(f"TA_FLAGS={'|'.join(str(flag.name) for flag in Flags if flag & request.flags)}")

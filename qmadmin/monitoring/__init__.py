@@ -1,1 +1,1 @@
-"""What goes on in a device: its queues in the course of time, who forwards them, and what a doctor finds."""
+"""Monitoring of a device: the flow through its queues, the processes that forward them, and its check."""

@@ -1,4 +1,4 @@
-"""The doctor: looks at all of a device, from outside and from inside, and says what is wrong and what to do."""
+"""The check of a device: its files, its definitions and everything that is stored, with findings and advice."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 _LARGE_LOG = 64 * _MIB
 _SHOWN = 20
-"""How many lines of damage are told; there may be one for each page."""
+"""How many lines about damage are reported; there may be one for each page."""
 
 _SHELL = frozenset("|&;<>()$`*?[]{}~#!\n")
 _BUILTINS = frozenset(": . cd echo eval exec export exit false kill printf set test true umask".split())  # noqa: SIM905 - as they are typed
 
 
 class Doctor:
-    """Looks at a device; what is quickly seen comes first, the walk through everything that is stored last."""
+    """Checks a device; quick checks come first, the check of everything that is stored last."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Doctor:
         self._unread: set[str] = set()
 
     def check(self, only: str | None) -> Iterator[Finding]:
-        """Yield what is found; `only` names a queue space to look at, None is all of the device."""
+        """Yield the findings; `only` names a queue space to check, None means the whole device."""
         names = [only] if only is not None else self._main.read(manage_spaces.names)
         where: dict[str, tuple[Volume, Space]] = {}
         yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
@@ -82,12 +82,12 @@ class Doctor:
         path = self._main.read(lambda unit: manage_spaces.path_of(unit, name))
         volume = self._device.volume_of(path)
         space = volume.read(lambda unit: unit.spaces.find(name))
-        # One that its volume does not know is told by the extents.
+        # One that its volume does not have is reported with the extents.
         if space is not None:
             where[name] = volume, space
 
     def _part(self, target: str, well: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-        """Yield what a part of the examination finds; where it finds nothing, that all is well."""
+        """Yield the findings of a part of the check; without any, one that says that the part is in order."""
         found = False
         try:
             for finding in look():
@@ -97,7 +97,7 @@ class Doctor:
             yield _unreadable(target, error)
             found = True
         except LookupError as error:
-            # The engine counts on what is damaged here; the walk through the store tells what it is.
+            # The engine relies on what is damaged here; the check of the store reports it.
             yield _unreadable(target, SystemFailureError(f"its records are incomplete ({error})"))
             found = True
         if not found:
@@ -114,7 +114,7 @@ class Doctor:
     # ---- from outside -----------------------------------------------------------------------------------------------
 
     def _outside(self) -> Iterator[Finding]:
-        # Where somebody creates or extends a queue space between the two looks that this takes, a second try is right.
+        # If a queue space is created or extended between the two reads, a second try is consistent.
         yield from self._extents() and self._extents()
         yield from self._record()
         if self._in_memory:
@@ -133,7 +133,7 @@ class Doctor:
                 yield from self._log(volume.path)
                 yield from self._room(volume)
             yield from self._leftovers(volume)
-        # What is said of the server is said of each volume on it.
+        # A finding about the server is reported for each volume on it.
         yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(self._device.info))
 
     def _record(self) -> Iterator[Finding]:
@@ -145,8 +145,8 @@ class Doctor:
                 check="audit-unreadable",
                 target="record of destructive acts",
                 sentence=error.message,
-                advice="Restore the device from a backup, or move the queues to a new one: nothing that destroys"
-                " messages is done on this one.",
+                advice="Restore the device from a backup, or move the queues to a new one: this one refuses everything"
+                " that destroys messages.",
             )
 
     def _extents(self) -> list[Finding]:
@@ -197,12 +197,12 @@ class Doctor:
                 check="log-large",
                 target=f"file {path}",
                 sentence=f"its log has grown to {size // _MIB} MiB",
-                advice="Look for a program that has been reading the file for long, such as an SQLite shell in a"
+                advice="Look for a program that has been reading the file for a long time, such as an SQLite shell in a"
                 " transaction; when it has ended, the log shrinks as messages come and go.",
             )
 
     def _leftovers(self, volume: Volume) -> Iterator[Finding]:
-        # One is listed before it is there, and is gone soon after it is listed no more.
+        # A queue space is listed before it exists, and is removed soon after it is no longer listed.
         before = volume.read(lambda unit: unit.spaces.listed())
         listed = self._listed_on(volume)
         after = volume.read(
@@ -315,10 +315,10 @@ class Doctor:
             run_unlocked(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
 
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
-        """Look at the non-persistent messages."""
+        """Check the non-persistent messages."""
         page_size = self._device.info.page_size
         if not self._in_memory and not volume.memory_files(space):
-            # To look at it would make it.
+            # Opening it would create it.
             return
 
         def found(unit: Unit) -> list[Fault]:
@@ -338,7 +338,7 @@ def _is_file(path: str) -> bool:
 
 
 def _place(path: str) -> str:
-    """Return what a volume is called in a finding."""
+    """Return the name of a volume in a finding."""
     return f"file {path}" if _is_file(path) else path
 
 
@@ -357,7 +357,7 @@ def _programs(space: Space, queue: Queue) -> Iterator[Finding]:
 
 
 def _program(command: str) -> str:
-    """Return the program that a command of the shell begins with; empty where that takes a shell to tell."""
+    """Return the program that a command of the shell begins with; empty if only a shell can tell."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -370,14 +370,14 @@ def _program(command: str) -> str:
 
 
 def _pages(unit: Unit) -> tuple[int, int]:
-    """Return how many pages the queue spaces of a volume use, and how many they may take besides."""
+    """Return how many pages the queue spaces of a volume use, and how many more they may use."""
     present = unit.spaces.listed()
     used = [unit.level(space.id).pages for space in present]
     return sum(used), sum(space.definition.pages for space in present) - sum(used)
 
 
 def _pass() -> None:
-    """Do nothing: a fork that waits comes in between."""
+    """Do nothing, between two steps at which a waiting fork can proceed."""
 
 
 def _fault(target: str, fault: Fault) -> Finding:
@@ -386,7 +386,7 @@ def _fault(target: str, fault: Fault) -> Finding:
         check="store-fault",
         target=target,
         sentence=fault.sentence,
-        advice="Restore the device from a backup, or report it with what was done before.",
+        advice="Restore the device from a backup, or report the problem, with what was done before.",
     )
 
 

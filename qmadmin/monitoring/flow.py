@@ -1,4 +1,4 @@
-"""What goes through queues in the course of time, from looks at them one after the other."""
+"""The flow of messages through queues over time, from samples taken one after the other."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from qmcore.queue import Queue, QueueUsage
 
 KEPT = 120
-"""Looks that are kept to show the course of the depth."""
+"""The number of samples that are kept for the graph of the depth."""
 _DRAIN_OVER = 10
-"""Looks over which it is found how fast a queue becomes shorter: one alone would jump."""
+"""The number of samples from which it is estimated how fast a queue becomes shorter; fewer would fluctuate."""
 
 
 @enum.unique
 class Trend(enum.Enum):
-    """What becomes of the depth of a queue."""
+    """The trend of the depth of a queue."""
 
     GROWING = "growing"
     STEADY = "steady"
@@ -28,7 +28,7 @@ class Trend(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """What has gone through a queue since it was created. `queue_id` tells it from another one of the same name."""
+    """The counters of a queue since its creation. `queue_id` distinguishes it from another one of the same name."""
 
     queue_id: int
     enqueued: int
@@ -43,10 +43,10 @@ class Counts:
         return cls(queue.id, usage.enqueued, usage.dequeued, usage.expired, usage.discarded, usage.moved)
 
     def since(self, before: Counts | None) -> Counts:
-        """Return what was counted after `before`; everything where the queue was not there then.
+        """Return the difference to `before`; the whole counts if the queue did not exist then.
 
-        Non-persistent messages are counted from 0 again when their memory is made again, so that less may be counted
-        than before: that is taken for nothing.
+        Counts of non-persistent messages restart from 0 when their memory is created again, so that a count may be
+        smaller than before: such a difference is 0.
         """
         if before is None or before.queue_id != self.queue_id:
             return self
@@ -55,10 +55,10 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
-    """All queues at one moment: `at` in seconds of a clock that never goes back, `time_us` in microseconds UTC.
+class Sample:
+    """A sample of all queues at one moment: `at` in seconds of a monotonic clock, `time_us` in microseconds UTC.
 
-    `stopped` are those that nothing can be dequeued from.
+    `stopped` are those that are stopped for dequeuing.
     """
 
     at: float
@@ -68,8 +68,8 @@ class Look:
     stopped: frozenset[str]
 
     @classmethod
-    def of(cls, at: float, time_us: int, found: Iterable[tuple[Queue, QueueUsage]]) -> Look:
-        """Return a look from what was found."""
+    def of(cls, at: float, time_us: int, found: Iterable[tuple[Queue, QueueUsage]]) -> Sample:
+        """Return a sample of these queues and usages."""
         pairs = list(found)
         return cls(
             at,
@@ -82,12 +82,12 @@ class Look:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueueFlow:
-    """A queue in the last look. Rates are messages in a second since the look before, spans are seconds.
+    """A queue in the last sample. Rates are messages per second since the sample before, spans are seconds.
 
-    None stands for what cannot be told: rates and trend from one look, `age` where nothing is ready, `drain` where the
-    queue does not become shorter. The age is that of the oldest message that is ready, or, with `of_first`, of the one
-    that comes next, where the order of the queue does not tell the oldest. `depths` are those of all looks that are
-    kept. `stopped` tells that nothing can be dequeued.
+    None stands for unknown values: rates and trend after one sample, `age` if no message is ready, `drain` if the queue
+    does not become shorter. The age is that of the oldest ready message or, with `of_first`, of the next one, if the
+    order of the queue does not show the oldest. `depths` are those of all samples that are kept. `stopped`: the queue
+    is stopped for dequeuing.
     """
 
     name: str
@@ -108,35 +108,35 @@ class QueueFlow:
 
 
 class Flow:
-    """Queues as they are seen by one look after the other. One thread may add looks while others read."""
+    """Queues over a series of samples. One thread may add samples while others read."""
 
     def __init__(self) -> None:
-        self._courses: dict[str, _Course] = {}
+        self._courses: dict[str, _History] = {}
         self._queues: list[QueueFlow] = []
-        self._last: Look | None = None
+        self._last: Sample | None = None
 
     @property
-    def last(self) -> Look | None:
-        """The last look; None before the first."""
+    def last(self) -> Sample | None:
+        """The last sample; None before the first."""
         return self._last
 
-    def add(self, look: Look) -> None:
-        """Take a look."""
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
         courses = {}
-        for name, counts in look.counts.items():
+        for name, counts in sample.counts.items():
             known = self._courses.get(name)
-            courses[name] = known if known and known.is_of(counts) else _Course(name)
+            courses[name] = known if known and known.is_of(counts) else _History(name)
         self._courses = courses
-        self._queues = [courses[name].add(look) for name in sorted(courses)]
-        self._last = look
+        self._queues = [courses[name].add(sample) for name in sorted(courses)]
+        self._last = sample
 
     def queues(self) -> list[QueueFlow]:
-        """Return the queues of the last look, by name."""
+        """Return the queues of the last sample, by name."""
         return self._queues
 
 
-class _Course:
-    """One queue in the looks at it."""
+class _History:
+    """The history of one queue over the samples."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -145,20 +145,20 @@ class _Course:
         self._counts: Counts | None = None
 
     def is_of(self, counts: Counts) -> bool:
-        """Return whether it is the very queue that has these counts, and not an earlier one of the same name."""
+        """Return whether these counts are of the same queue, and not of another one of the same name."""
         return self._counts is not None and self._counts.queue_id == counts.queue_id
 
-    def add(self, look: Look) -> QueueFlow:
-        """Take a look, and return what is known now."""
-        counts, usage = look.counts[self._name], look.usages[self._name]
+    def add(self, sample: Sample) -> QueueFlow:
+        """Add a sample, and return the queue as known now."""
+        counts, usage = sample.counts[self._name], sample.usages[self._name]
         in_rate = out_rate = None
         if self._recent:
-            passed = look.at - self._recent[-1][0]
+            passed = sample.at - self._recent[-1][0]
             new = counts.since(self._counts)
             in_rate, out_rate = new.enqueued / passed, new.dequeued / passed
         self._counts = counts
         self._depths.append(usage.messages)
-        self._recent.append((look.at, usage.messages))
+        self._recent.append((sample.at, usage.messages))
         shrinking = _shrinking(self._recent)
         since = usage.first_us if usage.oldest_us is None else usage.oldest_us
         return QueueFlow(
@@ -166,17 +166,17 @@ class _Course:
             usage=usage,
             in_rate=in_rate,
             out_rate=out_rate,
-            age=None if since is None else max(0, look.time_us - since) / 1e6,
+            age=None if since is None else max(0, sample.time_us - since) / 1e6,
             of_first=usage.oldest_us is None and since is not None,
             trend=_trend(shrinking),
             drain=usage.messages / shrinking if shrinking is not None and shrinking > 0 else None,
             depths=tuple(self._depths),
-            stopped=self._name in look.stopped,
+            stopped=self._name in sample.stopped,
         )
 
 
 def _shrinking(depths: Sequence[tuple[float, int]]) -> float | None:
-    """Return how many messages less there are in a second; less than nothing for more; None from one look."""
+    """Return by how many messages per second the queue shrinks; negative if it grows; None after one sample."""
     if len(depths) < 2:
         return None
     (start, before), (end, now) = depths[0], depths[-1]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qmcore.records import Forwarding
 
 Told: TypeAlias = "tuple[AttachedProcess, Forwarding]"
-"""Who forwards a queue, and what it tells of that."""
+"""A process that forwards a queue, and its statistics."""
 
 
 def _figure(key: str, title: str, shown: Callable[[Any], Value] = lambda value: value, of: str = "") -> Column:
@@ -24,7 +24,7 @@ def _figure(key: str, title: str, shown: Callable[[Any], Value] = lambda value: 
 
 
 def _seldom(count: int) -> int | None:
-    """Return nothing where it has not happened, so that a narrow terminal can do without the column."""
+    """Return None for zero, so that a narrow terminal can omit the column."""
     return count or None
 
 
@@ -70,11 +70,11 @@ KEYS = {
     "trouble": "Why the queue is paused",
     "told": "When all of this was recorded",
 }
-"""What programs get of a process that forwards a queue, by key."""
+"""The data for programs about a process that forwards a queue, by key."""
 
 
 def by_queue(told: Iterable[Told]) -> dict[str, list[Told]]:
-    """Return what is told, in its order, by the name of the queue."""
+    """Return the statistics, in their order, by the name of the queue."""
     found: dict[str, list[Told]] = {}
     for each in told:
         found.setdefault(each[1].queue, []).append(each)
@@ -82,15 +82,15 @@ def by_queue(told: Iterable[Told]) -> dict[str, list[Told]]:
 
 
 def data(told: Iterable[Told]) -> Datum:
-    """Return what programs get of a queue: an object for each process that forwards it."""
+    """Return the data of a queue for programs: an object for each process that forwards it."""
     return tuple(_object(process, figures) for process, figures in told)
 
 
 def fields(told: Sequence[Told]) -> Iterator[Field]:
-    """Yield the properties of a queue that say who forwards it and how that goes."""
+    """Yield the properties of a queue about the processes that forward it."""
     yield Field("", None, {"forwarders": data(told)})
     if not told:
-        yield _shown("Forwarded by", "nobody")
+        yield _shown("Forwarded by", "no process")
     for process, figures in told:
         yield _shown("Forwarded by", _who(process))
         yield _shown("Calls", _calls(figures))
@@ -109,7 +109,7 @@ def table(told: Iterable[Told]) -> Table:
 
 
 def sentences(told: Sequence[Told]) -> Iterator[Line]:
-    """Yield what does not fit into the table: who the processes are, what keeps them, and their last errors."""
+    """Yield sentences about what does not fit into the table: the processes, paused queues, and last errors."""
     processes = {(process.pid, process.host): process for process, _ in told}
     yield from (Line(_who(process)) for process in processes.values())
     for (process, figures), paused in itertools.product(told, (True, False)):

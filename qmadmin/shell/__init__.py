@@ -1,7 +1,6 @@
 """The command interpreter of qmadmin.
 
-Each command is declared once (`declare`) in a chapter (`devices`, `spaces`, `queues` and the others in `catalogue`).
-Parsing and prompts (`read`), help (`session_commands`), the man page (`qmadmin.manual.programs`) and completion
-(`complete`) are faces of that declaration. Handlers return data (`qmadmin.console.results`), a screen
-(`qmadmin.console.render`, `styled`) draws it, and the loop (`interpreter`) joins them.
+Each command is declared once (`declare`), in the module of its topic (`devices`, `spaces`, `queues`, ...). Parsing and
+prompts (`read`), help (`session_commands`), the man page and completion (`complete`) derive from that declaration. The
+handlers return data, a screen (`qmadmin.console`) draws it, and the `interpreter` connects them.
 """

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import (
-    care,
     content,
     devices,
     listing,
     live,
+    maintenance,
     messages,
     notices,
     putting,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from qmadmin.shell.declare import Command, Group
 
-# Each module declares its commands in the group of its chapter when it is imported.
+# Each module declares its commands in the group of its topic when it is imported.
 MODULES = (
     devices,
     spaces,
@@ -43,7 +43,7 @@ MODULES = (
     live,
     watching,
     transactions,
-    care,
+    maintenance,
     transfer,
     session_commands,
 )
@@ -56,14 +56,14 @@ GROUPS = (
     putting.CONTENT,
     live.WATCHING,
     transactions.TRANSACTIONS,
-    care.CARE,
+    maintenance.MAINTENANCE,
     transfer.ARCHIVES,
     session_commands.SESSION,
 )
 
 
 class Catalogue:
-    """The commands of some chapters by name and abbreviation."""
+    """The commands of some topics by name and abbreviation."""
 
     def __init__(self, groups: Sequence[Group] = GROUPS) -> None:
         self.groups = tuple(groups)
@@ -85,7 +85,7 @@ class Catalogue:
         name, rest = words.head(line)
         begun = re.split("[>|]", name, maxsplit=1)[0]
         if begun in self._by_name and name not in self._by_name:
-            # No name has such a sign: it says where the output goes.
+            # No name contains such a sign: it redirects the output.
             name, rest = begun, line.lstrip(words.BLANKS)[len(begun) :].rstrip(words.BLANKS)
         return self.named(name), rest
 
@@ -102,5 +102,5 @@ class Catalogue:
         return name in self._by_name
 
     def title(self, command: Command) -> str:
-        """Return the title of the chapter that a command is in."""
+        """Return the title of the topic of a command."""
         return next(group.title for group in self.groups if command in group.commands)

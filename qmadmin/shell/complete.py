@@ -1,4 +1,4 @@
-"""What could be meant by a line that is not finished: commands, options, and values as they are on the device."""
+"""Completion of a command line: commands, options, and values that exist on the device."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def answer(session: Session, kind: Kind[Any], text: str) -> tuple[int, list[Cand
 
 
 _SHELL_WORD = re.compile(r"(?:[^\s\\!;|&<>()=`\"']|\\.)*$")
-"""What stands at the end of a shell command and may be the beginning of a file name."""
+"""The end of a shell command, which may be the beginning of a file name."""
 _SPECIAL = re.compile(r"[^\w@%+:,./~-]")
-"""What the shell would take for something else than a part of a name."""
+"""Characters that mean something other to the shell than a part of a name."""
 
 
 def _rest(command: Command, text: str) -> str:
-    """Return the line that the rest of a line is, once its command stands there."""
+    """Return the rest of a line as a command line, once it has a command."""
     _, behind = words.head(text)
     first = next(redirection.arguments(command, behind), None)
     begun = "" if first is None else text[text.rindex(behind) + first.start :]
@@ -73,7 +73,7 @@ def _rest(command: Command, text: str) -> str:
 
 
 def _elsewhere(sign: str, text: str) -> tuple[int, list[Candidate]]:
-    """Return the candidates for the place that a line sends its output to."""
+    """Return the candidates for the target of a redirection."""
     if sign == redirection.PIPE:
         return _files(text)
     before, at = words.split_unfinished(text)
@@ -81,7 +81,7 @@ def _elsewhere(sign: str, text: str) -> tuple[int, list[Candidate]]:
 
 
 def _files(text: str) -> tuple[int, list[Candidate]]:
-    """Return the files that the end of a shell command could name, written as the shell reads them."""
+    """Return the files that the end of a shell command could name, quoted for the shell."""
     found = _SHELL_WORD.search(text)
     begun = found.group() if found else ""
     plain = re.sub(r"\\(.)", r"\1", begun)
@@ -91,7 +91,7 @@ def _files(text: str) -> tuple[int, list[Candidate]]:
 
 
 def _begun(plain: str) -> list[str]:
-    """Return the files whose names begin so, as they were begun."""
+    """Return the files whose names begin like this, with the same spelling of the beginning."""
     home = os.path.expanduser("~") if plain.startswith("~/") else ""  # noqa: PTH111 - a text in place of a text
     path = home + plain[1:] if home else plain
     found = sorted(glob.glob(glob.escape(path) + "*"))  # noqa: PTH207 - paths are offered as they were begun
@@ -100,7 +100,7 @@ def _begun(plain: str) -> list[str]:
 
 
 def _commands(session: Session, begun: str) -> list[Candidate]:
-    """Return the names that begin so; abbreviations too, once something of them is there."""
+    """Return the names that begin like this; abbreviations too, if anything was typed."""
     named = [Candidate(c.name, c.summary) for c in session.catalogue.commands if not c.raw and c.name.startswith(begun)]
     if not begun:
         return named
@@ -113,7 +113,7 @@ def _commands(session: Session, begun: str) -> list[Candidate]:
 
 
 def _slot(command: Command, before: Sequence[Word], at: Word) -> Kind[Any] | None:
-    """Return the kind of the argument at the cursor, None if an option or nothing can stand there."""
+    """Return the kind of the argument at the cursor; None if only an option or nothing is possible."""
     kinds = {flag: option.kind for option in command.options for flag in option.flags}
     arguments, left = 0, list(before)
     while left:
@@ -142,7 +142,7 @@ def _flags(command: Command, before: Sequence[Word], at: Word) -> list[Candidate
 
 
 def _last_of_list(kind: Kind[Any], text: str) -> tuple[str, str]:
-    """Return the last value of a list, and what stands before it."""
+    """Return the last value of a list, and the text before it."""
     if not kind.separator:
         return text, ""
     kept, separator, begun = text.rpartition(kind.separator)
@@ -153,7 +153,7 @@ def _values(session: Session, kind: Kind[Any], begun: str) -> list[Candidate]:
     try:
         found: Iterable[Candidate] = kind.candidates(session, begun)
     except QueueError:
-        # Without a device, say, there is nothing to offer; the command will tell why.
+        # Without a device, for example, nothing can be offered; the command will say why.
         return []
     except Exception:
         log.warning("nothing can be offered for %r", begun, exc_info=True)

@@ -1,4 +1,4 @@
-"""Commands that show what is in messages, and take them off queues."""
+"""Commands that show the content of messages, and dequeue them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qmadmin.shell import putting
 from qmadmin.shell.declare import Needs, Option, Positional
 from qmadmin.shell.files import for_us_only, sync_directory
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
-from qmadmin.shell.listing import WHERE, LeftOut
+from qmadmin.shell.listing import WHERE, DamagedCount
 from qmadmin.shell.message_kinds import CorrelationId, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
@@ -38,7 +38,7 @@ from qmadmin.shell.session import Criteria
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError
 from qmcore.message import State
-from qmcore.message_attributes import ATTRIBUTES, Kind, MessageAttribute
+from qmcore.message_attributes import ATTRIBUTES, MessageAttribute, ValueKind
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -113,7 +113,7 @@ def qget(
     asked: dict[str, Any] = {"msgid": msgid, "corrid": corrid, "condition": condition}
     taken = 0
     with _sink(output, on_disk=True) as sink:
-        # A place that cannot be brought to the disk is refused before anything is taken.
+        # A file that cannot be synced is refused before anything is dequeued.
         _settle(session, sink)
         while taken < count:
             with space.transaction():
@@ -121,10 +121,10 @@ def qget(
                     found = space.lock(queue_name, **asked, wait=0 if taken else wait)
                 if found is None:
                     break
-                # That it is locked now is our own doing, and no news.
+                # It is locked by this command itself, which need not be shown.
                 _deliver(session, dataclasses.replace(found, state=State.READY), sink, in_hex=in_hex)
                 _settle(session, sink)
-                # It is removed once the person who asked for it has it; a lock that is only given up is not a try.
+                # It is removed once it has been delivered; releasing a lock does not count as a try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
     if msgid is not None and not taken:
@@ -140,7 +140,7 @@ def qget(
     QUEUE,
     needs=Needs.OPEN_SPACE,
     extension=True,
-    looks=True,
+    shows_only=True,
 )
 def qpeek(
     session: Session,
@@ -163,7 +163,7 @@ def qpeek(
         qpeek -k 10 -w "origin_queue = 'orders'" errq
     """
     asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
-    shown, left_out = 0, LeftOut(queue_name)
+    shown, left_out = 0, DamagedCount(queue_name)
     with _sink(output, on_disk=False) as sink:
         for read in _found(session, queue_name, asked, left_out, retained=retained):
             try:
@@ -184,9 +184,9 @@ def qpeek(
 
 
 def _found(
-    session: Session, queue: str, condition: Condition | None, left_out: LeftOut, *, retained: bool
+    session: Session, queue: str, condition: Condition | None, left_out: DamagedCount, *, retained: bool
 ) -> Iterator[Callable[[], Message | None]]:
-    """Yield for each message that is listed what reads it with its body, if it is still there."""
+    """Yield for each listed message a function that reads it with its body, if it still exists."""
     space = session.opened()
     if retained:
         for consumed in space.history(queue, condition=condition, left_out=left_out.count):
@@ -205,7 +205,7 @@ def _what_was(queue: str, count: int, output: str | None) -> list[Shown]:
 
 
 class _Sink:
-    """A file that bodies are written into; `messages` tells how many are in it, or `on_disk`, as a whole."""
+    """A file for bodies; `messages` is how many complete ones are in it or, with `on_disk`, on the disk."""
 
     def __init__(self, stream: FileIO, *, on_disk: bool) -> None:
         self._stream = stream
@@ -224,15 +224,15 @@ class _Sink:
         self.messages += 1
 
     def cut(self) -> None:
-        """Take away what has been written of a message that is not in the file as a whole."""
+        """Remove the incomplete body at the end of the file."""
         self._stream.truncate(self._end)
 
 
 @contextlib.contextmanager
 def _sink(output: str | None, *, on_disk: bool) -> Iterator[_Sink | None]:
-    """Open the file that bodies are written into, which must be new; it is gone afterwards if there were none.
+    """Open a new file for bodies; it is removed afterwards if there were none.
 
-    With `on_disk` its name is on the disk before anything is written, and each body when it was written.
+    With `on_disk` its name is synced before anything is written, and each body after it was written.
     """
     if output is None:
         yield None
@@ -256,7 +256,7 @@ def _sink(output: str | None, *, on_disk: bool) -> Iterator[_Sink | None]:
 
 
 def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: bool) -> None:
-    """Bring a message to the person who asked for it."""
+    """Deliver a message: show it, or write it to the file."""
     if sink is None:
         session.draw(_shown(session, message, in_hex=in_hex))
         session.output.flush()
@@ -265,7 +265,7 @@ def _deliver(session: Session, message: Message, sink: _Sink | None, *, in_hex: 
 
 
 def _settle(session: Session, sink: _Sink | None) -> None:
-    """Bring to the disk what was delivered; in a file for bodies it is there already."""
+    """Sync what was delivered; in a file for bodies it is on the disk already."""
     if sink is None:
         session.output.settle()
 
@@ -287,16 +287,16 @@ def _fact(known: MessageAttribute, value: Any) -> Field:
     if known.name == "headers":
         headers = dict(value or {})
         return Field(known.label, ", ".join(f"{name}={text}" for name, text in headers.items()) or None, {key: headers})
-    if known.kind is Kind.TIME and value is not None:
+    if known.kind is ValueKind.TIME and value is not None:
         value = Moment(value)
-    if known.kind is Kind.BYTES and value is not None:
+    if known.kind is ValueKind.BYTES and value is not None:
         value = escaped(value)
-    # What nobody has set is not shown.
+    # Attributes that are not set are not shown.
     return field(key, known.label, None if known.name in ("urcode", "appkey") and value == 0 else value)
 
 
 def _encoded(body: bytes | None, *, in_hex: bool) -> dict[str, Value]:
-    """Return a body for programs: how it is written, and what it is."""
+    """Return a body for programs: its encoding, and the encoded text."""
     if body is None:
         return {"encoding": None, "body": None}
     if in_hex:

@@ -4,7 +4,7 @@
         "qset",
         Positional("queue_name", QueueName(), "The queue that becomes the current one."),
         needs=Needs.OPEN_SPACE,
-        looks=True,
+        shows_only=True,
     )
     def qset(session: Session, queue_name: str | None) -> Outcome:
         \"\"\"Set or print the current queue.\"\"\"
@@ -33,7 +33,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Outcome])
 
 
 class Needs(enum.Flag):
-    """What a command needs before it asks for anything."""
+    """What a command requires before it asks for anything."""
 
     NOTHING = 0
     OPEN_SPACE = enum.auto()
@@ -42,7 +42,7 @@ class Needs(enum.Flag):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """An option: a dash and a letter, or `long` in place of it; it is never asked for.
+    """An option: a dash and a letter, or `long` in place of it; there is no prompt for it.
 
     Without a kind it is a flag and its value a bool. `default` is the value of an option that is not given.
     `excludes` is the flag of another option that cannot be given as well.
@@ -60,7 +60,7 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """How it may be written."""
+        """Its spellings."""
         return (self.flag, self.long) if self.long else (self.flag,)
 
 
@@ -68,11 +68,11 @@ class Option:
 class Positional:
     """A positional argument.
 
-    With a `prompt` it is asked for when the line does not have it. An empty answer means `default`, a text that is read
-    like an answer; `notice` then says so. Where there is no default an answer is required. With `clearable` a pair of
-    quotes with nothing between is not an empty answer, but means the empty value. Without a prompt the argument may be
-    left out, and is None then, and so may one of which an option that is named in `unless` takes the place. Where
-    `meant` gives a text, that holds for what the line does not have, and nothing is asked. A prompt and a notice may
+    With a `prompt` it is asked for if the line does not have it. An empty answer means `default`, a text that is read
+    like an answer; `notice` then says so. Without a default an answer is required. With `clearable` an empty pair of
+    quotes is not an empty answer, but means the empty value. Without a prompt the argument may be left out, and is None
+    then; so may one that an option named in `unless` replaces. If `meant` returns a text, that is used for an argument
+    that the line does not have, and nothing is asked. A prompt and a notice may
     name what `facts` returns, and `{default}`. One that is the `rest` of its line begins with the first word that is no
     option, and has all that follows, quotes and all. `missing` is the hint where there is no answer and no default.
     """
@@ -109,11 +109,11 @@ class Positional:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A question that is asked before the handler runs, unless `-y` is given; with `-n` it is only told what it hits.
+    """A question before the handler runs, unless `-y` is given; with `-n` the command only reports what it would do.
 
-    `action` says what the command is about to do and to how much of what, from what the session and the arguments
-    say, or why there is nothing to do; `declined` is the warning when the answer is no, with places for arguments.
-    `refuse` raises what the command would be refused with, as far as that can be known, before anybody is asked.
+    `action` returns what the command is about to do, and to how many objects, from the session and the arguments, or
+    why there is nothing to do; `declined` is the warning when the answer is no, with places for arguments. `refuse`
+    raises the error that the command would raise, as far as that is known before the question.
     """
 
     action: Callable[[Session, Given], str | Notice]
@@ -124,16 +124,16 @@ class Confirmation:
 
 
 Failure = Callable[[QueueError, Given, "Session"], Notice | None]
-"""Gives the sentence of the catalogue that stands before the cause when a handler is refused, or None."""
+"""Returns the sentence of the catalogue that precedes the cause when a handler is refused, or None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command of the shell.
 
-    `raw` means that its one argument is the rest of the line, quotes and all; `looks` that it only shows something, so
-    that an empty line may repeat it; `renews` that it shows that again and again by itself; `lasts` that what it is
-    told holds for later commands.
+    `raw`: its one argument is the rest of the line, including quotes. `shows_only`: it only shows something, so that an
+    empty line may repeat it. `updates_itself`: it shows that again and again by itself. `lasts`: its effect on the
+    session holds for later commands.
     """
 
     name: str
@@ -145,14 +145,14 @@ class Command:
     confirm: Confirmation | None = None
     failure: Failure | None = None
     raw: bool = False
-    looks: bool = False
-    renews: bool = False
+    shows_only: bool = False
+    updates_itself: bool = False
     lasts: bool = False
     extension: bool = False
 
     @property
     def takes_rest(self) -> bool:
-        """Whether its argument is the rest of the line behind the options."""
+        """Whether its argument is the rest of the line after the options."""
         return any(positional.rest for positional in self.positionals)
 
     @property
@@ -167,12 +167,12 @@ class Command:
 
     @property
     def description(self) -> str:
-        """What else there is to know about it."""
+        """The rest of its docstring."""
         return "\n".join(self._text[1:]).strip("\n")
 
     @property
     def synopsis(self) -> str:
-        """How the command is written, in the notation of man pages."""
+        """The syntax of the command, in the notation of man pages."""
         if self.raw:
             return self.name + "".join(positional.shown for positional in self.positionals)
         return " ".join([self.name, *self._option_parts(), *self._positional_parts()])
@@ -201,7 +201,7 @@ class Command:
 
 
 class Group:
-    """A chapter of commands: its title, its name for help, and the commands in the order of their declaration."""
+    """A topic: its title, its name for help, and its commands in the order of their declaration."""
 
     def __init__(self, title: str, topic: str = "") -> None:
         self.title = title
@@ -210,7 +210,7 @@ class Group:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands of the chapter."""
+        """The commands of the topic."""
         return tuple(self._commands)
 
     def command(
@@ -223,7 +223,7 @@ class Group:
     ) -> Callable[[Handler], Handler]:
         """Declare the function beneath as the handler of the command `name`; `short` lists its abbreviations.
 
-        The rest of what is declared has the names that `Command` gives it.
+        Further keywords are fields of `Command`.
         """
         options = [argument for argument in arguments if isinstance(argument, Option)]
         if confirm is not None:
@@ -253,12 +253,12 @@ CONFIRMING = (YES, DRY_RUN)
 
 
 def _check(command: Command) -> None:
-    """Refuse a declaration that does not fit its handler, or that the reader could not serve."""
+    """Refuse a declaration that does not fit its handler, or that cannot be read."""
     declared = [positional.name for positional in command.positionals]
     declared += [option.name for option in command.options if option not in CONFIRMING]
     parameters = list(inspect.signature(command.handler).parameters.values())[1:]
     taken = [found.name for found in parameters if found.kind is not found.VAR_KEYWORD]
-    # A handler may pass on together what it has no use for itself.
+    # A handler may pass on arguments that it does not use itself as **keywords.
     rest = set(declared) - set(taken) if len(taken) < len(parameters) else set()
     if sorted(declared) != sorted([*taken, *rest]):
         raise TypeError(f"{command.name}: declared {sorted(declared)}, function takes {sorted(taken)}")

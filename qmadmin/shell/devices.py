@@ -104,14 +104,14 @@ def _told(session: Session, done: str, entry: DeviceEntry) -> Line:
 
 
 def _data(entry: DeviceEntry) -> dict[str, Datum]:
-    """Return an entry as others than lidl tell of it."""
+    """Return the data of an entry for commands other than lidl."""
     return {"index": entry.index, "name": entry.path, "start": entry.offset, "size": entry.pages}
 
 
 @DEVICES.command(
     "lidl",
     Positional("dlindex", DeviceIndex(), "The entry to list; without it, all are listed."),
-    looks=True,
+    shows_only=True,
 )
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
@@ -219,7 +219,7 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
     return _told(session, "Destroyed", entry)
 
 
-@DEVICES.command("livtoc", looks=True)
+@DEVICES.command("livtoc", shows_only=True)
 def livtoc(session: Session) -> Outcome:
     """List the volume table of contents.
 

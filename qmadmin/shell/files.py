@@ -1,4 +1,4 @@
-"""Files that commands read and write beside the device."""
+"""Files other than the device that commands read and write."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _DATABASE = b"SQLite format 3\0"
 
 
 def for_us_only(path: str, flags: int) -> int:
-    """Open a file that only its user can read, whatever the umask says: the device has the same bodies so."""
+    """Open a file that only its owner can read, whatever the umask: the device protects the same bodies."""
     return os.open(path, flags, 0o600)
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the name of a new file to the disk, lest messages be lost with it that have left their queue."""
+    """Sync the name of a new file, so that messages that have left their queue are not lost with it."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fsync(descriptor)
@@ -36,10 +36,10 @@ def sync_directory(directory: Path) -> None:
 def refuse_the_device(session: Session, file: str) -> None:
     """Refuse a name that leads to a file of the device.
 
-    Written to, it would be destroyed; and once a process that works on it closes it, its locks are gone.
+    Writing would destroy it; and when a process that uses the device closes the file, its locks are dropped.
     """
     try:
-        found = os.stat(file)  # noqa: PTH116 - one look
+        found = os.stat(file)  # noqa: PTH116 - one call
     except OSError:
         return
     if any(os.path.samestat(found, own) for own in _own(session)):
@@ -47,12 +47,12 @@ def refuse_the_device(session: Session, file: str) -> None:
 
 
 def refuse_a_database(file: str) -> None:
-    """Refuse to write over a database: a file of another device, a backup, or a volume that is not known yet.
+    """Refuse to overwrite a database: a file of another device, a backup, or an unknown volume.
 
-    To look into a file of the device of this session could drop its locks: that is refused before.
+    Reading a file of the device of this session could drop its locks: that is refused before.
     """
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - one look
+        if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - one call
             return
         with Path(file).open("rb") as found:
             is_database = found.read(len(_DATABASE)) == _DATABASE

@@ -1,4 +1,4 @@
-"""The loop: reads a command line, fills the command's arguments, runs it, shows what it returned."""
+"""The interpreter: it reads a command line, fills the arguments of the command, runs it, and shows its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.audit import recorded_as
 from qmadmin.console.formats import CsvTable, Document, Format
-from qmadmin.console.process import Exit, held_back
+from qmadmin.console.process import Exit, deferring_interrupts
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
 from qmadmin.shell import notices, redirection, words
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("qmadmin.shell")
 
 _FILES_MOST = 16
-"""How many command files may be run one in the other."""
+"""The maximum depth of nested command files."""
 
 
 class Interpreter:
-    """Takes the commands of one dialogue for one session."""
+    """Runs the commands of one dialogue in one session."""
 
     def __init__(self, session: Session, dialogue: Dialogue) -> None:
         self._session = session
         self._dialogue = dialogue
         self._waiting: list[Dialogue] = []
-        """Those that go on when the command file has ended that one of their commands named."""
+        """The dialogues that continue after the command file that one of their commands named."""
         self._document: Document | None = None
         self._csv: CsvTable | None = None
         self._in_time = False
-        """Whether results come one after the other in the course of time, of which no pager may wait for the last."""
+        """Whether results arrive over time, so that no pager may wait for the last one."""
         session.draw = self._draw
 
     def run(self) -> Exit:
-        """Take commands until `quit` or the end of the input, and return the exit status."""
+        """Run commands until `quit` or the end of the input, and return the exit status."""
         session = self._session
         while not session.finished:
             try:
@@ -61,7 +61,7 @@ class Interpreter:
         return session.status
 
     def _goes_on(self) -> bool:
-        """Do what the next line says; return whether another may follow."""
+        """Run the next line; return whether another may follow."""
         line = self._dialogue.command()
         if line is None:
             if not self._waiting:
@@ -78,7 +78,7 @@ class Interpreter:
         return True
 
     def _fails(self, line: str) -> bool:
-        """Do what a command line says; return whether it was refused, which the exit status tells of the whole."""
+        """Run a command line; return whether it was refused, which determines the exit status."""
         before, self._session.status = self._session.status, Exit.OK
         try:
             self.obey(line)
@@ -90,31 +90,31 @@ class Interpreter:
 
     @property
     def _first(self) -> Dialogue:
-        """Where the commands come from, but for the files that they name."""
+        """The first dialogue, which is not a file that a command named."""
         return self._waiting[0] if self._waiting else self._dialogue
 
     def _return_to_the_first(self) -> None:
-        """Give up the command files that are being run."""
+        """Abandon the running command files."""
         self._dialogue = self._first
         self._waiting.clear()
 
     def _begin_what_was_named(self) -> None:
-        """Take the next commands from the file that the last one named, and go on here behind them."""
+        """Take the next commands from the file that the last one named, and continue here after them."""
         script, self._session.named = self._session.named, None
         if script is None:
             return
         if len(self._waiting) == _FILES_MOST:
-            text = f"More than {_FILES_MOST} command files name each other"
+            text = f"Command files are nested more than {_FILES_MOST} deep"
             self._complain(Notice(Severity.ERROR, text), self._dialogue.place())
             return
         self._waiting.append(self._dialogue)
         self._dialogue = script
 
     def obey(self, line: str) -> None:
-        """Do what a command line says, and show what comes of it, be it an error."""
+        """Run a command line, and show its result or its error."""
         line = line.strip(words.BLANKS)
         if not line:
-            # A script's empty line is a matter of looks.
+            # In a script an empty line is only formatting.
             line = self._to_repeat() if self._dialogue.patient else ""
             if not line:
                 return
@@ -135,7 +135,7 @@ class Interpreter:
             self._do_elsewhere(to, command, arguments, line)
 
     def _do_elsewhere(self, to: Redirection, command: Command, rest: str, line: str) -> None:
-        """Do what a command line says and send what is shown to where it says; so for the commands of a named file."""
+        """Run a command line with redirected output, including the commands of a named file."""
         from qmadmin.shell.output import sent
 
         place, depth, dialogue = self._dialogue.place(), len(self._waiting), self._dialogue
@@ -147,14 +147,16 @@ class Interpreter:
                 pass
         if len(self._waiting) > depth:
             if self._session.status is Exit.OK and not self._session.finished:
-                told.append(Notice(Severity.ERROR, "The command file was left before its end: nobody reads its output"))
+                told.append(
+                    Notice(Severity.ERROR, "The command file was left before its end: its output is not read any more")
+                )
             del self._waiting[depth:]
             self._dialogue = dialogue
         for notice in told:
             self._complain(notice, place)
 
     def _to_repeat(self) -> str:
-        """Return the previous line; empty, and told, where it does more than look."""
+        """Return the previous line; empty, with a notice, if its command does more than show something."""
         line = self._session.previous
         if not line:
             return ""
@@ -162,15 +164,15 @@ class Interpreter:
         if redirection.parted(command, rest)[1] is not None:
             self._notice(Notice(Severity.INFO, "A line that sends its output elsewhere is not repeated"))
             return ""
-        if command.looks:
+        if command.shows_only:
             return line
-        text = f"{command.name} is not repeated: an empty line repeats only what shows something"
+        text = f"{command.name} is not repeated: an empty line repeats only a command that shows something"
         self._notice(Notice(Severity.INFO, text))
         return ""
 
     @contextlib.contextmanager
     def _documented(self, name: str) -> Iterator[None]:
-        """Put what comes of a command into a document, or a table, where that is the format."""
+        """Collect the results of a command in a document, or a CSV table, if that is the format."""
         self._csv = CsvTable() if self._session.modes.format is Format.CSV else None
         if self._session.modes.format is not Format.JSON:
             yield
@@ -187,7 +189,7 @@ class Interpreter:
     def _do(self, command: Command, rest: str, line: str) -> None:
         start = self._dialogue.place()
         reading = Reading(command, self._session)
-        agreed: Any = None  # stays None where what follows is broken off
+        agreed: Any = None  # stays None if the following is interrupted
         with self._reporting(command, reading.given, self._dialogue.place):
             redirection.refuse_unfinished(command, rest)
             reading.take(rest)
@@ -201,7 +203,7 @@ class Interpreter:
             self._run(command, reading, start, line)
 
     def _is_agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
-        """Return whether the command is to be run; what it would hit is found out in any case."""
+        """Return whether the command is confirmed; what it would affect is determined in any case."""
         action = confirm.action(self._session, reading.given)
         agreed = reading.given["yes"] or self._session.modes.yes
         if confirm.refuse is not None and (reading.given["dry_run"] or not agreed):
@@ -244,17 +246,17 @@ class Interpreter:
         outcome: Outcome = None
 
         try:
-            with held_back(), self._reporting(command, given, lambda: start), recorded_as(line):
+            with deferring_interrupts(), self._reporting(command, given, lambda: start), recorded_as(line):
                 outcome = command.handler(self._session, **given)
         except KeyboardInterrupt:
             self._interrupted(command, outcome)
             raise
-        # What is shown may be read from the device only now.
+        # Rows may be read from the device only now.
         with self._reporting(command, given, lambda: start):
             self._show(outcome, start)
 
     def _show(self, outcome: Outcome, start: str) -> None:
-        """Show what a command returned, in its order."""
+        """Show the results of a command in their order."""
         session = self._session
         results: list[Result] = []
         for shown in (*session.take_remarks(), *each(outcome)):
@@ -295,7 +297,7 @@ class Interpreter:
             self._session.output.show(results, form=modes.format, paged=modes.paginate and not self._in_time)
 
     def _show_in_time(self, rounds: Rounds, start: str) -> None:
-        """Show each round when it comes, in a document of its own."""
+        """Show each round when it arrives, in a document of its own."""
         self._in_time = True
         try:
             for number, shown in enumerate(rounds.rounds):
@@ -310,7 +312,7 @@ class Interpreter:
             self._in_time = False
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
-        """Show that the command was carried out, if it was, because nothing of what it returned is shown."""
+        """Show that the command was carried out, if it was, because its results are not shown."""
         self._leave_the_line()
         if outcome is not None:
             self._notice(
@@ -318,7 +320,7 @@ class Interpreter:
             )
 
     def _leave_the_line(self) -> None:
-        """Go on below the `^C` that a terminal shows for an interrupt outside of a prompt."""
+        """Continue below the `^C` that a terminal shows for an interrupt outside a prompt."""
         if self._session.at_terminal:
             self._session.output.prompt("\n")
 
@@ -326,7 +328,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def _reporting(self, command: Command, given: Mapping[str, Any], place: Callable[[], str]) -> Iterator[None]:
-        """Turn what goes wrong inside into a notice; what is a bug too, because it must not end the session."""
+        """Turn errors of the block into notices, even bugs, which must not end the session."""
         try:
             yield
         except (UsageError, InputEndedError) as error:
@@ -371,9 +373,9 @@ class Interpreter:
         self._session.output.notice(notice, place)
 
     def _pass_over(self, reading: Reading) -> None:
-        """Drop the answers of a command that was refused, lest they be taken for commands."""
+        """Drop the answers of a refused command, so that they are not taken for commands."""
         if reading.asked_to_confirm:
-            # Nothing more would be asked; but a person at a terminal was asked again, and has answered.
+            # No prompts are left; but a user at a terminal was asked again, and has answered.
             where = self._dialogue.pass_over_yes_or_no()
         else:
             where = self._dialogue.pass_over(reading.unread)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Given = Mapping[str, Any]
-"""The values that the earlier arguments of a command have got, by name."""
+"""The values of the earlier arguments of a command, by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class Candidate:
 
 
 class Kind(abc.ABC, Generic[T]):
-    """What an argument may be."""
+    """The kind of an argument."""
 
     separator = ""
-    """Where values may be listed: what stands between them."""
+    """The separator of a list of values; empty if only one is allowed."""
 
     @abc.abstractmethod
     def read(self, text: str, given: Given, /) -> T:
         """Return the value, or raise UsageError or InvalidArgumentError."""
 
     def doubt(self, _text: str, /) -> str:
-        """Return what there is to say of a text that was read and may not mean what was meant; empty for nothing."""
+        """Return a warning about a text that was read but may not be what was meant; empty for none."""
         return ""
 
     def candidates(self, _session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return values that could be meant; the caller drops those that do not begin with `begun`."""
+        """Return possible values; the caller drops those that do not begin with `begun`."""
         return ()
 
 
@@ -105,7 +105,7 @@ class Number(Kind[int]):
             if self.not_numeric is not None:
                 raise UsageError.of(self.not_numeric(), repr(text), hint=self.hint)
             raise UsageError(f"The {self.what} must be numeric: {text!r}", hint=self.hint)
-        # A number of absurd length costs quadratic time, and Python refuses it with an error of its own.
+        # A very long number takes quadratic time, and Python refuses it with an error of its own.
         value = int(text) if len(digits) <= 20 else self.most + 1
         if not self.least <= value <= self.most or text[:1] == "-":
             raise UsageError(f"The {self.what} must be {self.least} to {self.most}, got {text}")
@@ -331,7 +331,7 @@ class Retention(Kind[int]):
 
 
 class MemoryUnit(enum.Enum):
-    """What memory is counted in."""
+    """The unit of an amount of memory."""
 
     BYTES = "b"
     BLOCKS = "B"
@@ -351,7 +351,7 @@ class Memory:
 
 
 class MemorySize(Kind[Memory]):
-    """A number of bytes (b) or blocks (B); blocks are meant where no letter follows."""
+    """A number of bytes (b) or blocks (B); without a letter, blocks."""
 
     def read(self, text: str, given: Given, /) -> Memory:
         """Return the amount."""
@@ -362,7 +362,7 @@ class MemorySize(Kind[Memory]):
 
 
 class HelpTopic(Kind[str]):
-    """What help can be about: a topic, or the name of a command."""
+    """The subject of help: a topic, or the name of a command."""
 
     def read(self, text: str, _given: Given, /) -> str:
         """Return the name."""

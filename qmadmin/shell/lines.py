@@ -1,4 +1,4 @@
-"""Where commands and answers come from when nobody sits at a terminal: a command file, or standard input."""
+"""Sources of commands and answers: a command file, the standard input, or arguments of the program."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ YES_OR_NO = ("y", "yes", "n", "no")
 
 
 def refuse_what_is_not_text(text: str, name: str) -> None:
-    """Refuse a script by what is known of it before it begins.
+    """Refuse a script that is not text before it begins.
 
-    It may be a device, say, whose messages would be obeyed as commands; or half of it was lost in a power failure.
+    It may be a device, whose messages would be executed as commands; or half of it was lost in a power failure.
     """
     if "\0" in text:
         raise UsageError(
@@ -37,7 +37,7 @@ def refuse_what_is_not_text(text: str, name: str) -> None:
 
 
 def refuse_file_that_is_not_text(script: io.BufferedReader, name: str) -> None:
-    """Refuse a file that is not text, and stay at its beginning; of a pipe the first block is looked at."""
+    """Refuse a file that is not text, and stay at its beginning; of a pipe the first block is checked."""
     refuse_what_is_not_text(script.peek().decode("latin-1"), name)
     if stat.S_ISREG(os.fstat(script.fileno()).st_mode):
         refuse_what_is_not_text(script.read().decode("latin-1"), name)
@@ -45,29 +45,29 @@ def refuse_file_that_is_not_text(script: io.BufferedReader, name: str) -> None:
 
 
 class Dialogue(Asking, Protocol):
-    """Where command lines come from, and the answers to what the commands ask."""
+    """The source of command lines and of the answers to prompts."""
 
     def command(self) -> str | None:
-        """Return the next command line without its end, None when there is none any more."""
+        """Return the next command line without its end, or None at the end."""
 
     def place(self) -> str:
-        """Say where the line that was read last stands; empty where a person has just typed it."""
+        """Return the place of the line that was read last; empty if a user has just typed it."""
 
     def pass_over(self, count: int, /) -> str:
-        """Drop up to `count` answers that nobody asks for any more; say where they stood, empty if there were none.
+        """Drop up to `count` answers that are no longer asked for; return their places, empty if there were none.
 
-        A line that is a command without doubt is left.
+        A line that is certainly a command is not dropped.
         """
 
     def pass_over_yes_or_no(self) -> str:
-        """Drop the next line if it is the answer to a confirmation that is not asked for; say where it stood."""
+        """Drop the next line if it answers a confirmation that is no longer asked for; return its place."""
 
     def interrupted(self) -> None:
         """Note that a command was interrupted."""
 
 
 class Script:
-    """Lines of a stream: commands, and behind a command that asks the answers, a line for each.
+    """Lines of a stream: commands, and after each command the answers to its prompts, one line for each.
 
     With `leaves_defaults` the answers that are missing at the end are the defaults.
     """
@@ -81,7 +81,7 @@ class Script:
         self._number = 0
         self._unread = ""
         self._leaves_defaults = leaves_defaults
-        # Not where the output of one of its commands goes.
+        # Not the target of a redirection of one of its commands.
         self._shown = session.output
 
     def command(self) -> str | None:
@@ -103,11 +103,11 @@ class Script:
         """Do nothing: a script ends with its interrupt."""
 
     def tell(self, text: str) -> None:
-        """Show a line where the prompts are shown."""
+        """Show a line where prompts are shown."""
         self._echo(text)
 
     def warn(self, notice: Notice) -> None:
-        """Show a notice; a script is not asked again, so that this is for its reader only."""
+        """Show a notice, for the reader only: a script is not asked again."""
         self._session.screen.notice(notice, self.place())
 
     def place(self) -> str:
@@ -158,7 +158,7 @@ class Script:
         self._number += 1
         if self._number == 1:
             line = line.removeprefix("\ufeff")
-            # Of a standard input no more is known; what is not text further on is refused line by line.
+            # Nothing more is known about a standard input; later lines that are not text are refused one by one.
             try:
                 refuse_what_is_not_text(line, self._name)
             except UsageError as refusal:
@@ -177,8 +177,8 @@ class Script:
             self._shown.show(Line(line) for line in text.split("\n"))
 
 
-class Commands(Script):
-    """Commands that stand among the arguments of the program, each a script of its own with the answers to it."""
+class CommandArguments(Script):
+    """Commands in the arguments of the program, each a script of its own with its answers."""
 
     def __init__(self, commands: Sequence[str], session: Session) -> None:
         super().__init__(io.StringIO(), "-c", session, leaves_defaults=True)
@@ -193,7 +193,7 @@ class Commands(Script):
 
 
 class Person:
-    """A person, who is asked again where an answer is wrong, and types no answers that nobody asks for."""
+    """A user at a terminal, who is asked again after a wrong answer, and gives no answers in advance."""
 
     patient = True
     _session: Session
@@ -206,15 +206,15 @@ class Person:
         self._session.screen.prompt(text + "\n")
 
     def warn(self, notice: Notice) -> None:
-        """Show why a question comes again."""
+        """Show why a prompt is repeated."""
         self._session.screen.notice(notice)
 
     def place(self) -> str:
-        """Return nothing: the person has just typed it."""
+        """Return nothing: the user has just typed it."""
         return ""
 
     def pass_over(self, _count: int, /) -> str:
-        """Drop nothing: a person who is not asked does not answer."""
+        """Drop nothing: a user answers only what is asked."""
         return ""
 
     def pass_over_yes_or_no(self) -> str:
@@ -223,7 +223,7 @@ class Person:
 
 
 class Keyboard(Person):
-    """A person whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
+    """A user whose terminal cannot be drawn on: plain lines, with the prompts on stderr."""
 
     def __init__(self, stream: TextIO, session: Session) -> None:
         self._stream = stream
@@ -254,7 +254,7 @@ class Keyboard(Person):
 
 
 def _next(stream: TextIO, name: str, session: Session) -> str:
-    """Return the next line with its end; empty at the end of the stream, and where it cannot be read any more."""
+    """Return the next line with its end; empty at the end of the stream, or if it cannot be read any more."""
     try:
         return stream.readline()
     except OSError as error:

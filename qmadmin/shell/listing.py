@@ -45,7 +45,7 @@ WHERE = Option(
         "queue_name", QueueName(), "The queue that becomes the current one; without it, the current queue is shown."
     ),
     needs=Needs.OPEN_SPACE,
-    looks=True,
+    shows_only=True,
     lasts=True,
 )
 def qset(session: Session, queue_name: str | None) -> Outcome:
@@ -95,7 +95,7 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     WHERE,
     Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
     needs=Needs.OPEN_SPACE,
-    looks=True,
+    shows_only=True,
     lasts=True,
 )
 def qscan(
@@ -148,7 +148,7 @@ MESSAGES = Group("Messages", "messages")
     Positional("queue_name", QueueName(), "The queue; without it, the current one."),
     short="ql",
     needs=Needs.OPEN_SPACE,
-    looks=True,
+    shows_only=True,
 )
 def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | None) -> Outcome:
     """List the selected messages of a queue, in the order in which they will be dequeued.
@@ -163,7 +163,7 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
         qlist -b -k 20 errq
     """
     name, criteria = queue_name or session.chosen(), session.criteria
-    left_out = LeftOut(name)
+    left_out = DamagedCount(name)
     found_all = session.opened().messages(name, condition=criteria.whole, left_out=left_out.count)
     messages = filter(criteria.has_delivery_of, found_all)
     first = next(messages, None)
@@ -185,7 +185,7 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     return [table, *more, Afterwards(left_out.notices)]
 
 
-class LeftOut:
+class DamagedCount:
     """How many messages of a queue a listing leaves out because they are damaged."""
 
     def __init__(self, queue: str) -> None:
@@ -197,18 +197,18 @@ class LeftOut:
         self._count += count
 
     def notices(self) -> list[Notice]:
-        """Return what there is to say of them."""
+        """Return the notices about them."""
         if not self._count:
             return []
         return [Notice(Severity.WARN, damage.left_out(self._count, self._queue), DAMAGE_HINT)]
 
 
 def _beginning(space: QueueSpace, message: MessageInfo) -> list[Value]:
-    """Return the row of a message with its body, as far as one line may show it."""
+    """Return the row of a message with as much of its body as one line can show."""
     try:
         found = space.content(message) if message.size <= _BODY_MOST else None
     except SystemFailureError:
-        # The others are to be seen; qcheck tells of it.
+        # The others are shown; qcheck reports this one.
         found = None
     body = None if found is None else found.body
     return [message.msgid, message.state.value, message.size, None if body is None else _in_a_line(body)]
@@ -242,10 +242,10 @@ _OF_BODIES = (
     Column("beginning", "Body", cut=True),
 )
 _BODY_SHOWN = 200
-"""How many bytes of a body are shown at most."""
+"""The maximum number of bytes of a body that are shown."""
 _BODY_MOST = 1 << 20
-"""Bytes of a body that is read for that."""
+"""The maximum size of a body that is read for that."""
 _AT_A_TERMINAL = 1000
-"""How many messages are listed at a terminal where nothing else is asked for."""
+"""How many messages are listed at a terminal by default."""
 _BRIEF = 9
-"""How many of the columns are shown when verbose mode is off."""
+"""How many of the columns are shown while verbose mode is off."""

@@ -1,4 +1,4 @@
-"""Commands that watch the queues of the open queue space: as they go, and by their counters since a snapshot."""
+"""Commands that watch the queues of the open queue space: live, and by their counters since a snapshot."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from qmadmin.shell.notices import UsageError
 from qmcore import times
 
 if TYPE_CHECKING:
-    from qmadmin.monitoring.flow import Counts, Flow, Look
+    from qmadmin.monitoring.flow import Counts, Flow, Sample
     from qmadmin.shell.session import Session
 
 _KIND = "qmadmin counters"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class CounterSnapshot:
     """Counters by the names of the queues; `taken_us` is when, in microseconds UTC."""
 
     device: str
@@ -35,12 +35,12 @@ class Snapshot:
     counts: Mapping[str, Counts]
 
     @classmethod
-    def of(cls, device: str, space: str, look: Look) -> Snapshot:
-        """Return the counters that a look has found."""
-        return cls(os.path.abspath(device) if "://" not in device else device, space, look.time_us, look.counts)
+    def of(cls, device: str, space: str, sample: Sample) -> CounterSnapshot:
+        """Return the counters in a sample."""
+        return cls(os.path.abspath(device) if "://" not in device else device, space, sample.time_us, sample.counts)
 
-    def seconds_since(self, before: Snapshot) -> float:
-        """Return how much later this one was taken; not less than 0, be the clock set back."""
+    def seconds_since(self, before: CounterSnapshot) -> float:
+        """Return how much later this one was taken; not less than 0, even if the clock was set back."""
         return max(0, self.taken_us - before.taken_us) / 1e6
 
     def of_queue(self, name: str | None) -> Iterator[tuple[str, Counts]]:
@@ -48,17 +48,17 @@ class Snapshot:
         return ((found, self.counts[found]) for found in sorted(self.counts) if name in (None, found))
 
 
-def write(file: str, snapshot: Snapshot) -> None:
-    """Write a snapshot in place of what the file has; UsageError where that cannot be."""
+def write(file: str, snapshot: CounterSnapshot) -> None:
+    """Write a snapshot in place of the content of the file; UsageError if that is not possible."""
     content = {"kind": _KIND} | dataclasses.asdict(snapshot)
-    # It costs the start of the program more than the rest of this module.
+    # Importing it takes longer than the rest of this module.
     import tempfile
 
     path = Path(file).resolve()
     if path.exists() and not path.is_file():
         raise UsageError(f"Failed to write the snapshot to {file}: it is not a regular file")
     try:
-        # Whoever reads it meanwhile gets the old one or the new one.
+        # A concurrent reader gets the old one or the new one.
         descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with open(descriptor, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor has no path
@@ -73,13 +73,15 @@ def write(file: str, snapshot: Snapshot) -> None:
         raise UsageError(f"Failed to write the snapshot to {file}: {error.strerror}") from error
 
 
-def read(file: str) -> Snapshot | None:
-    """Return the snapshot in a file; None where there is no such file, UsageError where it is something else."""
+def read(file: str) -> CounterSnapshot | None:
+    """Return the snapshot in a file; None if there is no such file, UsageError if it is something else."""
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         if found["kind"] != _KIND:
             raise ValueError(found["kind"])
-        return Snapshot(_text(found["device"]), _text(found["space"]), int(found["taken_us"]), _counts(found["counts"]))
+        return CounterSnapshot(
+            _text(found["device"]), _text(found["space"]), int(found["taken_us"]), _counts(found["counts"])
+        )
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -111,7 +113,7 @@ _FREQUENT = ("enqueued", "dequeued")
     Option(
         "-d",
         "seconds",
-        "The seconds between two looks, 0.1 to 3600; the default is 1.",
+        "The seconds between two updates, 0.1 to 3600; the default is 1.",
         Seconds("delay", 0.1, 3600.0),
         "seconds",
         _SECONDS,
@@ -119,31 +121,32 @@ _FREQUENT = ("enqueued", "dequeued")
     Option(
         "-n",
         "rounds",
-        "How many looks are taken; by default no limit at a terminal, and one elsewhere.",
-        Number("number of rounds", least=1),
+        "How many updates are shown; by default no limit at a terminal, and one elsewhere.",
+        Number("number of updates", least=1),
         "rounds",
     ),
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
     extension=True,
-    looks=True,
-    renews=True,
+    shows_only=True,
+    updates_itself=True,
 )
 def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
     """Watch the traffic of the queues of the open queue space.
 
     For each queue it shows its depth, which is the number of its messages, and how many of them are ready, delayed and
-    held; the messages per second that were enqueued and dequeued since the previous look; the age of the oldest ready
-    message or, if the order of the queue goes by times and does not show which is the oldest, of the first one, marked
-    1st; how long it will take until the queue is empty, judging by the last ten looks, or that it is growing, or that
-    it is stopped for dequeuing; how many messages were moved to an error queue since the queue was created, and how
-    many were lost, that is expired or discarded; and a graph of the depth.
+    held; the messages per second that were enqueued and dequeued since the previous update; the age of the oldest ready
+    message or, if the order of the queue depends on times and does not show which is the oldest, of the first one,
+    marked 1st; how long it will take until the queue is empty, judging by the last ten updates, or that it is growing,
+    or that it is stopped for dequeuing; how many messages were moved to an error queue since the queue was created, and
+    how many were lost, that is expired or discarded; and a graph of the depth.
 
     At a terminal the view is updated until you leave it with q or Ctrl-C. s sorts by the next column, r reverses the
     order; the arrow keys, Page Up and Page Down, Home and End scroll.
 
-    Elsewhere, and in formats for programs, each look is a table, or a document of its own in JSON. Rates and trends
-    need two looks. in_rate and out_rate are messages per second, age and drain are seconds; age_of is oldest or first.
+    Elsewhere, and in formats for programs, each update is a table, or a document of its own in JSON. Rates and
+    trends require two updates. in_rate and out_rate are messages per second, age and drain are seconds; age_of is
+    oldest or first.
 
         qtop -d 5
         qmadmin --format json -c "qopen QSPACE" -c "qtop -n 2 -d 10"
@@ -159,15 +162,15 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
     return Rounds(_rounds(session, queue_name, seconds, rounds or 1))
 
 
-def look(session: Session, queue_name: str | None) -> Look:
-    """Return how one queue or all of the open queue space are now."""
+def sample_of(session: Session, queue_name: str | None) -> Sample:
+    """Return a sample of one queue or all queues of the open queue space."""
     found = session.opened().usages()
     if queue_name is not None:
         found = [(queue, usage) for queue, usage in found if queue.name == queue_name]
-    from qmadmin.monitoring.flow import Look
+    from qmadmin.monitoring.flow import Sample
 
     clock = session.device.clock
-    return Look.of(clock.monotonic(), clock.now(), found)
+    return Sample.of(clock.monotonic(), clock.now(), found)
 
 
 def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: int) -> Iterator[list[Shown]]:
@@ -177,7 +180,7 @@ def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: in
     for number in range(rounds):
         if number:
             time.sleep(seconds)
-        flow.add(look(session, queue_name))
+        flow.add(sample_of(session, queue_name))
         yield [_table(flow)]
 
 
@@ -224,7 +227,7 @@ def _short(value: float | None) -> float | None:
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
     extension=True,
-    looks=True,
+    shows_only=True,
 )
 def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:
     """Show the counters of the queues of the open queue space.
@@ -243,7 +246,7 @@ def qstat(session: Session, queue_name: str | None, relative: bool, store: bool,
         space.queue(queue_name)
     if file is not None:
         refuse_the_device(session, file)
-    now = Snapshot.of(session.path, space.name, look(session, None))
+    now = CounterSnapshot.of(session.path, space.name, sample_of(session, None))
     shown: list[Shown] = []
     if relative:
         before = _kept(session, file, now)
@@ -258,7 +261,7 @@ def qstat(session: Session, queue_name: str | None, relative: bool, store: bool,
     return shown
 
 
-def _kept(session: Session, file: str | None, now: Snapshot) -> Snapshot:
+def _kept(session: Session, file: str | None, now: CounterSnapshot) -> CounterSnapshot:
     found = session.snapshots.get(now.space) if file is None else read(file)
     if found is None:
         option = f" -f {file}" if file else ""
@@ -268,22 +271,22 @@ def _kept(session: Session, file: str | None, now: Snapshot) -> Snapshot:
     return found
 
 
-def _keep(session: Session, file: str | None, now: Snapshot) -> None:
+def _keep(session: Session, file: str | None, now: CounterSnapshot) -> None:
     if file is None:
         session.snapshots[now.space] = now
     else:
         write(file, now)
 
 
-def _counters(now: Snapshot, queue_name: str | None) -> Table:
+def _counters(now: CounterSnapshot, queue_name: str | None) -> Table:
     return Table(
         (Column("queue", "Queue"), *(Column(key, key.capitalize(), right=True) for key in _FLOWS)),
         [(name, *(getattr(counts, key) for key in _FLOWS)) for name, counts in now.of_queue(queue_name)],
     )
 
 
-def _differences(now: Snapshot, before: Snapshot, queue_name: str | None, *, detailed: bool) -> Table:
-    """Return what was counted in between; in detail each rate, else those of what is not rare."""
+def _differences(now: CounterSnapshot, before: CounterSnapshot, queue_name: str | None, *, detailed: bool) -> Table:
+    """Return the differences of the counters; in detail all rates, else only those of frequent events."""
     seconds = now.seconds_since(before)
     columns = [Column("queue", "Queue")]
     rows: list[list[Value]] = []

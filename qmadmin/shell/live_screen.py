@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _STYLES = Style.from_dict(
     {BAR: "reverse", STRONG: "bold", FAINT: "", layout.HEAD: "bold", layout.TERM: "bold", layout.LABEL: ""}
 )
-"""Without colours: what is bold or reversed can be read on every background."""
+"""Without colours: bold and reversed text can be read on every background."""
 _PATIENCE_SECONDS = 0.5
-"""How long a look that is under way is waited for when the view is left."""
+"""How many seconds to wait for a running sample when the view is left."""
 
 
 class Drawn(Protocol):
-    """What is looked at, every so many seconds, and how much of it is above the window."""
+    """A view that is updated at intervals, and how far it is scrolled."""
 
     seconds: float
     page: int
@@ -45,47 +45,47 @@ class Drawn(Protocol):
         """Return the lines for a window."""
 
     def scroll(self, by: int) -> None:
-        """Move the window down by so much, or up."""
+        """Scroll down by this many lines, or up."""
 
 
 def watch(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> None:
-    """Show the queues, renewed every so many seconds, until the person leaves or the rounds are over.
+    """Show the queues, updated at intervals, until the user leaves or the rounds are over.
 
-    A refusal of the device ends it and is raised.
+    An error of the device ends it and is raised.
     """
     view = View(f"{session.opened().name} on {session.path}", seconds)
     if not _can_show(figures.BARS):
         view.bars = figures.PLAIN_BARS
 
-    def look() -> None:
+    def update() -> None:
         space = session.opened()
-        found = live.look(session, queue_name)
+        found = live.sample_of(session, queue_name)
         definition, usage = space.definition, session.device.space_usage(space.name)
         view.flow.add(found)
         view.definition, view.usage = definition, usage
 
     keys = _keys(view)
     _add_sorting(keys, view)
-    _run(view, keys, look, rounds)
+    _run(view, keys, update, rounds)
 
 
 def watch_command(watched: Watched, seconds: float, rounds: int | None) -> None:
-    """Show what a command shows, in the same way."""
+    """Show the output of a command in the same way."""
     view = WatchedView(watched.line, seconds)
 
-    def look() -> None:
-        view.show(watched.look())
+    def update() -> None:
+        view.show(watched.run())
 
-    _run(view, _keys(view), look, rounds)
+    _run(view, _keys(view), update, rounds)
 
 
-def _run(view: Drawn, keys: KeyBindings, look: Callable[[], None], rounds: int | None) -> None:
+def _run(view: Drawn, keys: KeyBindings, update: Callable[[], None], rounds: int | None) -> None:
     application = _application(view, keys)
-    reader = _Reader(look, view, application, rounds)
+    reader = _Reader(update, view, application, rounds)
     try:
         application.run(pre_run=reader.start)
     except SystemExit:
-        # A termination signal goes past prompt_toolkit.
+        # prompt_toolkit does not handle a termination signal.
         application.renderer.erase()
         raise
     finally:
@@ -93,35 +93,35 @@ def _run(view: Drawn, keys: KeyBindings, look: Callable[[], None], rounds: int |
 
 
 class _Reader(threading.Thread):
-    """Looks at regular times, and lets the application draw what it has found."""
+    """Takes samples at regular times, and makes the application draw them."""
 
     def __init__(
-        self, look: Callable[[], None], view: Drawn, application: Application[None], rounds: int | None
+        self, update: Callable[[], None], view: Drawn, application: Application[None], rounds: int | None
     ) -> None:
         super().__init__(name="qmadmin-live", daemon=True)
-        self._look = look
+        self._update = update
         self._view = view
         self._application = application
         self._rounds = rounds
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Take no further look."""
+        """Take no further sample."""
         self._stopped.set()
         if self.is_alive():
             self.join(_PATIENCE_SECONDS)
 
     def run(self) -> None:
-        """Look until it is stopped, or enough was seen, or the device refuses."""
+        """Take samples until it is stopped, the rounds are over, or the device refuses."""
         error: Exception | None = None
         taken = 0
         try:
             while not self._stopped.is_set() and taken != self._rounds:
-                self._look()
+                self._update()
                 self._application.invalidate()
                 taken += 1
                 self._stopped.wait(self._view.seconds)
-        except Exception as caught:  # noqa: BLE001 - it is raised where somebody can be told
+        except Exception as caught:  # noqa: BLE001 - it is raised in the main thread
             error = caught
         if not self._stopped.is_set():
             self._leave(error)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BAR, STRONG, FAINT, PLAIN = "bar", "strong", "faint", ""
-"""Styles: across the whole line, for what to look at, for what explains, and for all else."""
+"""Styles: for a whole line, for important values, for explanations, and for everything else."""
 _GAP = "  "
 _NAME_LEAST, _NAME_ENOUGH, _NAME_MOST = 12, 20, 40
 _COURSE_LEAST, _COURSE_MOST = 10, 60
@@ -34,7 +34,7 @@ _COURSE_LEAST, _COURSE_MOST = 10, 60
 
 @enum.unique
 class Sort(enum.Enum):
-    """What the queues are sorted by, in the order in which the key goes through them."""
+    """The sort orders of the queues, in the order in which the key s selects them."""
 
     DEPTH = "depth"
     IN = "in"
@@ -45,23 +45,23 @@ class Sort(enum.Enum):
 
     @property
     def next(self) -> Sort:
-        """The one that follows."""
+        """The next one."""
         every = list(Sort)
         return every[(every.index(self) + 1) % len(every)]
 
 
 @dataclasses.dataclass(slots=True)
 class Scrolled:
-    """A window over items, between a title and a line that says what the keys do; `scrolled` of them are above it."""
+    """A window over items, between a title and a line that explains the keys; `scrolled` items are above it."""
 
     title: str
     seconds: float
     scrolled: int = 0
     page: int = 1
-    """How many items the window had room for when it was drawn last."""
+    """How many items fitted into the window when it was drawn last."""
 
     def scroll(self, by: int) -> None:
-        """Move the window down by so many items, or up; it stays within what there is."""
+        """Scroll down by this many items, or up, within the items that there are."""
         self.scrolled = max(0, self.scrolled + by)
 
     def _seen(self, items: Sequence[T], room: int) -> list[T]:
@@ -85,7 +85,7 @@ class Scrolled:
 
 @dataclasses.dataclass(slots=True)
 class View(Scrolled):
-    """The queues that are looked at, and how."""
+    """The view of qtop: the queues, and how they are shown."""
 
     flow: Flow = dataclasses.field(default_factory=Flow)
     definition: SpaceDefinition | None = None
@@ -187,11 +187,11 @@ _MOVED = _Column("Moved", 6, lambda queue, _: figures.count(queue.usage.moved), 
 _LOST = _Column("Lost", 6, lambda queue, _: figures.count(queue.lost))
 _ORDER = (_DEPTH, _READY, _DELAYED, _HELD, _IN, _OUT, _AGE, _AGE_OF_FIRST, _DRAIN, _MOVED, _LOST)
 _WANTED = (_DEPTH, _IN, _OUT, _AGE, _DRAIN, _HELD, None, _DELAYED, _MOVED, _READY, _LOST)
-"""The columns by how much they are missed where the window is too narrow for all; None is the course of the depth."""
+"""The columns by their importance if the window is too narrow for all; None is the graph of the depth."""
 
 
 def _fitting(width: int, queues: Sequence[QueueFlow]) -> list[_Column]:
-    """Return the columns that a window has room for; the names, then the course of the depth, take what is left."""
+    """Return the columns that fit into a window; the names, then the graph of the depth, take the remaining width."""
     longest = max((columns(printable(queue.name)) for queue in queues), default=0)
     name = min(max(longest, _NAME_LEAST), _NAME_ENOUGH)
     left = width - name
@@ -236,7 +236,7 @@ def _sum(rates: Iterable[float | None]) -> float | None:
 
 
 def _filled(parts: Sequence[tuple[str, str]], width: int) -> list[list[Span]]:
-    """Return labelled values on lines of a window, one behind the other."""
+    """Return labelled values on lines of a window, one after the other."""
     found: list[list[Span]] = [[]]
     used = 0
     for label, text in parts:
@@ -258,19 +258,19 @@ def _placed(text: str, column: _Column, *, shorten: bool = True) -> str:
 
 
 def padded(text: str, width: int) -> str:
-    """Return a text with blanks behind it up to a width."""
+    """Return a text padded with blanks to a width."""
     return text + " " * (width - columns(text))
 
 
 @dataclasses.dataclass(slots=True)
 class WatchedView(Scrolled):
-    """What a command showed last, line by line."""
+    """The view of watch: the last output of a command, line by line."""
 
     shown: Sequence[Shown] | None = None
     clock: str = "reading"
 
     def show(self, shown: Sequence[Shown]) -> None:
-        """Put what a command shows now in the place of what it showed before."""
+        """Replace the previous output of the command by the present one."""
         self.shown = shown
         self.clock = times.show(time.time_ns() // 1000).split()[1]
 

@@ -24,7 +24,7 @@ _SECOND = times.MICROS
 
 
 _OFFERED = 50
-"""How many messages are offered: what a person can choose from, and what is read at once of a queue of millions."""
+"""How many messages completion offers, which are all that is read of a queue of millions."""
 
 
 class MessageId(Kind[str]):
@@ -42,7 +42,7 @@ class MessageId(Kind[str]):
 
 
 class CorrelationId(Kind[bytes]):
-    r"""A correlation identifier; what cannot be typed is written as `\xx`."""
+    r"""A correlation identifier; characters that cannot be typed are written as `\xx`."""
 
     def read(self, text: str, _given: Given, /) -> bytes:
         """Return the bytes of the identifier, without the NULs that it may be padded with."""
@@ -88,7 +88,7 @@ class TimeRange(Kind[Range]):
         return Range(found.low, found.high + _SECOND - 1, text)
 
     def doubt(self, text: str, /) -> str:
-        """Say of a time that comes twice which one is taken."""
+        """Return which one is used of a time that occurs twice."""
         return _doubt(text)
 
 
@@ -147,7 +147,7 @@ class When(Kind[datetime | timedelta]):
         return times.to_datetime(times.parse_absolute(text))
 
     def doubt(self, text: str, /) -> str:
-        """Say of a time that comes twice which one is taken."""
+        """Return which one is used of a time that occurs twice."""
         return _doubt(text)
 
 
@@ -159,7 +159,7 @@ class WhenOrNone(Kind[datetime | timedelta | None]):
         return None if text.lower() == "none" else When().read(text, given)
 
     def doubt(self, text: str, /) -> str:
-        """Say of a time that comes twice which one is taken, and of one that is past that it is at once."""
+        """Return which one is used of a time that occurs twice, and that a time in the past means at once."""
         return _doubt(text) or ("" if text.lower() == "none" or _is_span(text) else _past(text))
 
 

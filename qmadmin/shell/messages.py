@@ -33,7 +33,7 @@ def number(count: int) -> str:
 
 
 def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callable[[Session, Given], str | Notice]:
-    """Return what says how many messages a command is about; `what` has the verb and a place for them."""
+    """Return the action of a confirmation: how many messages the command affects, put into `what`."""
 
     def action(session: Session, given: Given) -> str | Notice:
         name = session.chosen()
@@ -47,7 +47,7 @@ def _about(what: Callable[[Given], str], none: Entry, operation: str) -> Callabl
 
 
 def _refuse_held(session: Session, name: str, msgid: str | None) -> None:
-    """Refuse a change of one message that a transaction holds: it is in use, and does not only fail to match."""
+    """Refuse a change of one message that a transaction holds: it is in use, which is not the same as no match."""
     if msgid is not None:
         session.opened().refuse_held(name, msgid)
 
@@ -57,7 +57,7 @@ def _asked(session: Session) -> dict[str, Any]:
 
 
 def _change(session: Session, change: Callable[..., int], *new: object, **more: Any) -> int:
-    """Change the selected messages of the current queue, and show how far that is; return how many were changed."""
+    """Change the selected messages of the current queue, and show the progress; return how many were changed."""
     name, asked = session.chosen(), _asked(session)
     total = session.opened().count(name, **asked)
     with session.progress(f"Changing queue '{name}'", total, dots=False) as reached:
@@ -196,7 +196,7 @@ def qchangequeue(session: Session, newqueue: str) -> Outcome:
 
 
 def _without_expiration(outlived: list[int]) -> list[Notice]:
-    """Say of how many messages that were moved the expiration was over, if of any."""
+    """Return how many of the moved messages had expired, if any."""
     count = sum(outlived)
     if not count:
         return []
@@ -228,7 +228,7 @@ def qdeletemsg(session: Session) -> Outcome:
 
 def _purge(session: Session, name: str, condition: Condition | None, delivery: Delivery | None = None) -> int:
     space = session.opened()
-    # How many of them fulfil a condition would have to be counted first.
+    # The number that meets a condition would have to be counted first.
     everything = space.usage(name).messages if condition is None and delivery is None else None
     with session.progress(f"Purging queue '{name}'", everything, dots=False) as reached:
         return space.purge(name, condition=condition, delivery=delivery, progress=reached)
@@ -240,11 +240,11 @@ WHICH = (
     Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid", excludes="-w"),
     WHERE,
 )
-"""What selects messages of a queue that is named."""
+"""The options that select messages of a named queue."""
 
 
 def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
-    """Return what says how many messages of a queue that is named a command is about."""
+    """Return the action of a confirmation for a named queue: how many of its messages the command affects."""
 
     def action(session: Session, given: Given) -> str | Notice:
         name = given["queue_name"]
@@ -350,6 +350,6 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
     moved = Line(f"{number(count)} moved back", {"queue": queue_name, "messages": count, "left": found - count})
     told = _without_expiration(outlived)
     if count < found:
-        text = f"{number(found - count)} of queue '{queue_name}' came from no queue that there is"
+        text = f"{number(found - count)} of queue '{queue_name}' came from no queue that still exists"
         told.append(Notice(Severity.WARN, text, "Move them with qchangequeue."))
     return [*told, moved]

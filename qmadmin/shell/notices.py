@@ -1,7 +1,7 @@
-"""What is said of errors: sentences of Tuxedo's catalogue, refusals that never leave the shell, and suggestions.
+"""Texts about errors: sentences of Tuxedo's catalogue, refusals that never leave the shell, and suggestions.
 
-The sentences about thresholds are raised by the engine (`qmcore.limits`), which knows the numbers; they stand here for
-the manual page.
+The engine raises the sentences about thresholds (`qmcore.limits`) with their numbers; they are listed here for the
+manual page.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ CATALOGUE = tuple(entry for entry in globals().copy().values() if isinstance(ent
 
 
 _LONGEST = 1000
-"""How many characters of a notice are shown: what was refused may have megabytes."""
+"""How many characters of a notice are shown: the refused text may have megabytes."""
 
 
 def bounded(notice: Notice) -> Notice:
-    """Return a notice whose text has its middle left out where it is very long."""
+    """Return a notice without the middle of its text if that is very long."""
     if len(notice.text) <= _LONGEST:
         return notice
     half = _LONGEST // 2
@@ -69,7 +69,7 @@ def bounded(notice: Notice) -> Notice:
 
 
 class UsageError(Exception):
-    """The shell cannot take a line as it stands. It is shown to the person who wrote the line, and goes no further."""
+    """The shell cannot accept a line. The error is shown to the author of the line, and does not leave the shell."""
 
     def __init__(self, text: str, *, hint: str = "", number: int | None = None) -> None:
         super().__init__(text)
@@ -77,12 +77,12 @@ class UsageError(Exception):
 
     @classmethod
     def of(cls, notice: Notice, cause: str = "", *, hint: str = "") -> UsageError:
-        """Make one of a sentence of the catalogue and, behind a colon, its cause."""
+        """Return one with a sentence of the catalogue and, after a colon, its cause."""
         return cls(f"{notice.text}: {cause}" if cause else notice.text, hint=hint, number=notice.number)
 
 
 class InputEndedError(Exception):
-    """The input ended where an answer was due; with `leaves_defaults` an empty one is meant, where there may be one."""
+    """The input ended at a prompt; with `leaves_defaults` that means an empty answer, if the prompt allows one."""
 
     def __init__(self, prompt: str, *, leaves_defaults: bool = False) -> None:
         super().__init__(prompt)
@@ -95,9 +95,9 @@ class InputEndedError(Exception):
 
 
 _COMPARED_MOST = 200
-"""How long a name may be that is compared; no name is as long, and to compare one of megabytes takes seconds."""
+"""The maximum length of a name that is compared; no name is longer, and comparing megabytes takes seconds."""
 _MOST = 2000
-"""How many names are compared: a few milliseconds."""
+"""How many names are compared, which takes a few milliseconds."""
 
 
 _LISTS = "lidl lists the device list, qspacelist queue spaces, qinfo queues, qlist messages. "
@@ -110,16 +110,16 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("man", "\\?", "\\h", ".help", "--help", "-h", "/?"), "help does. "),
 }
-"""What a word of other programs that leaves, lists or helps is called here."""
+"""Commands of other programs, and what they are called here."""
 
 
 def elsewhere(name: str) -> str:
-    """Return the beginning of a hint for a command that other programs have; empty for one that is not known."""
+    """Return the beginning of a hint for a command of other programs; empty if it is unknown."""
     return _ELSEWHERE.get(name.lower(), "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is written most alike; empty if none is, or it is the very name."""
+    """Return the most similar known name; empty if none is similar, or it is the same name."""
     import difflib
 
     if len(name) > _COMPARED_MOST:
@@ -131,7 +131,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def meant(name: str) -> str:
-    """Return the beginning of a hint that names what may have been meant; empty for nothing."""
+    """Return the beginning of a hint with a name that may have been meant; empty for no name."""
     return f"Did you mean {name}? " if name else ""
 
 
@@ -146,12 +146,12 @@ def meant_option(command: Command, text: str) -> str:
 
 
 def with_sign(name: str) -> str:
-    """Return the beginning of a hint for a name in which there is a sign that sends output elsewhere."""
+    """Return the beginning of a hint for a name that contains a sign of redirection."""
     return "To send output elsewhere, put a blank before the sign, as in: Q > FILE. " if {*">|"} & {*name} else ""
 
 
 def for_refusal(error: QueueError, session: Session) -> str:
-    """Return the beginning of a hint on what may have been meant, where there is no queue or space of that name."""
+    """Return the beginning of a hint on what may have been meant, if no queue or queue space has that name."""
     if isinstance(error, BadQueueError | BadResourceError):
         name = error.queue if isinstance(error, BadQueueError) else error.space
         return with_sign(name) or meant(_known(error, name, session))
@@ -159,14 +159,14 @@ def for_refusal(error: QueueError, session: Session) -> str:
 
 
 def _known(error: QueueError, name: str, session: Session) -> str:
-    """Return the queue or queue space whose name is most alike."""
+    """Return the queue or queue space with the most similar name."""
     try:
         if isinstance(error, BadQueueError) and session.space is not None:
             return nearest(name, (queue.name for queue in session.space.queues()))
         if isinstance(error, BadResourceError) and error.space and session.has_device:
             return nearest(name, (space.name for space in session.device.spaces()))
     except QueueError:
-        # Whatever is wrong with the device is told already.
+        # Whatever is wrong with the device has been reported already.
         pass
     return ""
 
@@ -175,7 +175,7 @@ log = logging.getLogger("qmadmin.shell")
 
 
 def fault(error: Exception, where: str) -> str:
-    """Log a bug with its traceback, and return what a person is told of it: its kind, and where the log has it."""
+    """Log a bug with its traceback, and return what the user sees: its kind, and where it is in the log."""
     import secrets
 
     reference = secrets.token_hex(4)
@@ -191,7 +191,7 @@ def declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
 
 
 def refusal(error: QueueError, suggestion: str) -> Notice:
-    """Return what an engine's error says; a sentence of the catalogue needs no name in front."""
+    """Return the notice for an error of the engine; a sentence of the catalogue needs no name before it."""
     number = error.catalogue if isinstance(error, InvalidArgumentError) else None
     text = error.message if number else f"{error.name}: {error.message}"
     return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)

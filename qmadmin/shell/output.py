@@ -1,7 +1,7 @@
-"""What a command shows, on its way into a file or to a shell command, as its line says.
+"""The redirected output of a command, to a file or to a shell command.
 
-It is laid out as for a script. Whatever else there is to say - prompts, notices, progress - stays on the screen, and
-waits there while a shell command may have the terminal.
+It is formatted as in a script. Everything else - prompts, notices, progress - stays on the screen, and waits there
+while a shell command may use the terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.console.formats import Format
-from qmadmin.console.process import Exit, left_to_the_child
+from qmadmin.console.process import Exit, leaving_interrupts_to_child
 from qmadmin.console.render import OutputLostError, PlainScreen, sync
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device, sync_directory
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 class _Target(io.RawIOBase):
-    """Where bytes go. It is begun with the first of them, so that a command that is refused leaves all as it is.
+    """The target of bytes. It is opened with the first of them, so that a refused command changes nothing.
 
-    What comes when it is `over` is given up.
+    When it is `over`, further bytes are dropped.
     """
 
     has_terminal = False
-    """Whether somebody else may be drawing on the terminal."""
+    """Whether another program may be drawing on the terminal."""
     begun = False
     over = False
 
@@ -55,7 +55,7 @@ class _Target(io.RawIOBase):
         return len(memoryview(data)) if self.over else self.put(data)
 
     def begin(self) -> None:
-        """Open the place for the output, unless that was done."""
+        """Open the target, unless it is open."""
         if self.begun or self.over:
             return
         self.begun = True
@@ -68,16 +68,16 @@ class _Target(io.RawIOBase):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Find out whether it can be written to, and change nothing; UsageError if it cannot."""
+        """Check whether it can be written to, without changing anything; UsageError if it cannot."""
 
     @property
     @abstractmethod
     def descriptor(self) -> int:
-        """Where a child process can write."""
+        """The descriptor to which a child process can write."""
 
     @abstractmethod
     def start(self) -> None:
-        """Make room for the first byte."""
+        """Open the target for the first byte."""
 
     @abstractmethod
     def put(self, data: ReadableBuffer) -> int:
@@ -85,19 +85,19 @@ class _Target(io.RawIOBase):
 
     @abstractmethod
     def settle(self) -> None:
-        """Bring what was put to the disk, and a new name before anything is put, where there is one."""
+        """Sync what was written and, before anything is written, the name of a new file."""
 
     @abstractmethod
     def end(self) -> list[Notice]:
-        """Close what was opened, and return what there is to say."""
+        """Close what was opened, and return the notices."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Close what was opened, and wait for nobody."""
+        """Close what was opened, without waiting."""
 
 
 class _File(_Target):
-    """A file, which only its user can read if it is made here."""
+    """A file, which only its owner can read if it is created here."""
 
     def __init__(self, session: Session, name: str, *, append: bool) -> None:
         super().__init__()
@@ -199,14 +199,14 @@ class _Command(_Target):
         return self._child.stdin.fileno()
 
     def settle(self) -> None:
-        # What becomes of it is the shell command's affair.
+        # What happens to it is up to the shell command.
         pass
 
     def end(self) -> list[Notice]:
         child = self._child
         if child is None or child.stdin is None:
             return []
-        with left_to_the_child() as interrupts:
+        with leaving_interrupts_to_child() as interrupts:
             child.stdin.close()
             child.wait()
         return ended(self._session, self.name, child.returncode, interrupts)
@@ -216,8 +216,8 @@ class _Command(_Target):
             self._child.stdin.close()
 
 
-class Elsewhere:
-    """A screen whose results go to where a line says."""
+class RedirectedScreen:
+    """A screen whose results are redirected."""
 
     def __init__(self, session: Session, to: Redirection) -> None:
         self._screen: Screen = session.screen
@@ -230,7 +230,7 @@ class Elsewhere:
         self._postponed: list[Callable[[], None]] = []
 
     def prepare(self) -> None:
-        """Find out whether there is a place for results, before anything is done; UsageError if there is none."""
+        """Check whether the target can be used, before anything is done; UsageError if it cannot."""
         if self._too_early is not None:
             self._target.prepare()
             early, self._too_early = self._too_early, None
@@ -241,7 +241,7 @@ class Elsewhere:
         self._plain.show(results, form=Format.PLAIN if form is Format.TABLE else form, paged=paged)
 
     def write(self, text: str) -> None:
-        """Write what is for programs; it waits until it is known whether it can be written."""
+        """Write output for programs, which is buffered until it is known whether it can be written."""
         if self._too_early is None:
             self._plain.write(text)
         else:
@@ -264,16 +264,16 @@ class Elsewhere:
         return self._screen.progress(what, total)
 
     def flush(self) -> None:
-        """Bring everything out that was written."""
+        """Flush everything that was written."""
         self._plain.flush()
 
     def settle(self) -> None:
-        """Bring everything out and, where that is a file, to the disk."""
+        """Flush everything and, if the target is a file, sync it."""
         self.flush()
         self._target.settle()
 
     def descriptor(self) -> int:
-        """Return where a child process writes what belongs here."""
+        """Return the descriptor for the output of a child process."""
         self.prepare()
         self._target.begin()
         self._plain.flush()
@@ -288,7 +288,7 @@ class Elsewhere:
     # ---- the end ----
 
     def finish(self, *, refused: bool) -> None:
-        """Bring out what is left; what was not refused makes an empty file, too."""
+        """Flush the rest; a command that was not refused creates even an empty file."""
         try:
             self.prepare() if self._too_early else None
         except UsageError:
@@ -303,13 +303,13 @@ class Elsewhere:
         self._target.over = True
 
     def lost(self, error: OutputLostError) -> list[Notice]:
-        """Write nothing more, and return what there is to say of it: nothing where its reader has enough."""
+        """Write nothing more, and return the notices about that: none if its reader has stopped reading."""
         self.drop()
         reason = f"Failed to write {self._target.name}: {error.reason}"
         return [] if error.quiet else [Notice(Severity.ERROR, reason)]
 
     def end(self) -> list[Notice]:
-        """Close what was opened, wait for a shell command, and return what there is to say."""
+        """Close what was opened, wait for a shell command, and return the notices."""
         try:
             return self._target.end()
         finally:
@@ -318,16 +318,16 @@ class Elsewhere:
                 say()
 
     def leave(self) -> None:
-        """Close what was opened, and wait for nobody."""
+        """Close what was opened, without waiting."""
         self.drop()
         self._target.leave()
 
 
 @contextlib.contextmanager
 def sent(session: Session, to: Redirection) -> Iterator[list[Notice]]:
-    """Send the results of what is done inside to where a line says; at the end the list has what there is to say."""
+    """Redirect the results of the block; at the end the yielded list has the notices."""
     told: list[Notice] = []
-    elsewhere, before = Elsewhere(session, to), (session.output, session.is_elsewhere)
+    elsewhere, before = RedirectedScreen(session, to), (session.output, session.is_elsewhere)
     session.output, session.is_elsewhere = elsewhere, True
     try:
         try:

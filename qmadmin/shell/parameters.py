@@ -36,10 +36,10 @@ DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))
 
 
 UNCHANGED: Final = object()
-"""The value of an option that is not given to a command which changes something."""
+"""The value of an option that is not given to a command that changes attributes."""
 
 _NAMES = {"qorder": "order", "delay": "retry_delay", "cmd": "command"}
-"""The names of attributes, where those of their parameters are others."""
+"""The names of attributes whose parameters have other names."""
 
 
 OPTIONS = (
@@ -100,7 +100,7 @@ OPTIONS = (
         extension=True,
     ),
 )
-"""What can be given to both."""
+"""The options of both commands."""
 
 GROUPING = Option(
     "-g",
@@ -175,11 +175,11 @@ POSITIONALS = (
         notice="No default queue capacity command",
     ),
 )
-"""What can be changed, in the order of both commands."""
+"""The arguments that can be changed, in the order of both commands."""
 
 
 def changing() -> tuple[Option | Positional, ...]:
-    """Return the options and arguments of qchange, whose defaults are what the queue has."""
+    """Return the options and arguments of qchange, whose defaults are the present attributes of the queue."""
     options = [dataclasses.replace(option, default=UNCHANGED) for option in OPTIONS]
     return (*options, *(_present(positional) for positional in POSITIONALS))
 
@@ -198,7 +198,7 @@ def _had(attribute: str) -> Callable[[Session, Given], str]:
 
 
 def _low(session: Session, given: Given) -> str:
-    """Return the present low limit, or zero where the unit is not that of the high limit any more."""
+    """Return the present low limit, or zero if its unit is no longer that of the high limit."""
     now = _definition(session, given).threshold.low
     unit = given["high"].unit
     return str(now) if now.unit is unit and now.value < given["high"].value else f"0{unit.value}"
@@ -218,5 +218,5 @@ def defined(given: Given) -> dict[str, Any]:
 
 
 def given_of(**changes: Any) -> dict[str, Any]:
-    """Return the changes without those that were not asked for."""
+    """Return the changes without unchanged values."""
     return {name: value for name, value in changes.items() if value is not UNCHANGED}

@@ -209,7 +209,7 @@ def _put_lines(session: Session, queue: str, stream: BinaryIO, control: EnqueueC
 
 @contextlib.contextmanager
 def _opened(session: Session, file: str) -> Iterator[BinaryIO]:
-    """Open a file that is read, or the standard input where that has no commands."""
+    """Open a file for reading, or the standard input unless it has the commands."""
     if file == "-":
         if not session.children_read:
             raise UsageError(

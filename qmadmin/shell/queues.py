@@ -76,7 +76,7 @@ def _refused(session: Session, definition: QueueDefinition) -> list[Notice]:
 
 
 def _without_memory(session: Session, definition: QueueDefinition) -> list[Notice]:
-    """Return a warning where a queue is for non-persistent messages, which its queue space has no memory for."""
+    """Return a warning if a queue is for non-persistent messages and its queue space has no memory for them."""
     space = session.opened()
     if definition.delivery is not Delivery.NONPERSIST or space.definition.memory:
         return []
@@ -109,7 +109,7 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     "qinfo",
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     needs=Needs.OPEN_SPACE,
-    looks=True,
+    shows_only=True,
 )
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space contain.
@@ -177,7 +177,7 @@ _SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
     "enqueue_enabled": ("Enqueuing", _started),
     "dequeue_enabled": ("Dequeuing", _started),
 }
-"""The attributes in the order in which people see them: the label of each, and what is shown if not the value."""
+"""The attributes in the order in which they are shown: the label of each, and what is shown in place of the value."""
 
 
 def _attribute(name: str, value: Plain) -> Field:
@@ -187,7 +187,7 @@ def _attribute(name: str, value: Plain) -> Field:
 
 
 def _figures(label: str, form: str, use: QueueUsage) -> Field:
-    """Return figures in words; programs get each that the words name."""
+    """Return numbers in a sentence; programs get each number that the sentence names."""
     named = re.findall(r"{(\w+)}", form)
     return Field(
         label,

@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 
 class Asking(Protocol):
-    """Where answers come from."""
+    """The source of answers."""
 
     @property
     def patient(self) -> bool:
-        """Whether somebody is there who can be asked again; otherwise a refused answer ends the command."""
+        """Whether a user can be asked again; otherwise a refused answer ends the command."""
 
     def ask(self, prompt: str, kind: Kind[Any], /) -> str:
-        """Return the line that answers a prompt; InputEndedError if there is none any more."""
+        """Return the line that answers a prompt; InputEndedError at the end of the input."""
 
     def tell(self, text: str) -> None:
         """Show a line among the prompts."""
 
     def warn(self, notice: Notice) -> None:
-        """Show why a question comes again."""
+        """Show why a prompt is repeated."""
 
 
 class Reading:
-    """The arguments of one command as they are read.
+    """The arguments of one command while they are read.
 
-    `given` has the values so far. `unread` tells how many answers the command would still ask for, so that a script's
-    reader can pass over them when it is refused.
+    `given` has the values so far. `unread` is how many answers the command would still ask for, so that a script can
+    skip them when the command is refused.
     """
 
     def __init__(self, command: Command, session: Session | None = None) -> None:
@@ -68,7 +68,7 @@ class Reading:
     def unread(self) -> int:
         """The number of prompts that have not been asked, the confirmation among them.
 
-        After a quote that is not closed nobody knows what the line was to be; none is counted then.
+        After a quote that is not closed the intended line is unknown; none is counted then.
         """
         if self._torn:
             return 0
@@ -102,7 +102,7 @@ class Reading:
             try:
                 self._take_option(found)
             except (UsageError, InvalidArgumentError) as error:
-                # The words behind it still tell which answers there are to pass over.
+                # The words after it still show which answers have to be skipped.
                 problem = problem or error
         for positional, word in zip(self.command.positionals, arguments, strict=False):
             self._words[positional.name] = word.text
@@ -127,7 +127,7 @@ class Reading:
         return self.given
 
     def again(self, notice: Notice) -> Notice:
-        """Return why a question comes again, with the way out of it."""
+        """Return why a prompt is repeated, with how to leave it."""
         return dataclasses.replace(notice, hint=f"{notice.hint} Ctrl-C leaves {self.command.name}.".lstrip())
 
     # ---- options ----
@@ -207,7 +207,7 @@ class Reading:
         prompt = ""
         while True:
             if text is None and not prompt:
-                # Where it cannot be told what is asked for, asking again would be of no use.
+                # If the prompt itself cannot be built, asking again would be of no use.
                 prompt = self._fill_in(positional.prompt, positional, session)
             asked = text is None
             try:
@@ -221,7 +221,7 @@ class Reading:
                     return ""
                 return self._default(positional, asking, session)
             except (UsageError, InvalidArgumentError) as error:
-                # What is wrong on the line is mended there: the person who wrote it may not see that an answer is due.
+                # A wrong argument is corrected on the line: its author may not notice that an answer is expected.
                 if not (asked and asking.patient):
                     raise
                 asking.warn(self.again(_reason(error)))
@@ -232,7 +232,7 @@ class Reading:
         return any(option.name in positional.unless and option.flag in self._flags for option in self.command.options)
 
     def _warn_of_command(self, line: str, asking: Asking, session: Session) -> None:
-        """Say how a command that is typed as an answer was understood; it may be a good one, as a name."""
+        """Warn that a command typed as an answer was taken as the answer; it may be a valid one, such as a name."""
         if any(line in command.names for command in session.catalogue.commands if not command.raw and len(line) > 1):
             asking.warn(Notice(Severity.INFO, f"{line!r} is taken as the answer; Ctrl-C leaves {self.command.name}"))
 
@@ -270,7 +270,7 @@ class Reading:
 
 
 def stands_for_option(command: Command, word: Word, arguments: int) -> bool:
-    """Return whether a word behind so many arguments is an option: a value may begin with a dash, too."""
+    """Return whether a word after this number of arguments is an option: a value may begin with a dash, too."""
     if word.quoted or len(word.text) == 1 or not word.text.startswith("-"):
         return False
     flags = [flag for option in command.options for flag in option.flags]
@@ -280,7 +280,7 @@ def stands_for_option(command: Command, word: Word, arguments: int) -> bool:
 
 
 def check_needs(command: Command, session: Session) -> None:
-    """Refuse a command that lacks what it needs before it asks for anything."""
+    """Refuse a command without an open queue space or current queue that it requires, before it asks for anything."""
     if Needs.OPEN_SPACE in command.needs:
         session.opened()
     if Needs.CURRENT_QUEUE in command.needs:
@@ -288,7 +288,7 @@ def check_needs(command: Command, session: Session) -> None:
 
 
 class _MissingError(UsageError):
-    """Nothing was answered where an answer is required: a warning where it is asked again, else an error."""
+    """A required answer was empty: a warning if it is asked for again, else an error."""
 
 
 def _missing(positional: Positional) -> _MissingError:

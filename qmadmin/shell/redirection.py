@@ -1,7 +1,7 @@
-"""Where a command line sends what its command shows: `> FILE`, `>> FILE` or `| SHELL COMMAND` at its end.
+"""Redirection of the output of a command: `> FILE`, `>> FILE` or `| SHELL COMMAND` at the end of its line.
 
-A sign stands unquoted before a word, at the end of the line. A line that Tuxedo's qmadmin takes means what it means
-there: behind a command that does more than look, the signs are arguments as long as the command has room for them.
+A sign is unquoted and precedes a word at the end of the line. A line that Tuxedo's qmadmin accepts keeps its meaning:
+after a command that does more than show something, the signs are arguments as long as the command can take them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ APPEND, WRITE, PIPE = ">>", ">", "|"
 
 
 class Redirection(NamedTuple):
-    """A sign and what stands behind it: a file, or a command line for sh."""
+    """A sign and its target: a file, or a command line for sh."""
 
     sign: str
     target: str
 
 
 class _Found(NamedTuple):
-    """A sign, its place in the line, and how many arguments stand before it."""
+    """A sign, its place in the line, and the number of arguments before it."""
 
     sign: str
     start: int
@@ -38,41 +38,41 @@ class _Found(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place behind the sign."""
+        """The place after the sign."""
         return self.start + len(self.sign)
 
 
 def parted(command: Command, line: str) -> tuple[str, Redirection | None]:
-    """Return the arguments of a command without what says where its output goes, and that."""
+    """Return the arguments of a command without its redirection, and the redirection."""
     for found in _signs(command, line):
         target = _target(found, line)
-        if target and (command.looks or _is_one_too_many(command, found, line)):
+        if target and (command.shows_only or _is_one_too_many(command, found, line)):
             return line[: found.start].rstrip(words.BLANKS), Redirection(found.sign, target)
     return line, None
 
 
 def refuse_unfinished(command: Command, line: str) -> None:
-    """Refuse a line that sends its output nowhere, of a command that only looks: the sign is hardly meant as a name."""
-    found = next(_signs(command, line), None) if command.looks else None
+    """Refuse a redirection without a target, of a command that only shows something: the sign is hardly a name."""
+    found = next(_signs(command, line), None) if command.shows_only else None
     if found is None:
         return
     rest = line[found.end :].strip(words.BLANKS)
     if not rest:
         what, example = ("shell command", "less") if found.sign == PIPE else ("file", "FILE")
         raise UsageError(
-            f"No {what} is named behind {found.sign}", hint=f"Name it: {command.name} {found.sign} {example}"
+            f"No {what} is named after {found.sign}", hint=f"Name it: {command.name} {found.sign} {example}"
         )
     if len(list(_words(rest))) > 1:
         raise UsageError(
-            f"More than a file is named behind {found.sign}",
+            f"More than a file is named after {found.sign}",
             hint="The name of the file ends the line; put one with blanks in quotes.",
         )
 
 
 def unfinished(command: Command, line: str) -> tuple[str, str] | None:
-    """Return the first sign that a line which is being written can have, and what stands behind it."""
+    """Return the first sign that an unfinished line can have, and the text after it."""
     for found in _signs(command, line):
-        if command.looks or found.arguments >= len(command.positionals):
+        if command.shows_only or found.arguments >= len(command.positionals):
             return found.sign, line[found.end :]
     return None
 
@@ -101,7 +101,7 @@ def _signs(command: Command, line: str) -> Iterator[_Found]:
 
 
 def _words(line: str) -> Iterator[Word]:
-    """Yield the words up to the first that is torn, which is refused where the arguments are read."""
+    """Yield the words up to the first with an error in its quotes, which is refused when the arguments are read."""
     with contextlib.suppress(UsageError):
         yield from words.each(line)
 
@@ -122,7 +122,7 @@ def _needs_a_value(command: Command, text: str) -> bool:
 
 
 def _target(found: _Found, line: str) -> str:
-    """Return what is behind a sign; empty where that is not a file alone."""
+    """Return the target after a sign; empty if that is not a single file."""
     rest = line[found.end :].strip(words.BLANKS)
     if found.sign == PIPE:
         return rest
@@ -134,7 +134,7 @@ def _target(found: _Found, line: str) -> str:
 
 
 def _is_one_too_many(command: Command, found: _Found, line: str) -> bool:
-    """Return whether the command cannot take the sign, and what stands behind it, as arguments."""
+    """Return whether the command cannot take the sign, and the words after it, as arguments."""
     try:
         more = len(words.split(line[found.start :]))
     except UsageError:

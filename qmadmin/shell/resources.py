@@ -1,4 +1,4 @@
-"""Commands on what a queue space takes: pages and other limits, attached processes, and memory."""
+"""Commands on the resources of a queue space: pages and other limits, attached processes, and memory."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     parameters.PAGES,
     parameters.QUEUES,
     *parameters.LIMITS,
-    looks=True,
+    shows_only=True,
 )
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
     """Show what a queue space with these parameters would need.
@@ -128,7 +128,7 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: 
         *parameters.rounding(pages),
         *parameters.without_effect(rest),
         Record(
-            "What the queue space would take",
+            "What the queue space would need",
             (
                 Field("Disk", f"{disk} bytes in {total} pages", {"pages": total, "disk": disk}),
                 field("message_pages", "Pages for messages", total - 1 - queues),
@@ -143,7 +143,7 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: 
     "ipcs",
     Positional("queue_space_name", SpaceName(), "The queue space.", "Queue space name: "),
     failure=no_table("ipcs"),
-    looks=True,
+    shows_only=True,
 )
 def ipcs(session: Session, queue_space_name: str) -> Outcome:
     """List the resources that a queue space has in addition to its file.
@@ -183,7 +183,7 @@ def _removal(session: Session, given: Given) -> str:
     try:
         used = session.device.space_usage(name).memory
     except QueueError:
-        # A memory that is damaged can be removed all the same.
+        # A damaged memory can be removed nevertheless.
         return action
     return f"{action} with {used} bytes of non-persistent messages" if used else action
 

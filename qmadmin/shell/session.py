@@ -1,4 +1,4 @@
-"""One run of the shell: its device, what is open in it, its modes and criteria, and where it reads and writes."""
+"""A session of the shell: its device, the open queue space, modes and criteria, and its input and output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.lines import Dialogue
-    from qmadmin.shell.live import Snapshot
+    from qmadmin.shell.live import CounterSnapshot
     from qmadmin.space import QueueSpace
     from qmadmin.transfer.comparing import Verified
     from qmcore.condition import Condition
@@ -48,7 +48,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Criteria:
-    """What selected messages have in common; None asks for nothing. Times are microseconds since 1970, UTC."""
+    """The criteria of selected messages; None is no criterion. Times are microseconds since 1970, UTC."""
 
     available: Range | None = None
     priority: Range | None = None
@@ -82,7 +82,7 @@ class Criteria:
 
     @property
     def whole(self) -> Condition | None:
-        """The condition that says all of this but the delivery."""
+        """All criteria except the delivery as a condition."""
         from qmcore.condition import BY_NAME, Between, Operator, all_of, available, compared
 
         parts: list[Condition] = []
@@ -101,13 +101,13 @@ class Criteria:
         return all_of(parts)
 
     def has_delivery_of(self, message: MessageInfo) -> bool:
-        """Return whether a message has the delivery that is asked for."""
+        """Return whether a message has the selected delivery."""
         return self.delivery in (None, message.delivery)
 
 
 @dataclasses.dataclass(slots=True)
 class Modes:
-    """What echo, verbose, paginate and format switch.
+    """The modes that echo, verbose, paginate and format switch.
 
     `format` is the one of the results, `yes` answers every confirmation, `stop_on_error` ends a script at its first
     error.
@@ -124,8 +124,8 @@ class Modes:
 class Session:
     """Everything that commands share.
 
-    `path` is the device as QMCONFIG or the argument names it, without what is not to be seen; nothing is opened before
-    a command needs it. `previous`
+    `path` is the device as QMCONFIG or the argument names it, without passwords; nothing is opened before a command
+    needs it. `previous`
     is the command line that an empty line repeats, `previous_shell` the shell command that `!!` repeats,
     `snapshots` the counters that qstat compares with, by queue space. `at_terminal` says whether a person types at a
     terminal, `shown_at_terminal` whether results come there too, `can_page` whether long output can go through a pager,
@@ -154,9 +154,9 @@ class Session:
         self.catalogue = catalogue
         self.screen = screen
         self.output = screen
-        """Where results go: the screen, unless the command line says otherwise. Prompts and echo go to the screen."""
+        """The target of results: the screen, unless they are redirected. Prompts and echo go to the screen."""
         self.is_elsewhere = False
-        """Whether a person does not see them there."""
+        """Whether the user does not see them there."""
         self.environ = environ
         self.at_terminal = at_terminal
         self._shown_at_terminal = shown_at_terminal
@@ -172,20 +172,20 @@ class Session:
         """The transactions of the last listing, by their indexes."""
         self.remarks: list[Notice] = []
         self.told: set[str] = set()
-        """What a person at a terminal was warned of since the queue space was opened."""
+        """The warnings given to a user at a terminal since the queue space was opened."""
         self.draw: Callable[[Sequence[Result]], None] = screen.show
         """Shows results before the command has ended, in the format of the session."""
-        self.snapshots: dict[str, Snapshot] = {}
+        self.snapshots: dict[str, CounterSnapshot] = {}
         self.named: Dialogue | None = None
-        """The command file whose commands come next."""
+        """The command file whose commands are next."""
         self.verified: Verified | None = None
-        """What the confirmation of a command has verified for the command itself."""
+        """The result of a verification by a confirmation, kept for the command."""
         self.previous = ""
         self.previous_shell = ""
         self.finished = False
         self.status = Exit.OK
         self._device: Device | None = None
-        # What completion looks for is looked for by a thread of its own.
+        # Completion reads the device in a thread of its own.
         self._opening = threading.RLock()
 
     @property
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def is_read_at_terminal(self) -> bool:
-        """Whether a person reads the results of the present command at a terminal."""
+        """Whether a user reads the results of the present command at a terminal."""
         return self._shown_at_terminal and not self.is_elsewhere and not self.modes.format.is_for_programs
 
     @property
@@ -229,17 +229,17 @@ class Session:
         return self.can_page and self.is_read_at_terminal
 
     def take_remarks(self) -> list[Notice]:
-        """Return what is to be said before the next result, once."""
+        """Return the notices before the next result, once."""
         remarks, self.remarks = self.remarks, []
         return remarks
 
     def nothing(self, told: str | Notice, columns: tuple[Column, ...]) -> list[Shown]:
-        """Return what a command shows that has nothing to list: a sentence, and for programs the empty table."""
+        """Return the result of a command that has nothing to list: a sentence, and for programs an empty table."""
         notice = told if isinstance(told, Notice) else Notice(Severity.INFO, told)
         return [notice, Table(columns, ())] if self.modes.format.is_for_programs else [notice]
 
     def not_told(self, found: Sequence[Notice]) -> list[Notice]:
-        """Return the warnings that a person at a terminal was not given since the queue space was opened."""
+        """Return the warnings that a user at a terminal has not seen since the queue space was opened."""
         if not self.at_terminal:
             return list(found)
         new = [notice for notice in found if notice.text not in self.told]
@@ -248,7 +248,7 @@ class Session:
 
     @property
     def has_device(self) -> bool:
-        """Whether there is something where the device would be; a database has to be asked."""
+        """Whether something exists at the path of the device; a database has to be queried."""
         if self._device is not None:
             return True
         file = file_of(self._place)
@@ -260,11 +260,11 @@ class Session:
         try:
             return self.device is not None
         except BadResourceError:
-            # What is in its place, if anything, is said where it is made.
+            # Creating the device reports what exists in its place, if anything.
             return False
 
     def files(self) -> list[Path]:
-        """Return the files of the device, as far as that is known without opening it."""
+        """Return the files of the device that are known without opening it."""
         own = file_of(self._place)
         if own is None:
             return []
@@ -272,7 +272,7 @@ class Session:
         return [own, *(Path(entry.path) for entry in entries)]
 
     def is_named(self, device: str) -> bool:
-        """Return whether a name is one of the device of this session."""
+        """Return whether a name is a name of the device of this session."""
         own, other = file_of(self._place), file_of(device)
         if own is None:
             # The name of a schema is enough: there is one database.
@@ -286,7 +286,7 @@ class Session:
         return address.schema if address is not None else ""
 
     def create_device(self, path: str, offset: int, pages: int, **how: Any) -> Device:
-        """Make the device with its first entry; `path` is a name of it, `how` more for `create_device`."""
+        """Create the device with its first entry; `path` is a name of it, `how` is passed to `create_device`."""
         from qmadmin.opening import create_device
 
         # Only the session's own name of a database says how to connect to it.
@@ -321,7 +321,7 @@ class Session:
             try:
                 self.open_space(usual)
             finally:
-                # Until a command opens or closes one, it is tried again: it may be created meanwhile.
+                # Until a command opens or closes one, this is repeated: it may be created meanwhile.
                 self._usual_space = usual
         if self.space is None:
             also = "" if self.at_terminal else " Or start qmadmin with -s SPACE."
@@ -336,14 +336,14 @@ class Session:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, *, dots: bool = True) -> Iterator[Callable[[int], None]]:
-        """Show how far the work inside has come, which may take long.
+        """Show the progress of the block, which may take long.
 
             with session.progress("Purging queue 'ORDERS'", total=1000) as reached:
                 ...
                 reached(500)
 
-        At a terminal it is a bar, from half a second on, which is gone afterwards. Elsewhere it is nothing, and in
-        verbose mode a dot for each 5 %, if `total` is known and `dots` are wanted.
+        At a terminal it is a bar, from half a second on, which disappears afterwards. Elsewhere it is nothing, and
+        in verbose mode a dot for each 5 %, if `total` is known and `dots` are wanted.
         """
         bar = self.output.progress(what, total)
         if bar is not None:
@@ -374,7 +374,7 @@ class Session:
 
 
 def file_of(device: str) -> Path | None:
-    """Return the file that a device is, given by its path or URL; None if it is another kind of database."""
+    """Return the file of a device, given by its path or URL; None if it is another kind of database."""
     if "://" not in device:
         return Path(device)
     from qmadmin.volume_makers import path_of
@@ -387,7 +387,7 @@ def file_of(device: str) -> Path | None:
 
 
 def _shown(device: str) -> str:
-    """Return what people may see of a device that is given by its path or URL."""
+    """Return the path or URL of a device without passwords."""
     from qmadmin.volume_makers import path_of
 
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.console.formats import Format
-from qmadmin.console.process import left_to_the_child
+from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.results import (
     Block,
     Example,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""How a shell command ends that was interrupted and did not take it for something else, as an editor does."""
+"""The status of a shell command that an interrupt ended, unlike an editor, which handles it."""
 
 
 def checked(command: str) -> str:
@@ -48,12 +48,12 @@ def checked(command: str) -> str:
 
 
 def cannot_be_run(error: OSError) -> UsageError:
-    """Return what is said where not even the shell can be started."""
+    """Return the error if not even the shell can be started."""
     return UsageError(f"Shell command cannot be run: {error.strerror}")
 
 
 def ended(session: Session, command: str, status: int, interrupts: Sequence[int]) -> list[Notice]:
-    """Return what there is to say of the end of a shell command; in a script its interrupt is one of the script."""
+    """Return the notices about the end of a shell command; in a script its interrupt also interrupts the script."""
     if interrupts and session.at_terminal:
         session.screen.prompt("\n")
     elif interrupts and status in _INTERRUPTED:
@@ -122,7 +122,7 @@ def paginate(session: Session, state: str | None) -> Outcome:
         metavar="{table|plain|json|csv}",
     ),
     extension=True,
-    looks=True,
+    shows_only=True,
     lasts=True,
 )
 def format_(session: Session, form: str | None) -> Outcome:
@@ -160,7 +160,7 @@ def _mode(name: str, *, on: bool) -> Line:
         metavar="{topic|command|commands|all}",
     ),
     short="h ?",
-    looks=True,
+    shows_only=True,
 )
 def help_(session: Session, topic: str | None) -> Outcome:
     """List the commands by topic, or show the syntax of the commands of a topic, or describe one command or all.
@@ -265,10 +265,10 @@ def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is t
 
 
 def _run(session: Session, command: str) -> list[Notice]:
-    # Where the output is for programs it has no place there.
+    # It must not mix with output for programs.
     output = sys.stderr if session.modes.format.is_for_programs else session.output.descriptor()
     session.screen.flush()
-    with left_to_the_child() as interrupts:
+    with leaving_interrupts_to_child() as interrupts:
         try:
             done = subprocess.run(  # noqa: S602 - running the administrator's own line by the shell is the command
                 checked(command),
@@ -318,22 +318,22 @@ def overview(groups: Iterable[Group]) -> Prose:
 
 
 def about(command: Command) -> Prose:
-    """Return everything about a command."""
+    """Return the full help of a command."""
     return Prose((Heading(synopsis(command)), *description(command)))
 
 
 def synopsis(command: Command) -> str:
-    """Return the synopsis of a command; an option and its value are not to be parted at the end of a line."""
+    """Return the synopsis of a command, in which no line break separates an option from its value."""
     return re.sub(r"(-\w) (?=\w)", rf"\1{NO_BREAK}", command.synopsis)
 
 
 def everything(catalogue: Catalogue) -> Prose:
-    """Return everything about all commands."""
+    """Return the full help of all commands."""
     return Prose(tuple(block for command in catalogue.commands for block in about(command).blocks))
 
 
 def description(command: Command) -> list[Block]:
-    """Return what there is to say about a command under its synopsis; help and the man page share it."""
+    """Return the description of a command under its synopsis; help and the man page share it."""
     blocks: list[Block] = [Paragraph(f"{command.summary}.")]
     if command.short:
         word = "Abbreviation" if len(command.short) == 1 else "Abbreviations"
@@ -378,9 +378,9 @@ def _positional(positional: Positional) -> Term:
 def _remarks(command: Command) -> list[str]:
     remarks = []
     if Needs.CURRENT_QUEUE in command.needs:
-        remarks.append("It needs an open queue space and a current queue (qset).")
+        remarks.append("It requires an open queue space and a current queue (qset).")
     elif Needs.OPEN_SPACE in command.needs:
-        remarks.append("It needs an open queue space.")
+        remarks.append("It requires an open queue space.")
     if command.confirm is not None:
         remarks.append("It asks for confirmation.")
     if command.extension:

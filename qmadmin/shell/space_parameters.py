@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _NAMES = {"ipckey": "ipc_key", "trans": "transactions", "procs": "processes", "errorq": "error_queue"}
-"""The names of attributes, where those of their parameters are others."""
+"""The names of attributes whose parameters have other names."""
 
 
 def _number(attribute: str) -> Number:
@@ -40,7 +40,7 @@ RECORDED = (
     _recorded("-Q", "temporary_queues", "tmp_queues"),
     _recorded("-f", "filter_memory", "filter_memory"),
 )
-"""What is kept for scripts that name it."""
+"""Parameters without effect, recorded for scripts that give them."""
 
 OPTIONS = (
     Option(
@@ -126,11 +126,11 @@ BLOCKING = Positional(
     notice="Default blocking factor is {default}",
 )
 CREATING = (IPC_KEY, PAGES, QUEUES, *LIMITS, ERROR_QUEUE, INITIALIZE, BLOCKING)
-"""What a new queue space is asked for behind its name."""
+"""The parameters of a new queue space after its name."""
 
 
 def changing() -> tuple[Option | Positional, ...]:
-    """Return the options and arguments of qspacechange, whose defaults are what the queue space has."""
+    """Return the options and arguments of qspacechange, whose defaults are the present attributes."""
     options = [dataclasses.replace(option, default=UNCHANGED) for option in OPTIONS]
     return (
         *options,
@@ -181,7 +181,7 @@ def defined(given: Given, page_size: int) -> dict[str, Any]:
 
 
 def doubtful_key(new: SpaceDefinition) -> list[Notice]:
-    """Return what there is to say about a key that Tuxedo's guide advises against."""
+    """Return a warning about a key that Tuxedo's guide advises against."""
     least, most = IPC_KEY_RANGE
     if least <= new.ipc_key <= most:
         return []
@@ -189,20 +189,20 @@ def doubtful_key(new: SpaceDefinition) -> list[Notice]:
 
 
 def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:
-    """Return what there is to say about options that were given and have no effect."""
+    """Return a notice about given options that have no effect."""
     flags = [option.flag for option in RECORDED if recorded.get(option.name)]
     return [Notice(Severity.INFO, f"{', '.join(flags)}: recorded, but without effect")] if flags else []
 
 
 def initialization(device: str, *, wanted: bool) -> list[Notice]:
-    """Return what there is to say where the disk of a device cannot be allocated ahead."""
+    """Return a notice if the disk space of a device cannot be allocated in advance."""
     if not wanted or "://" not in device:
         return []
     return [Notice(Severity.INFO, "no disk is allocated now: PostgreSQL takes it when messages need it")]
 
 
 def rounding(pages: int) -> list[Notice]:
-    """Return what there is to say about a number of pages that is rounded down."""
+    """Return a notice about a number of pages that is rounded down."""
     if rounded_pages(pages) == pages:
         return []
     return [Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}")]

@@ -37,7 +37,7 @@ SPACES = Group("Queue spaces", "spaces")
 
 
 def no_table(operation: str) -> Failure:
-    """Return what names the table that is missing, when a command finds no queue space of the name."""
+    """Return the sentence of the catalogue for a command that finds no queue space of that name."""
 
     def sentence(error: QueueError, given: Given, session: Session) -> Notice | None:
         if not isinstance(error, BadResourceError):
@@ -105,7 +105,7 @@ def _taken_back(session: Session, name: str, given: Mapping[str, Any]) -> Line:
         "queue_space_name", SpaceName(), "The queue space; an empty answer means all.", "Queue space name: ", default=""
     ),
     short="qspl",
-    looks=True,
+    shows_only=True,
 )
 def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     """List the parameters of one queue space or of all.
@@ -167,7 +167,7 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
 
 
 def _recorded(space: Space) -> Field:
-    """Return what was given to the queue space and has no effect; people see it where there is such."""
+    """Return the attributes of the queue space without effect, which are shown to users if any are set."""
     names = ("handles", "cursors", "owners", "temporary_queues", "filter_memory")
     values = {name: space.attributes[name] for name in names}
     text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value)
@@ -175,7 +175,7 @@ def _recorded(space: Space) -> Field:
 
 
 def _of(key: str, label: str, used: int, limit: int, most: int | None = None, unit: str = "") -> Field:
-    """Return a limit under its key, how much of it is in use under the same with `_used`, and was with `_highest`."""
+    """Return a limit under its key, its use under the key with `_used`, and its highest use with `_highest`."""
     text, values = f"{used} of {limit} {unit}in use", {key: limit, f"{key}_used": used}
     if most is not None:
         text, values = f"{text}, highest {most}", values | {f"{key}_highest": most}
@@ -186,7 +186,7 @@ def _of(key: str, label: str, used: int, limit: int, most: int | None = None, un
     "qopen",
     Positional("queue_space_name", SpaceName(), "The queue space to open.", "Queue space name: "),
     failure=no_table("xa_open"),
-    looks=True,
+    shows_only=True,
     lasts=True,
 )
 def qopen(session: Session, queue_space_name: str) -> Outcome:
@@ -217,7 +217,7 @@ def qclose(session: Session) -> Outcome:
 
 
 def missing_error_queue(session: Session) -> list[Notice]:
-    """Return warnings where the open queue space, or one of its queues, names an error queue that is not created.
+    """Return warnings if the open queue space, or one of its queues, names an error queue that does not exist.
 
     At a terminal each comes once while the queue space is open.
     """
@@ -231,7 +231,7 @@ def missing_error_queue(session: Session) -> list[Notice]:
     found = [
         Notice(
             Severity.WARN,
-            f"error queue '{name}' of {whose} is not created: {then}",
+            f"error queue '{name}' of {whose} does not exist: {then}",
             f"Create it: qcreate {name}",
         )
         for whose, name in named
@@ -252,7 +252,7 @@ def _destruction(session: Session, given: Given) -> str:
     try:
         usage = session.device.space_usage(name)
     except BadResourceError:
-        # What a creation that was cut short has listed and not made can be destroyed too.
+        # A queue space that an interrupted creation has listed but not created can be destroyed too.
         if not any(row.name.rpartition(".")[0] == name for row in session.device.table_of_contents()):
             raise
         return f"Destroy queue space '{name}'"
@@ -281,7 +281,7 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
     """Destroy a queue space with its queues.
 
     It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
-    queue of it holds messages; also where its file or schema is missing, as nobody knows what it holds. With -f the
+    queue of it holds messages; also if its file or schema is missing, because its content is unknown. With -f the
     device forgets such a queue space, and dsdl can then remove the entry of the file. If the file comes back, the same
     command destroys what it still has of the queue space.
 
@@ -296,7 +296,7 @@ def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outco
 
 
 def _entries_of(session: Session, lost: MissingVolume | None) -> Iterator[Notice]:
-    """Say which entries of the device list still name a volume that is lost, where no queue space is on it any more."""
+    """Return the entries of the device list that still name a lost volume on which no queue space is left."""
     if lost is None or len(lost.spaces) > 1:
         return
     for entry in session.device.entries():

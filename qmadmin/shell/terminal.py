@@ -1,4 +1,4 @@
-"""A person at a terminal: line editing, history, completion and the line under the prompt, by prompt_toolkit."""
+"""The terminal of a user: line editing, history, completion and the line under the prompt, by prompt_toolkit."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Aside:
-    """One thread that works off what it is given, and is waited for only so long.
+class BackgroundThread:
+    """A thread that runs functions one after the other, each of which is waited for only a limited time.
 
-    The thread is begun with the first work, and does not keep the program from ending.
+    The thread starts with the first function, and does not keep the program from ending.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -60,11 +60,11 @@ class Aside:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the last work is not done yet."""
+        """Whether the last function has not returned yet."""
         return self._last is not None and not self._last.done.is_set()
 
     def find(self, work: Callable[[], T], otherwise: T) -> T:
-        """Return what the work returns; `otherwise` if that takes too long, or an earlier one still does."""
+        """Return what the function returns; `otherwise` if that takes too long, or an earlier one still runs."""
         if self.is_busy:
             return otherwise
         if self._thread is None:
@@ -94,13 +94,13 @@ class _Work:
     def do(self) -> None:
         try:
             self.found = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller
             self.error = error
         self.done.set()
 
 
 def history(name: str, lines: int) -> History:
-    """Return the history in a file, of so many lines, or one for this session only where no file can be had."""
+    """Return the history in a file, of this number of lines, or one for this session only if no file can be used."""
     if not name:
         return InMemoryHistory()
     file = Path(name)
@@ -109,15 +109,15 @@ def history(name: str, lines: int) -> History:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
     except OSError:
         return InMemoryHistory()
-    return Remembered(file, lines)
+    return HistoryFile(file, lines)
 
 
-class Remembered(History):
+class HistoryFile(History):
     """A history in a file: a line for each command line, in the order in which they were entered in all sessions.
 
-    It is cut to the newest lines when it has twice as many. A session sees what was there when it began, and what it
-    adds itself. Lines that repeat the one before are left out. What cannot be written, as on a full disk, is remembered
-    for this session only.
+    It is cut to the newest lines when it has twice as many. A session sees the lines that existed when it began, and
+    those that it adds. Lines that repeat the one before are left out. Lines that cannot be written, as on a full disk,
+    are kept for this session only.
     """
 
     def __init__(self, file: Path, lines: int) -> None:
@@ -143,7 +143,7 @@ class Remembered(History):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Write a line behind those of all sessions, without the passwords that are in it."""
+        """Append a line to those of all sessions, without the passwords in it."""
         with contextlib.suppress(OSError), _locked(self._file) as opened:
             opened.write(f"{redacted(string)}\n".encode(errors="replace"))
 
@@ -167,19 +167,19 @@ def _locked(file: Path) -> Iterator[BinaryIO]:
 Candidates = Callable[[str], tuple[int, list[Candidate]]]
 
 _PATIENCE_SECONDS = 2.0
-"""How long a device may take to give the values that are offered."""
+"""How many seconds a device may take to return the values for completion."""
 _NOTHING: tuple[int, list[Candidate]] = (0, [])
 
 
 class Terminal(Person):
-    """Reads command lines, which are remembered, and answers, which are not.
+    """Reads command lines, which are added to the history, and answers, which are not.
 
-    Under the prompt stands a line that tells where commands will work; it is gone while one works.
+    A line under the prompt shows where commands will work; it is hidden while one runs.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._aside = Aside(_PATIENCE_SECONDS)
+        self._aside = BackgroundThread(_PATIENCE_SECONDS)
         self._output = _output()
         settings = session.settings
         remembered = history(settings.history, settings.history_lines)
@@ -198,7 +198,7 @@ class Terminal(Person):
             key_bindings=_keys(),
             style=_style(plain=plain),
         )
-        # prompt_toolkit's own bottom line waits for a terminal to tell where its cursor is, which it is not asked.
+        # prompt_toolkit's own bottom line waits for the terminal to report its cursor position, which is not requested.
         line = Window(FormattedTextControl(self._bottom_line), height=1, style="class:bottom-toolbar")
         if not self._session.settings.bottom_line:
             return made
@@ -226,7 +226,7 @@ class Terminal(Person):
 
     def ask(self, prompt: str, kind: Kind[Any], /) -> str:
         """Return the answer to a prompt; Ctrl-D raises InputEndedError, Ctrl-C KeyboardInterrupt."""
-        # prompt_toolkit cuts off the upper lines of a prompt where the terminal is too narrow for them.
+        # prompt_toolkit cuts off the upper lines of a prompt if the terminal is too narrow for them.
         *above, last = prompt.split("\n")
         self._session.screen.show([Line(line) for line in above])
         try:
@@ -240,12 +240,12 @@ class Terminal(Person):
         try:
             return prompting.prompt(_literally(prompt), completer=offering)
         except SystemExit:
-            # A termination signal goes past prompt_toolkit.
+            # prompt_toolkit does not handle a termination signal.
             prompting.app.renderer.erase()
             raise
 
     def interrupted(self) -> None:
-        """Forget the lines that have been typed ahead."""
+        """Discard the lines that have been typed ahead."""
         clear_typeahead(self._commands.input)
 
 
@@ -262,7 +262,7 @@ class _Offering(Completer):
 
 
 def _already_there(value: str, behind: str) -> int:
-    """Return how many characters behind the cursor are the end of the value that was put before it."""
+    """Return how many characters after the cursor are the end of the value that was inserted before it."""
     for length in range(min(len(value), len(behind)), 0, -1):
         if value.endswith(behind[:length]) and behind[length : length + 1] in ("", *words.BLANKS):
             return length
@@ -270,7 +270,7 @@ def _already_there(value: str, behind: str) -> int:
 
 
 def _output() -> Output:
-    """Return a terminal that is not asked where its cursor is: those who drive programs by expect(1) do not answer."""
+    """Return a terminal that is not asked for its cursor position: programs such as expect(1) do not answer."""
     output = create_output()
     if isinstance(output, Vt100_Output):
         output.enable_cpr = False
@@ -278,12 +278,12 @@ def _output() -> Output:
 
 
 def _literally(prompt: str) -> StyleAndTextTuples:
-    """Return a prompt whose last blank is written too: without a style the cursor would only be moved over it."""
+    """Return a prompt whose last blank is written too: without a style only the cursor would be moved over it."""
     return [("bg:ansidefault", prompt)]
 
 
 def _style(*, plain: bool) -> Style:
-    """Return colours that can be read on light and on dark backgrounds; without them hints are underlined."""
+    """Return colours that are legible on light and on dark backgrounds; without colours hints are underlined."""
     return Style.from_dict(
         {"bottom-toolbar": "reverse", "auto-suggestion": "underline" if plain else "fg:#808080"}  # a middle grey
     )
@@ -296,7 +296,7 @@ def _hint_is_shown() -> bool:
 
 
 def _keys() -> KeyBindings:
-    """Return what keys mean here and elsewhere not."""
+    """Return the key bindings that differ from prompt_toolkit's own."""
     bindings = KeyBindings()
 
     @bindings.add("end", filter=_hint_is_shown)
@@ -308,7 +308,7 @@ def _keys() -> KeyBindings:
 
     @bindings.add("tab")
     def complete_now(event: KeyPressEvent) -> None:
-        # In prompt_toolkit's own way an Enter that follows quickly takes the line as it was before.
+        # By default an Enter that follows quickly would take the line as it was before.
         buffer = event.current_buffer
         if buffer.complete_state is not None:
             buffer.complete_next()
@@ -337,13 +337,13 @@ def _keys() -> KeyBindings:
 _GAP = "  "
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 _LEAST = 5
-"""Columns below which a part tells nothing any more."""
+"""The number of columns below which a part is meaningless."""
 
 
 def bottom_line(session: Session, width: int) -> str:
     """Return device, queue space, current queue, criteria and modes in at most `width` columns.
 
-    Where they do not fit, first their labels go, then the folder of the device, then the ends of the longest.
+    If they do not fit, first their labels are omitted, then the folder of the device, then the ends of the longest.
     """
     parts = _parts(session)
     texts = [text or f"no {label.lower()}" for label, text in parts]
@@ -357,7 +357,7 @@ def bottom_line(session: Session, width: int) -> str:
 
 
 def _parts(session: Session) -> list[tuple[str, str]]:
-    """Return what there is to tell, with its labels; nothing is read from the device for it."""
+    """Return the parts with their labels; nothing is read from the device for them."""
     device = session.path + " (read-only)" * session.readonly
     parts = [("Device", device), ("Queue space", session.space.name if session.space else "")]
     if session.space is not None:
@@ -389,7 +389,7 @@ def _width(texts: Sequence[str]) -> int:
 
 
 def _cut(texts: Sequence[str], room: int) -> list[str]:
-    """Shorten the longest text again and again; where that is not enough, leave texts out from the left."""
+    """Shorten the longest text repeatedly; if that is not enough, leave texts out from the left."""
     cut = list(texts)
     while _width(cut) > room:
         longest = max(cut, key=columns)

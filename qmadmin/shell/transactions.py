@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TRANSACTIONS = Group("Transactions", "transactions")
 
 
-@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE, looks=True)
+@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE, shows_only=True)
 def qprinttrans(session: Session) -> Outcome:
     """List the outstanding transactions of the open queue space, the oldest first.
 
@@ -72,7 +72,7 @@ TRANINDEX = Positional(
 
 
 def _meant(session: Session, given: Given) -> TransactionInfo:
-    """Return the transaction that an index of the last listing means, as it is now."""
+    """Return the transaction with an index of the last listing, as it is now."""
     index: int = given["tranindex"]
     if index >= len(session.transactions):
         raise UsageError(f"The last list of transactions has no index {index}", hint="List them with qprinttrans.")

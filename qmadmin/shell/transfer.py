@@ -1,4 +1,4 @@
-"""Commands that carry queue spaces: into archives, and out of them."""
+"""Commands that export queue spaces to archives and import them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qmadmin.transfer.comparing import Verified
     from qmadmin.transfer.import_planning import ImportOptions
     from qmadmin.transfer.importing import Imported
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.condition import Condition
 
 ARCHIVES = Group("Archives", "archives")
@@ -32,7 +32,7 @@ _OPTIONS = {
     Alternative.RESUME: "qmspark export --resume begins again in this one.",
     Alternative.KEY: "The option is -k.",
 }
-"""What options do about what the engine refuses."""
+"""The options that lift refusals of the engine."""
 
 _SPACE = Option("-s", "space", "Only this queue space.", SpaceName(), "queue_space_name")
 _QUEUE = Option("-q", "queue", "Only the queue of this name.", QueueName(), "queue_name")
@@ -54,7 +54,7 @@ _KEY = Option("-k", "key", "The file of the key that signs the archive.", FileNa
     Option(
         "-o",
         "outstanding",
-        "What to do with messages that open transactions have: export nothing (refuse, the default), leave them out"
+        "What to do with messages that open transactions hold: export nothing (refuse, the default), leave them out"
         " (leave-out), or export them in their places as if the transactions had rolled back (as-rolled-back).",
         Choice("choice", ("refuse", "leave-out", "as-rolled-back")),
         "{refuse|leave-out|as-rolled-back}",
@@ -116,7 +116,7 @@ def _importing(session: Session, given: Given) -> str:
 
 
 def _commands(done: Imported) -> str:
-    """Return which programs the queues will have run, which the person who confirms that should know."""
+    """Return the capacity commands of the imported queues, which the confirmation shows."""
     commands = dict.fromkeys(repr(command) for space in done.spaces for _, command in space.commands)
     return f", with capacity commands of the archive: {', '.join(commands)}" if commands else ""
 
@@ -161,8 +161,8 @@ def qimport(session: Session, *, directory: str, start: bool, **given: Any) -> O
     """Load an archive into the device.
 
     The archive is verified, and all limits are checked, before anything is changed. The queues of a queue space appear
-    together, when all of their messages are loaded. Nobody sees anything of an import that was interrupted, and the
-    same command resumes it. With -e append queues then get the messages in batches, each message once, so that the
+    together, when all of their messages are loaded. An interrupted import is not visible, and the same command resumes
+    it. With -e append queues then get the messages in batches, each message once, so that the
     command as a whole is not atomic. Message identifiers stay valid. Imported queues are stopped for dequeuing unless
     --start is given. To give up an interrupted import use qmspark import --abandon, or --abandon-all if the archive is
     gone. It requires the package pyarrow.
@@ -184,7 +184,7 @@ def qimport(session: Session, *, directory: str, start: bool, **given: Any) -> O
 def _import(session: Session, given: Given, *, verified: Verified | None, dry_run: bool) -> Imported:
     from qmadmin.transfer.importing import load_archive
 
-    # It opens the device by itself, and then as any application.
+    # It opens the device itself, as any application does.
     session.device.refuse_readonly()
     with remedied(_OPTIONS), let_through(), session.progress("Importing", 100) as reached:
         return load_archive(
@@ -218,13 +218,13 @@ def _asked(given: Given) -> ImportOptions:
     )
 
 
-def _selected(space: str | None, queue: str | None, *, definitions: bool, condition: str = "") -> Selection:
+def _selected(space: str | None, queue: str | None, *, definitions: bool, condition: str = "") -> ArchiveSelection:
     import glob
 
     from qmadmin.archive.manifest import Content
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
 
-    return Selection(
+    return ArchiveSelection(
         spaces=("*",) if space is None else (glob.escape(space),),
         queues=("*",) if queue is None else (glob.escape(queue),),
         condition=condition,

@@ -1,4 +1,4 @@
-"""The command that watches another one."""
+"""The command watch, which shows the output of another one repeatedly."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CommandLine(Kind[str]):
     Option(
         "-n",
         "seconds",
-        "The seconds between two looks, 0.1 to 3600; the default is 2.",
+        "The seconds between two updates, 0.1 to 3600; the default is 2.",
         Seconds("interval", 0.1, 3600.0),
         "seconds",
         _SECONDS,
@@ -67,14 +67,14 @@ class CommandLine(Kind[str]):
     Option(
         "-k",
         "rounds",
-        "How many looks to take. The default is no limit.",
-        Number("number of looks", least=1),
+        "How many updates to show. The default is no limit.",
+        Number("number of updates", least=1),
         "count",
     ),
     Positional("command", CommandLine(), "The command with its arguments.", "Command to watch: ", rest=True),
     extension=True,
-    looks=True,
-    renews=True,
+    shows_only=True,
+    updates_itself=True,
 )
 def watch(session: Session, command: str, seconds: float, rounds: int | None) -> Outcome:
     """Show the output of a command again and again.
@@ -82,8 +82,8 @@ def watch(session: Session, command: str, seconds: float, rounds: int | None) ->
     The command must be one that only shows something, with all of its arguments on the line.
 
     At a terminal the view is updated until you leave it with q or Ctrl-C; the arrow keys, Page Up and Page Down, Home
-    and End scroll. Elsewhere, and in formats for programs, each look follows a line with its time, and is a document of
-    its own in JSON; Ctrl-C ends it. An error of the command ends it too.
+    and End scroll. Elsewhere, and in formats for programs, each output follows a line with its time, and is a
+    document of its own in JSON; Ctrl-C ends it. An error of the command ends it too.
 
         watch qinfo
         watch -n 10 qlist -b ORDERS
@@ -102,7 +102,7 @@ def _rounds(watched: Watched, seconds: float, rounds: int | None) -> Iterator[li
     for number in itertools.count() if rounds is None else range(rounds):
         if number:
             time.sleep(seconds)
-        shown = watched.look()
+        shown = watched.run()
         now = layout.cell(Moment(time.time_ns() // 1000), scripted=True)
         yield [Line(f"{now}  {watched.line}"), *shown]
 
@@ -116,23 +116,23 @@ class Watched:
         _refuse(self._command)
         arguments, to = redirection.parted(self._command, rest)
         if to is not None:
-            raise UsageError("watch shows what the command itself shows", hint=f"Put {to.sign} behind the quotes.")
+            raise UsageError("watch shows what the command itself shows", hint=f"Put {to.sign} after the quotes.")
         reading = Reading(self._command, session)
         reading.take(arguments)
         check_needs(self._command, session)
-        self._given = dict(reading.fill(_Nobody(self._command), session))
+        self._given = dict(reading.fill(_NoPrompts(self._command), session))
         if session.has_device:
             session.device  # noqa: B018 - both have the same one
         self._remarks: list[Shown] = list(session.take_remarks())
         self._origin = session
-        # A look may still be under way when the view has been left and the session goes on.
+        # The command may still run after the view was left and the session goes on.
         self._session = copy.copy(session)
 
-    def look(self) -> list[Shown]:
-        """Return what the command shows now, read as a whole."""
+    def run(self) -> list[Shown]:
+        """Run the command; return its whole output."""
         session = self._session
         drawn: list[Result] = []
-        # What would show progress, or come out at once, would be drawn over the view.
+        # Progress, or output that is written at once, would be drawn over the view.
         session.draw, session.output = drawn.extend, PlainScreen(io.StringIO(), io.StringIO())
         outcome = self._command.handler(session, **self._given)
         self._origin.transactions = session.transactions
@@ -142,18 +142,18 @@ class Watched:
 
 
 def _can_be_watched(command: Command) -> bool:
-    return command.looks and not command.renews and not command.lasts
+    return command.shows_only and not command.updates_itself and not command.lasts
 
 
 def _refuse(command: Command) -> None:
-    if command.renews:
-        raise UsageError(f"{command.name} cannot be watched: it renews what it shows by itself")
+    if command.updates_itself:
+        raise UsageError(f"{command.name} cannot be watched: it updates its output by itself")
     if not _can_be_watched(command):
-        raise UsageError(f"{command.name} cannot be watched: only what just shows something can")
+        raise UsageError(f"{command.name} cannot be watched: only a command that just shows something can")
 
 
 def _read(shown: Shown) -> Sequence[Shown]:
-    """Return a result whose rows have been read, or the remarks that are known by then."""
+    """Return a result whose rows have been read, or the remarks so far."""
     match shown:
         case Table(_, rows):
             return [dataclasses.replace(shown, rows=list(rows))]
@@ -165,8 +165,8 @@ def _read(shown: Shown) -> Sequence[Shown]:
             return [shown]
 
 
-class _Nobody:
-    """Nobody is asked again and again; where a prompt has a default, that is the answer."""
+class _NoPrompts:
+    """No prompts are shown: the default of a prompt is the answer."""
 
     patient = False
 
@@ -174,14 +174,14 @@ class _Nobody:
         self._command = command
 
     def ask(self, prompt: str, _kind: Kind[Any], /) -> str:
-        """Refuse what has no default."""
+        """Return the default, or refuse a prompt without one."""
         raise _NotGivenError(prompt, self._command)
 
     def tell(self, text: str) -> None:
-        """Tell nobody."""
+        """Do nothing."""
 
     def warn(self, notice: Notice) -> None:
-        """Warn nobody."""
+        """Do nothing."""
 
 
 class _NotGivenError(InputEndedError):

@@ -1,7 +1,7 @@
-r"""A line taken apart into words.
+r"""The splitting of a line into words.
 
-Words are separated by blanks and tabs. A word that contains some stands in double quotes, where `\"` is a double
-quote, or in single quotes, where everything is itself. Quotes inside a word mean nothing.
+Words are separated by blanks and tabs. A word that contains any is in double quotes, within which `\"` is a double
+quote, or in single quotes, within which every character stands for itself. Quotes inside a word have no meaning.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def split(line: str) -> list[Word]:
 
 
 def each(line: str) -> Iterator[Word]:
-    """Yield the words of a line as far as somebody wants them, a quote that is not closed ending with the line.
+    """Yield the words of a line one by one; a quote that is not closed ends with the line.
 
-    UsageError where a quote is followed by more text, when that comes.
+    Raises UsageError when it reaches a quote that is followed by more text.
     """
     for word, _ in _each(line):
         yield word
@@ -60,11 +60,11 @@ def head(line: str) -> tuple[str, str]:
 
 
 def split_unfinished(line: str) -> tuple[list[Word], Word]:
-    """Return the words before the cursor of a line that is being written, and the one at the cursor."""
+    """Return the words before the cursor of an unfinished line, and the one at the cursor."""
     try:
         words, open_quote = _words(line)
     except UsageError:
-        # Nothing can follow here, which a quoted word as the first of all says.
+        # Nothing can follow here; a quoted first word says so.
         return [], Word("", quoted=True, start=len(line))
     if words and (open_quote or not (words[-1].quoted or line[-1] in BLANKS)):
         return words[:-1], words[-1]
@@ -72,7 +72,7 @@ def split_unfinished(line: str) -> tuple[list[Word], Word]:
 
 
 def answer(line: str) -> str:
-    """Return what a line says in answer to a prompt: all of it, or what stands in quotes if that is all of it."""
+    """Return the answer in a line: all of it, or the text in quotes if the whole line is quoted."""
     line = line.strip(BLANKS)
     if line[:1] in QUOTES:
         words = split(line)
@@ -89,7 +89,7 @@ def quote(text: str) -> str:
 
 
 def _words(line: str) -> tuple[list[Word], str]:
-    """Return the words, and the quote that the last of them lacks."""
+    """Return the words, and the quote that is not closed, or an empty text."""
     words, open_quote = [], ""
     for word, open_quote in _each(line):  # noqa: B007 - only the last one may lack it
         words.append(word)
@@ -97,9 +97,9 @@ def _words(line: str) -> tuple[list[Word], str]:
 
 
 def _each(line: str) -> Iterator[tuple[Word, str]]:
-    """Yield the words, each with the quote that it lacks."""
+    """Yield the words, each with its quote if that is not closed."""
     end = len(line)
-    start = _behind_blanks(line, 0)
+    start = _after_blanks(line, 0)
     while start < end:
         if line[start] not in QUOTES:
             at = _before_blanks(line, start)
@@ -111,10 +111,10 @@ def _each(line: str) -> Iterator[tuple[Word, str]]:
                     notices.NO_WHITE_SPACE(), line[start:], hint='Separate arguments by blanks; a quote inside is \\".'
                 )
             yield Word(text, quoted=True, start=start), line[start] if at > end else ""
-        start = _behind_blanks(line, at)
+        start = _after_blanks(line, at)
 
 
-def _behind_blanks(line: str, start: int) -> int:
+def _after_blanks(line: str, start: int) -> int:
     return _blanks.match(line, start).end()  # type: ignore[union-attr] # it matches nothing too
 
 
@@ -123,7 +123,7 @@ def _before_blanks(line: str, start: int) -> int:
 
 
 def _quoted(line: str, start: int) -> tuple[str, int]:
-    """Return the text in quotes and the place behind the closing one, which is behind the line if there is none."""
+    """Return the text in quotes and the place after the closing one, which is past the line if there is none."""
     mark = line[start]
     begin = start + 1
     end = line.find(mark, begin)

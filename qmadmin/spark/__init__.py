@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["held", "register"]
 
 POSTGRESQL: Final = "postgresql"
-"""The kind of device that more than one task can read like this."""
+"""The kind of device that several tasks can read in one snapshot."""
 
 
 @contextlib.contextmanager
@@ -26,12 +26,12 @@ def held(device: str, spaces: Sequence[str] = ("*",)) -> Iterator[dict[str, str]
         with held(url) as options:
             spark.read.format("qspace").options(**options).option("partitions", 8).load()
 
-    `device` is named as in QMCONFIG, `spaces` are patterns of names of queue spaces. Others go on working, but messages
-    that are deleted meanwhile take up room until the end of the block. Raises InvalidArgumentError for a device on
-    SQLite, which one task reads at one moment without this.
+    `device` is named as in QMCONFIG, `spaces` are patterns of names of queue spaces. Other processes go on working, but
+    messages that are deleted meanwhile take up room until the end of the block. Raises InvalidArgumentError for a
+    device on SQLite, which a single task reads at one moment anyway.
     """
     from qmadmin.opening import open_device
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
     from qmadmin.transfer.snapshot import SnapshotReader
 
     with open_device(device) as opened:
@@ -40,7 +40,7 @@ def held(device: str, spaces: Sequence[str] = ("*",)) -> Iterator[dict[str, str]
                 f"device {opened.path!r} is on SQLite, where no moment can be held for tasks that begin later",
                 hint="Read it with one partition, which sees one moment, or export it into an archive.",
             )
-        names = Selection(spaces=tuple(spaces)).chosen_spaces(
+        names = ArchiveSelection(spaces=tuple(spaces)).chosen_spaces(
             [space.name for space in opened.spaces()], f"device {opened.path!r}"
         )
         with contextlib.closing(SnapshotReader(opened, names)) as reader:

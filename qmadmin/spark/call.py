@@ -1,4 +1,4 @@
-"""What was given to a command of qmspark, as the jobs of `qmadmin.transfer` take it."""
+"""The options and arguments of a command of qmspark, in the form of the jobs of `qmadmin.transfer`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from qmadmin.archive.file_systems import Place
     from qmadmin.transfer.executors import Executor
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.imports import Times
 
 logger = logging.getLogger("qmadmin.spark")
@@ -51,10 +51,10 @@ _IN_THE_WAY = (
     NotOpenError,
     ReleaseError,
 )
-"""What a command is refused with before it changes anything: what was asked for cannot be, as things stand."""
+"""The errors that refuse a command before it changes anything, because its request cannot be met."""
 
 _CHANGING = ("Exporting", "Importing", "Removing")
-"""The steps of jobs that change something; others look at what is there."""
+"""The steps of jobs that change something; others only read."""
 
 _OPTIONS = {
     Alternative.EXISTING: "The options are --existing, --rename-queue and --rename.",
@@ -63,17 +63,17 @@ _OPTIONS = {
     Alternative.RESUME: "--resume begins again in this one.",
     Alternative.KEY: "The option is --key.",
 }
-"""What options do about what the engine refuses."""
+"""The options that lift refusals of the engine."""
 
 _AFTER = {
     "export": "An archive that was not complete was removed; --resume continues --remove or --move.",
     "import": "The same command resumes it; --abandon gives up an import that is not published yet.",
 }
-"""How things stand after an interrupt."""
+"""The state after an interrupt."""
 
 
 class UnusableError(Exception):
-    """Nothing was begun: an argument is wrong, or something is missing. `hint` is what helps to mend it."""
+    """Nothing was begun: an argument is wrong, or something is missing. `hint` says what to do."""
 
     def __init__(self, sentence: str, hint: str = "") -> None:
         super().__init__(sentence)
@@ -81,25 +81,25 @@ class UnusableError(Exception):
 
 
 class BrokenOffError(InvalidArgumentError):
-    """A query has begun, and failed on its way."""
+    """A query failed after it had begun."""
 
 
 def listen() -> None:
-    """Leave on a termination signal as on any error, so that what was begun is cleaned up."""
+    """Handle a termination signal like any error, so that unfinished work is cleaned up."""
     signal.signal(signal.SIGTERM, _leave)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    # A second one is to end it at once.
+    # A second signal ends the program at once.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(Exit.TERMINATED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorChoice:
-    """What was asked for: so many processes of this machine, or Spark at a master with its settings.
+    """The requested executor: a number of processes of this machine, or Spark at a master with its settings.
 
-    `needs_spark` says that it has to be Spark, without --master on all processors of this machine.
+    `needs_spark`: it has to be Spark, without --master on all processors of this machine.
     """
 
     processes: int | None = None
@@ -119,7 +119,7 @@ class ExecutorChoice:
 
     @property
     def on_spark(self) -> bool:
-        """Whether Spark does the work, because it has to or was asked to, or has started this program."""
+        """Whether Spark does the work: because it is required or requested, or because it has started this program."""
         return self.needs_spark or self.master is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
     @contextlib.contextmanager
@@ -139,10 +139,10 @@ class ExecutorChoice:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """Start a session of Spark for the block, or use the one that runs."""
+        """Start a session of Spark for the block, or use the running one."""
         from qmadmin.spark.session import active, start
 
-        # It would tell an interrupt in fifty lines.
+        # It would log an interrupt in fifty lines.
         logging.getLogger("py4j").addHandler(logging.NullHandler())
         settings = dict(self.settings)
         if self.memory:
@@ -162,7 +162,7 @@ class ExecutorChoice:
 class Call:
     """One call of the command `name`, with the values of its options by the names of their parameters.
 
-    `archive` is that which is named, a path or an address. `needs_spark` where the command is one for Spark only.
+    `archive` is its path or address. `needs_spark`: only Spark can carry out the command.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Call:
         self._changes = False
 
     def device(self, named: str | None) -> str:
-        """Return what QMCONFIG would say of the device; UnusableError where nothing names one."""
+        """Return the value of QMCONFIG for the device; UnusableError if none is named."""
         device = named or self._configuration.qmadmin.device
         if not device:
             raise UnusableError("no device is named", "Name it, or set QMCONFIG.")
@@ -209,10 +209,10 @@ class Call:
                 place = stack.enter_context(hadoop_place(session, archive))
             yield place
 
-    def selection(self) -> Selection:
-        """Return what is to be carried."""
+    def selection(self) -> ArchiveSelection:
+        """Return the selection."""
         from qmadmin.archive.manifest import Content
-        from qmadmin.transfer.selecting import DEFAULT_STATES, Selection
+        from qmadmin.transfer.selecting import DEFAULT_STATES, ArchiveSelection
         from qmcore.message import State
 
         self.refuse_together("--definitions-only", "definitions", "--messages-only", "messages")
@@ -221,7 +221,7 @@ class Call:
         if given["definitions"] or given["messages"]:
             content = Content.DEFINITIONS if given["definitions"] else Content.MESSAGES
         states = tuple(State(word) for words in given["states"] for word in words)
-        return Selection(
+        return ArchiveSelection(
             spaces=given["spaces"] or ("*",),
             queues=given["queues"] or ("*",),
             states=tuple(dict.fromkeys(states)) or DEFAULT_STATES,
@@ -239,7 +239,7 @@ class Call:
         return None if self._given["key"] is None else key_of(Path(self._given["key"]))
 
     def new_names(self, flag: str, name: str) -> dict[str, str]:
-        """Return the new names that an option gives, by the old ones; UnusableError where one gets two."""
+        """Return the new names that an option gives, by the old ones; UnusableError if one gets two."""
         found: dict[str, str] = {}
         for old, new in self._given[name]:
             if found.setdefault(old, new) != new:
@@ -247,7 +247,7 @@ class Call:
         return found
 
     def times(self, snapshot_us: int) -> Times:
-        """Return what becomes of the times of messages of an archive that was made at a time."""
+        """Return what happens to the times of messages of an archive that was made at a time."""
         from qmcore.imports import TimePolicy, Times
         from qmcore.times import MICROS
 
@@ -257,7 +257,7 @@ class Call:
         return Times(policy, since_us=snapshot_us) if by is None else Times(policy, by_us=round(by * MICROS))
 
     def refuse_together(self, one: str, name: str, other: str, other_name: str) -> None:
-        """Refuse two options of which only one can be given."""
+        """Refuse two options that exclude each other."""
         if self._given[name] and self._given[other_name]:
             raise UnusableError(f"{one} and {other} exclude each other")
 
@@ -286,39 +286,39 @@ class Call:
             yield session
 
     def show(self, told: Outcome) -> None:
-        """Show what came of it; what is an error makes the exit status."""
+        """Show the result; an error in it determines the exit status."""
         if not self.report.show(told):
             self.status = Exit.FAILED
 
     @contextlib.contextmanager
     def refusals(self) -> Iterator[None]:
-        """Show what the engine refuses inside, which makes the exit status."""
+        """Show refusals of the engine in the block, which determine the exit status."""
         try:
             yield
         except QueueError as error:
             self.status = Exit.UNUSABLE if self._is_unusable(error) else Exit.FAILED
             if self.status is Exit.FAILED:
-                logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - whose fault it is it says itself
+                logger.error("%s: %s", error.name, error.message)  # noqa: TRY400 - the sentence says what is at fault
             self.report.fail(f"{error.name}: {error.message}", remedy(error, _OPTIONS))
         except (KeyboardInterrupt, SystemExit) as error:
-            # A move knows better how things stand.
+            # A move adds notes about the state of the queues.
             notes = " ".join(getattr(error, "__notes__", ()))
             if isinstance(error, KeyboardInterrupt):
                 self.report.fail(f"qmspark {self._name} was interrupted", notes or _AFTER.get(self._name, ""))
             elif notes:
-                self.report.fail(f"qmspark {self._name} was told to end", notes)
+                self.report.fail(f"qmspark {self._name} was stopped by a signal", notes)
             raise
 
     def _is_unusable(self, error: QueueError) -> bool:
-        """Return whether nothing was begun because of what was asked for; damage is another thing."""
+        """Return whether nothing was begun because of a wrong request; damage does not count."""
         if isinstance(error, _IN_THE_WAY):
             return not (self._changes or isinstance(error, BrokenOffError))
-        # A file that may not be read, a server that does not answer.
+        # A file that may not be read, or a server that does not answer.
         return isinstance(error, OperatingSystemError) and not (self._looks or self._changes)
 
 
 def look_at(device: str) -> None:
-    """Refuse a device that cannot be opened, before anything is begun that takes long."""
+    """Refuse a device that cannot be opened, before anything that takes long begins."""
     from qmadmin.opening import open_device
 
     with open_device(device):

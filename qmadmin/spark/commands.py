@@ -1,6 +1,6 @@
-"""The commands of qmspark: each gives its options to a job of `qmadmin.transfer`, and shows what came of it.
+"""The commands of qmspark: each passes its options to a job of `qmadmin.transfer`, and shows the result.
 
-The jobs load Arrow, which is not loaded before a command is known to be well-formed.
+The jobs import Arrow, but only after the command line was checked.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
 
     with call.working() as (executor, progress):
         exported = None
-        # An export that was done is not done again where only the removal was cut short.
+        # A complete export is not repeated if only the removal was interrupted.
         if not (asked.again and holds_archive(place)):
             exported = exporting.export(source, place, asked, executor=executor, progress=progress)
         removed = moving.remove_exported(place, source, key=asked.key, executor=executor, progress=progress)
@@ -125,8 +125,8 @@ def load(archive: Path | str | None, device: str | None, **given: Any) -> int:
     """Load an archive into a device.
 
     The archive is verified, and all limits of the device are checked, before anything is changed. The queues of a queue
-    space appear together, when all of their messages are loaded. Nobody sees anything of an import that was
-    interrupted, and the same command resumes it. Message identifiers stay valid. Imported queues are stopped for
+    space appear together, when all of their messages are loaded. An interrupted import is not visible, and the same
+    command resumes it. Message identifiers stay valid. Imported queues are stopped for
     dequeuing unless --start is given. Without DEVICE the environment variable QMCONFIG names the device.
     """
     call = Call("import", given, archive)
@@ -165,7 +165,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
 
 @contextlib.contextmanager
 def _interrupts_told(destination: str, place: Place, asked: ImportOptions) -> Iterator[None]:
-    """Say where an import is interrupted that was published that it cannot be given up."""
+    """Report an interrupt of a published import, which can no longer be abandoned."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.transfer import importing
     from qmcore.errors import QueueError
@@ -199,7 +199,7 @@ def _import_options(call: Call, place: Place, given: dict[str, Any]) -> ImportOp
 
 
 def _abandon(call: Call, destination: str, place: Place | None) -> None:
-    """Abandon the imports of an archive, or of all where none is named."""
+    """Abandon the imports of an archive, or of all archives."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.console import archives
     from qmadmin.opening import open_device
@@ -282,7 +282,7 @@ def query(place: str | None, sql: str, **given: Any) -> int:
     archive = ArchivePath.found(place)
     call = Call("query", given, archive, needs_spark=True)
     with call.refusals(), contextlib.ExitStack() as stack:
-        # What is not there is told before Spark is started, which takes long.
+        # A missing device or archive is reported before Spark is started, which takes long.
         found: Archive | str
         if archive is None:
             found = call.device(place)

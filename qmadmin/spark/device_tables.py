@@ -1,4 +1,4 @@
-"""The queues and the queue spaces of a device as tables: their attributes, and what they hold."""
+"""The queues and the queue spaces of a device as tables: their attributes, and their use."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.archive.arrays import TYPES, pa
-from qmadmin.archive.columns import Column, Kind
+from qmadmin.archive.columns import ArchiveColumn, ColumnType
 from qmadmin.opening import open_device
 from qmcore import queue, space
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.attributes import Attribute, Plain
 
-_KINDS: Final = {str: Kind.TEXT, int: Kind.INT64, bool: Kind.FLAG}
+_KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.INT64, bool: ColumnType.FLAG}
 
 
-def _columns_of(attributes: Mapping[str, Attribute], names: Mapping[str, str]) -> dict[str, Column]:
-    """Return the columns of attributes by their names; `names` has those of columns that are called otherwise."""
+def _columns_of(attributes: Mapping[str, Attribute], names: Mapping[str, str]) -> dict[str, ArchiveColumn]:
+    """Return the columns of attributes by their names; `names` has the columns with other names."""
     return {
-        name: Column(
+        name: ArchiveColumn(
             names.get(name, name),
             _KINDS[known.kind.plain_type],
             known.about,
@@ -47,17 +47,22 @@ _QUEUE_FIRST: Final = (
     "expiration",
     "error_queue",
 )
-"""The attributes in front of the figures. Others stand behind them, so that no column of an earlier release moves."""
+"""The attributes before the counts. Others follow the counts, so that no column of an earlier release moves."""
 
 _FIGURES: Final = _columns_of(queue.FIGURES, {"size": "bytes"})
 _NEW_FIGURES: Final = ("nonpersistent", "memory_pages")
 
 QUEUE_COLUMNS: Final = (
-    Column("space", Kind.TEXT, "Queue space.", required=True),
+    ArchiveColumn("space", ColumnType.TEXT, "Queue space.", required=True),
     *(_QUEUE[name] for name in _QUEUE_FIRST),
     *(column for name, column in _FIGURES.items() if name not in _NEW_FIGURES),
-    Column("first_at", Kind.TIME, "When the message was enqueued that is first in order.", "UTC"),
-    Column("oldest_at", Kind.TIME, "When the oldest ready one was, where the order does not go by times.", "UTC"),
+    ArchiveColumn("first_at", ColumnType.TIME, "When the first message in order was enqueued.", "UTC"),
+    ArchiveColumn(
+        "oldest_at",
+        ColumnType.TIME,
+        "When the oldest ready message was enqueued, if the order does not depend on times.",
+        "UTC",
+    ),
     *(column for name, column in _QUEUE.items() if name not in _QUEUE_FIRST),
     *(_FIGURES[name] for name in _NEW_FIGURES),
 )
@@ -68,12 +73,12 @@ def queue_row(space_name: str, attributes: Mapping[str, Plain]) -> dict[str, Any
     return {"space": space_name} | {_QUEUE[name].name: value for name, value in attributes.items()}
 
 
-def queue_batch(config: str, selection: Selection) -> RecordBatch:
+def queue_batch(config: str, selection: ArchiveSelection) -> RecordBatch:
     """Return the selected queues of a device as one batch."""
     return _batch(QUEUE_COLUMNS, list(_queue_rows(config, selection)))
 
 
-def _queue_rows(config: str, selection: Selection) -> Iterator[dict[str, Any]]:
+def _queue_rows(config: str, selection: ArchiveSelection) -> Iterator[dict[str, Any]]:
     with open_device(config) as device:
         names = [each.name for each in device.spaces()]
         for name in selection.chosen_spaces(names, f"device {device.path!r}"):
@@ -101,15 +106,15 @@ _SPACE_FIRST: Final = ("name", "pages", "queues", "transactions", "processes", "
 
 SPACE_COLUMNS: Final = (
     *(_SPACE[name] for name in _SPACE_FIRST),
-    Column("queues", Kind.INT64, "Queues that it has.", required=True),
-    Column("messages", Kind.INT64, "Messages that it holds.", required=True),
-    Column("pages_used", Kind.INT64, "Pages that are in use.", "pages", required=True),
-    Column("memory_used", Kind.INT64, "Memory that is in use.", "bytes"),
-    Column("transactions", Kind.INT64, "Transactions that are open."),
-    Column("processes", Kind.INT64, "Processes that have it open."),
+    ArchiveColumn("queues", ColumnType.INT64, "Queues that it has.", required=True),
+    ArchiveColumn("messages", ColumnType.INT64, "Messages that it holds.", required=True),
+    ArchiveColumn("pages_used", ColumnType.INT64, "Pages that are in use.", "pages", required=True),
+    ArchiveColumn("memory_used", ColumnType.INT64, "Memory that is in use.", "bytes"),
+    ArchiveColumn("transactions", ColumnType.INT64, "Transactions that are open."),
+    ArchiveColumn("processes", ColumnType.INT64, "Processes that have it open."),
     *(column for name, column in _SPACE.items() if name not in _SPACE_FIRST),
-    Column("actions", Kind.INT64, "Actions that are in use."),
-    Column("created_at", Kind.TIME, "When it was created.", "UTC"),
+    ArchiveColumn("actions", ColumnType.INT64, "Actions that are in use."),
+    ArchiveColumn("created_at", ColumnType.TIME, "When it was created.", "UTC"),
 )
 
 
@@ -118,12 +123,12 @@ def space_row(attributes: Mapping[str, Plain]) -> dict[str, Any]:
     return {_SPACE[name].name: value for name, value in attributes.items()}
 
 
-def space_batch(config: str, selection: Selection) -> RecordBatch:
+def space_batch(config: str, selection: ArchiveSelection) -> RecordBatch:
     """Return the selected queue spaces of a device as one batch."""
     return _batch(SPACE_COLUMNS, list(_space_rows(config, selection)))
 
 
-def _space_rows(config: str, selection: Selection) -> Iterator[dict[str, Any]]:
+def _space_rows(config: str, selection: ArchiveSelection) -> Iterator[dict[str, Any]]:
     with open_device(config) as device:
         names = [each.name for each in device.spaces()]
         for name in selection.chosen_spaces(names, f"device {device.path!r}"):
@@ -133,7 +138,7 @@ def _space_rows(config: str, selection: Selection) -> Iterator[dict[str, Any]]:
             yield space_row(found.attributes) | used | more
 
 
-def _batch(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> RecordBatch:
+def _batch(columns: Sequence[ArchiveColumn], rows: Sequence[Mapping[str, Any]]) -> RecordBatch:
     """Return rows, whose values are named as the columns, as one batch."""
     fields = [pa.field(column.name, TYPES[column.kind], nullable=not column.required) for column in columns]
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in fields]

@@ -1,6 +1,6 @@
-"""Archives on the file systems that Hadoop reaches, such as hdfs:// and s3a://, by way of the Java of a Spark session.
+"""Archives on the file systems that Hadoop can reach, such as hdfs:// and s3a://, through the Java of a Spark session.
 
-That is a way for small files. Parts of an archive are written on this machine first, and read by tasks of Spark.
+It is only used for small files. Parts of an archive are written on this machine first, and read by tasks of Spark.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 _COPIED_AT_A_TIME: Final = 2**20
 
 _UMASK: Final = ("fs.permissions.umask-mode", "077")
-"""Only its owner may read what is written."""
+"""The permissions of files: only the owner may read them."""
 
 _TRIES: Final = ("ipc.client.connect.max.retries.on.timeouts", "45", "3")
-"""How often somebody is asked who does not answer, for whom 20 seconds are waited each time: by default, and here."""
+"""Settings for the number of attempts to reach a host that does not answer, each of which takes 20 seconds."""
 
 
 @contextlib.contextmanager
 def hadoop_place(session: SparkSession, address: str) -> Iterator[HadoopPlace]:
     """Open the directory at an address such as hdfs://host/directory for the block.
 
-    Raises OperatingSystemError where Spark has no file system for it. Hosts are not asked for anything yet.
+    Raises OperatingSystemError if Spark has no file system for it. No host is contacted yet.
     """
     if is_remote(session):
         raise OperatingSystemError(
@@ -53,9 +53,9 @@ def hadoop_place(session: SparkSession, address: str) -> Iterator[HadoopPlace]:
 
 
 class HadoopPlace:
-    """A directory that the Hadoop of a Spark session reaches, in the process that has started the session.
+    """A directory that the Hadoop of a Spark session can reach, in the process that started the session.
 
-    What is to be undone when it is used no more goes onto the stack.
+    The stack takes the clean-up for when it is no longer used.
     """
 
     staged = True
@@ -76,18 +76,18 @@ class HadoopPlace:
             name, default, tries = _TRIES
             if settings.get(name, default) == default:
                 settings.set(name, tries)
-            # One of our own, for others need not have these settings.
+            # A file system of its own, because others must not get these settings.
             self._files = self._hadoop.fs.FileSystem.newInstance(self._path.toUri(), settings)
             stack.callback(self._close)
             local = self._path.toUri().getScheme() == "file"
-            # Hadoop follows symbolic links of this machine without a word, and waits for pipes.
+            # Hadoop silently follows symbolic links of this machine, and waits for pipes.
             self._here = Directory(Path(self._path.toUri().getPath())) if local else None
 
     def __str__(self) -> str:
         return self._address
 
     def address_of(self, name: str) -> str:
-        """Return the address of a file as Hadoop has it."""
+        """Return the address of a file for Hadoop."""
         return str(self._at(name).toString())
 
     def names(self) -> list[str]:
@@ -96,13 +96,13 @@ class HadoopPlace:
             if not self._files.getFileStatus(self._path).isDirectory():
                 raise NotADirectoryError(errno.ENOTDIR, "it is not a directory")
             found = {each.getPath().getName(): each for each in self._files.listStatus(self._path)}
-            # What is no file is told when its size is asked for.
+            # Anything that is not a file is refused when its size is requested.
             self._sizes = {name: each.getLen() for name, each in found.items() if each.isFile()}
             self._links = {name for name in found if name not in self._sizes and found[name].isSymlink()}
         return list(found)
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file, which are not asked for again after they were listed."""
+        """Return the size of a file in bytes, which is known after the files were listed."""
         if self._here is not None:
             return self._here.size(name)
         if name in self._links:
@@ -121,7 +121,7 @@ class HadoopPlace:
         yield io.BytesIO(data)
 
     def make(self) -> None:
-        """Make it, and the directories that it is in, and a staging directory, which is gone in the end."""
+        """Create it, its parent directories, and a staging directory, which is removed at the end."""
         if self._staging is None:
             self._staging = Path(self._stack.enter_context(_staging_directory()))
         with self._faults():
@@ -158,7 +158,7 @@ class HadoopPlace:
         self._sizes.pop(name, None)
         with self._faults():
             if not self._files.rename(self._at(name), self._at(new)):
-                raise OSError(errno.EIO, f"{name!r} cannot be called {new!r}")
+                raise OSError(errno.EIO, f"{name!r} cannot be renamed to {new!r}")
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -172,7 +172,7 @@ class HadoopPlace:
             self._files.delete(self._path, False)
 
     def sync(self) -> None:
-        """Do nothing: Hadoop has no word for that."""
+        """Do nothing: Hadoop has no such operation."""
 
     def _at(self, name: str) -> Any:
         return self._hadoop.fs.Path(self._path, name)
@@ -188,7 +188,7 @@ class HadoopPlace:
             raise
 
     def _close(self) -> None:
-        # What was written is closed already, and nobody needs to hear that a host has gone since.
+        # Everything written is closed already; a host that has disappeared since does not matter.
         with contextlib.suppress(OSError, QueueError), self._faults():
             self._files.close()
 
@@ -213,6 +213,6 @@ def _length(name: str, status: Any) -> int:
 
 
 def _bring_to_the_disk(stream: Any) -> None:
-    # Object stores have what is closed.
+    # Object stores have a file as soon as it is closed.
     if stream.hasCapability("hsync"):
         stream.hsync()

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: found and judged before Spark is started, which would only fail without a reason."""
+"""The Java that Spark runs on: found and checked before Spark is started, which would fail without a clear reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = 30
 
 
 def require_java() -> str:
-    """Return the path of the Java that Spark will use; OperatingSystemError where there is none, or an old one."""
+    """Return the path of the Java that Spark will use; OperatingSystemError if there is none, or an old one."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if path is None or not os.access(path, os.X_OK):
@@ -68,7 +68,7 @@ _MISSING: Final = re.compile(r"Class (\S+) not found")
 
 @contextlib.contextmanager
 def as_os_errors(host: str = "") -> Iterator[None]:
-    """Raise what Java raises as OSError; `host` is who is asked, with the port, as the user has named it."""
+    """Raise exceptions of Java as OSError; `host` is the host with the port, as the user has named it."""
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it says no types
     from pyspark.errors import PySparkException
 
@@ -77,15 +77,15 @@ def as_os_errors(host: str = "") -> Iterator[None]:
     except Py4JJavaError as error:
         raise _os_error(list(_causes(error.java_exception)), host) from None
     except PySparkException as error:
-        # What it knows by its class PySpark has made an exception of its own already.
+        # PySpark has converted the classes that it knows already.
         kind, _, rest = str(error).partition(": ")
         raise _os_error([(kind, rest or kind)], host) from None
     except Py4JError:
-        raise OSError(errno.EIO, "the Java of Spark does not answer any more") from None
+        raise OSError(errno.EIO, "the Java of Spark no longer answers") from None
 
 
 def _causes(raised: Any) -> Iterator[tuple[str, str]]:
-    """Yield the classes of an exception and of what has brought it about, each with what it says."""
+    """Yield the classes of an exception and of its causes, each with its message."""
     depth = 0
     while raised is not None and depth < _DEEPEST:
         yield str(raised.getClass().getName()), str(raised.getMessage() or "")
@@ -104,12 +104,12 @@ def _os_error(causes: list[tuple[str, str]], host: str) -> OSError:
             return OSError(errno.ENOSYS, f"Spark has no {missing[1]}; --conf spark.jars.packages brings it")
     kind, said = causes[-1]
     if any(kind in _NOBODY for kind, _ in causes):
-        return OSError(errno.EHOSTUNREACH, f"nobody answers at {host!r}: {reason_of(said)}")
+        return OSError(errno.EHOSTUNREACH, f"no server answers at {host!r}: {reason_of(said)}")
     return OSError(errno.EIO, reason_of(said) or kind.rpartition(".")[2])
 
 
 def reason_of(said: str) -> str:
-    """Return the reason in what Java says: one sentence, without classes and addresses of advice."""
+    """Return the reason in a message of Java: one sentence, without classes and links."""
     first = next((line.strip() for line in said.splitlines() if line.strip()), "")
     sentence = _ADVICE.sub("", first)
     while found := _CLASS.match(sentence):
@@ -121,9 +121,9 @@ def explained(error: Exception) -> SystemFailureError:
     """Return the diagnostic for a job that Spark gave up."""
     lines = [line.strip() for line in str(error).splitlines()]
     reason = next((line for line in reversed(lines) if "Error: " in line or "Exception: " in line), lines[0])
-    # What went wrong at last, without the tries before it and without the names of classes that stand before it.
+    # The last failure, without earlier attempts and without the names of classes before it.
     reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix("Caused by: ")
     return SystemFailureError(
         f"Spark gave up the job: {reason_of(reason)}",
-        hint="What was done stays done; the same command goes on where it was.",
+        hint="What was done remains; the same command continues.",
     )

@@ -1,4 +1,4 @@
-"""What the options of qmspark can be: each reads a text into a value, or refuses it in a sentence."""
+"""The kinds of options of qmspark: each converts a text into a value, or refuses it with a sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ else:
 
 
 class Text(_Type):
-    """A text of which a function makes the value; the function raises ValueError, or QueueError, for what is wrong."""
+    """A text that a function converts; the function raises ValueError, or QueueError, for an invalid text."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -46,11 +46,11 @@ def _age(text: str) -> float:
 
 
 AGE: Final = Text("age", _age)
-"""A span of time: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
+"""A span of time: seconds, or a number followed by `s`, `m`, `h` or `d`."""
 
 
 class Bounded(click.FloatRange):
-    """A number between two others; what is not a number, as a float can say it, is between none."""
+    """A number between two others; NaN is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
@@ -61,7 +61,7 @@ class Bounded(click.FloatRange):
 
 
 class Shift(Bounded):
-    """A span of time in either direction: seconds, or a number with `s`, `m`, `h` or `d` behind it."""
+    """A span of time in either direction: seconds, or a number followed by `s`, `m`, `h` or `d`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
@@ -71,7 +71,7 @@ class Shift(Bounded):
 
 
 def _condition(text: str) -> str:
-    """Return the text, of which somebody else makes the condition."""
+    """Check a condition; return its text, which is parsed again later."""
     from qmcore.condition_parser import parse
 
     try:
@@ -143,7 +143,7 @@ def _memory(text: str) -> str:
 
 
 MEMORY: Final = Text("size", _memory)
-"""A size of memory, as Spark has it."""
+"""A size of memory, in the form of Spark."""
 
 
 def _spark_setting(text: str) -> tuple[str, str]:
@@ -166,11 +166,11 @@ def _master(text: str) -> str:
 
 
 MASTER: Final = Text("master", _master)
-"""What Spark calls its master."""
+"""The master of Spark."""
 
 
 class Named(click.Path):
-    """What a path or an address names; an empty word names nothing, and is not taken for one that was left out."""
+    """A path or an address; an empty word is refused, and does not count as omitted."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the word as click does a path."""
@@ -180,7 +180,7 @@ class Named(click.Path):
 
 
 ADDRESS: Final = re.compile(r"(?!postgres(?:ql)?(?:\+\w+)?:)[A-Za-z][A-Za-z0-9+.-]*://")
-"""How an address of an archive begins, which is for the Hadoop of Spark; that of PostgreSQL is one of a device."""
+"""The beginning of the address of an archive, which is for the Hadoop of Spark; a PostgreSQL URL is a device."""
 
 
 class ArchivePath(Named):
@@ -193,7 +193,7 @@ class ArchivePath(Named):
 
     @staticmethod
     def found(named: str | None) -> Path | str | None:
-        """Return the archive that is named, where that can be one; None where it is a device."""
+        """Return the archive if the name can be one; None if it is a device."""
         if named and (ADDRESS.match(named) or Path(named).is_dir()):
             return named if ADDRESS.match(named) else Path(named)
         return None

@@ -1,4 +1,4 @@
-"""The options and arguments of qmspark, each declared once: a command takes the groups that it has a use for."""
+"""The options and arguments of qmspark, each declared once; each command takes the groups that apply to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STATE = option(
     multiple=True,
     type=States("ready", "delayed", "held", "consumed"),
     help="Only messages in these states: ready, delayed, held, consumed.",
-    more="Open transactions have `held` messages; `consumed` ones were consumed and are retained.",
+    more="`held` ones are held by open transactions; `consumed` ones were consumed and are retained.",
 )
 _CONTENT = (
     option("--definitions-only", "definitions", help="Queue spaces and queues, no messages."),
@@ -142,7 +142,7 @@ _SETTINGS = option(
 )
 
 SPARK: Final[tuple[Declared, ...]] = (_MASTER, _PARTITIONS, _MEMORY, _SETTINGS)
-"""Those of commands that only Spark can do."""
+"""The options of commands that only Spark can carry out."""
 
 WORKERS: Final[tuple[Declared, ...]] = (_PROCESSES, *SPARK)
 
@@ -169,7 +169,7 @@ EXPORT: Final[tuple[Declared, ...]] = (
         "--transactions refuse|leave-out|as-rolled-back",
         "outstanding",
         default="refuse",
-        help="What to do with messages that open transactions have [default: refuse].",
+        help="What to do with messages that open transactions hold [default: refuse].",
         more="`refuse`: export nothing if there are any. `leave-out`: leave them out, as if the transactions had"
         " committed. `as-rolled-back`: export them in their places, as if the transactions had rolled back. Messages"
         " that transactions have enqueued and not committed are always left out. The archive records how many there"
@@ -277,19 +277,19 @@ QUERY: Final[tuple[Declared, ...]] = (
 )
 VERIFY: Final[tuple[Declared, ...]] = (*RENAMING, _KEY)
 SHOW: Final[tuple[Declared, ...]] = (_KEY, _MASTER, _MEMORY, _SETTINGS)
-"""Spark is for an archive at an address only."""
+"""Options that use Spark only for an archive at an address."""
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 _Take = Callable[[tuple[str, ...], Mapping[str, Any]], dict[str, Any]]
-"""Makes parameters of a command of the words that were given; it is told the options too."""
+"""Converts the given words to parameters of a command; it gets the options too."""
 
 _DEVICE: Final = "The device: a file, or a URL of PostgreSQL."
 
 
 def _arguments(name: str, metavar: str, meanings: Mapping[str, str], take: _Take) -> Declared:
-    """Declare arguments of which the first or the last may be left out."""
+    """Declare arguments, the first or the last of which may be omitted."""
 
     def declare(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.argument(
@@ -350,7 +350,7 @@ device_and_archive = _arguments(
     },
     _device_and_archive,
 )
-"""The arguments `device` and `archive`, which is yet to be written."""
+"""The arguments `device` and `archive`, which does not exist yet."""
 
 archive_and_device = _arguments(
     "places",
@@ -358,7 +358,7 @@ archive_and_device = _arguments(
     {"ARCHIVE": "The directory of the archive, or its address; none with --abandon-all.", "DEVICE": _DEVICE},
     _archive_and_device,
 )
-"""The arguments `archive`, which only --abandon-all leaves out, and `device`."""
+"""The arguments `archive`, which is omitted only with --abandon-all, and `device`."""
 
 place_and_query = _arguments(
     "words",

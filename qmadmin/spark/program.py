@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from qmadmin.audit import recorded_as
-from qmadmin.console.process import Exit, leave_quietly, make_fit, say
+from qmadmin.console.process import Exit, flush_quietly, prepare_process, say
 from qmadmin.console.render import OutputLostError
 from qmadmin.options import Documented
 from qmadmin.spark import commands
@@ -51,7 +51,7 @@ for _command in (commands.export, commands.load, commands.verify, commands.show,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmspark` calls this."""
-    make_fit()
+    prepare_process()
     listen()
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"ERROR: qmspark failed: {type(error).__name__}: {error}", "The log says more.")
         return Exit.FAILED
     finally:
-        leave_quietly()
+        flush_quietly()
 
 
 def _refuse(sentence: str, more: str) -> int:

@@ -1,4 +1,4 @@
-"""Asking about queue spaces in SQL: the answer as a table that a screen draws, what is wrong as one sentence."""
+"""Queries of queue spaces in SQL: the result is a table that a screen draws, an error is one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qmadmin.console.formats import Format
 
 LIMIT: Final = 1_000
-"""Rows of an answer, where nobody says how many."""
+"""The default maximum number of rows of a result."""
 
 _LONGEST: Final = 400
 _CODE: Final = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
@@ -32,14 +32,14 @@ _OURS: Final = re.compile(r"^\s*qmcore\.errors\.\w+: (.+)$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a query gives; `more` says that it would give others."""
+    """The rows of a query; `more`: there are further rows."""
 
     table: Table
     rows: int
     more: bool
 
     def shown(self, form: Format) -> list[Shown]:
-        """Return what is shown, which is the same in all formats."""
+        """Return the result, which is the same in all formats."""
         del form
         if not self.more:
             return [self.table]
@@ -47,10 +47,10 @@ class Answer:
 
 
 def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
-    """Return the answer to a query, at most `limit` rows of it.
+    """Return the result of a query, at most `limit` rows of it.
 
-    Raises InvalidArgumentError, with Spark's reason, for what is not SQL, is not a query but changes something, names
-    what is not there, and BrokenOffError for one that fails on its way.
+    Raises InvalidArgumentError, with Spark's reason, for a text that is not SQL, is not a query but changes something,
+    or names something that does not exist, and BrokenOffError for a query that fails after it has begun.
     """
     with _reasons():
         _refuse_changes(session, sql)
@@ -71,7 +71,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def value_of(value: Any) -> Value:
-    """Return a value of Spark as one that a screen draws; what has no form of its own becomes text."""
+    """Return a value of Spark as one that a screen draws; values of other types become text."""
     found: Value = str(value)
     match value:
         case bool():
@@ -88,7 +88,7 @@ def value_of(value: Any) -> Value:
 
 
 def _text_of(data: bytes) -> str:
-    """Return bytes as text, or as base64 where they are not text."""
+    """Return bytes as text, or as base64 if they are not text."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -96,12 +96,12 @@ def _text_of(data: bytes) -> str:
 
 
 def _refuse_changes(session: SparkSession, sql: str) -> None:
-    """Refuse what is not a query: only a query can stand between parentheses."""
+    """Refuse a statement that is not a query: only a query is valid in parentheses."""
     parser = session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no other way to Spark's parser
     parser.parsePlan(sql)
     try:
         parser.parsePlan("SELECT * FROM (\n" + sql.rstrip().rstrip(";") + "\n)")  # noqa: S608 - it is only parsed
-    except Exception:  # noqa: BLE001 - whatever it is, it is not fit to be asked
+    except Exception:  # noqa: BLE001 - any error means that it cannot be run
         raise InvalidArgumentError(
             "this is not a query: it would change something", hint="Ask with SELECT, or VALUES, TABLE, WITH, DESCRIBE."
         ) from None
@@ -109,7 +109,7 @@ def _refuse_changes(session: SparkSession, sql: str) -> None:
 
 @contextlib.contextmanager
 def _reasons(kind: type[InvalidArgumentError] = InvalidArgumentError) -> Iterator[None]:
-    """Raise what Spark says as one sentence."""
+    """Raise errors of Spark as one sentence."""
     from pyspark.errors import PySparkException
 
     try:
@@ -122,7 +122,7 @@ def _reasons(kind: type[InvalidArgumentError] = InvalidArgumentError) -> Iterato
 
 
 def reason_of(said: str) -> str:
-    """Return the reason in what Spark says: one sentence, without its codes and where in Spark it came up."""
+    """Return the reason in a message of Spark: one sentence, without codes and places in Spark."""
     ours = _OURS.findall(said)
     if ours:
         return str(ours[-1])

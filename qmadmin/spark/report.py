@@ -1,4 +1,4 @@
-"""What a command of qmspark shows: how far it has come, what came of it, what went wrong."""
+"""The output of a command of qmspark: its progress, its result, and errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Outcome(Protocol):
-    """What came of a command."""
+    """The outcome of a command."""
 
     def shown(self, form: Format) -> list[Shown]:
-        """Return what is shown of it in a format."""
+        """Return the outcome in a format."""
 
 
 class Report:
-    """Shows what comes of a command. `form` is the name of a format; `quiet`: only what is wrong."""
+    """Shows the outcome of a command. `form` is the name of a format; `quiet`: only errors and warnings."""
 
     def __init__(self, command: str, *, form: str | None, quiet: bool, configuration: Configuration) -> None:
         self._command = command
@@ -49,7 +49,7 @@ class Report:
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str, int, int], None]]:
-        """Show how far the work of the block has come; the block gets a function to be told that, step by step."""
+        """Show the progress of the block, which gets a function that takes it, step by step."""
         if self._quiet or not _is_drawn(sys.stderr):
             yield lambda _step, _done, _total: None
             return
@@ -64,7 +64,7 @@ class Report:
             self._screen.notice(notice)
 
     def show(self, told: Outcome) -> bool:
-        """Show what came of it; return whether nothing of that is an error."""
+        """Show the outcome; return whether nothing in it is an error."""
         shown = told.shown(self._form)
         notices = [each for each in shown if isinstance(each, Notice)]
         self._write([each for each in shown if not isinstance(each, Notice | Rounds | Afterwards)], notices)
@@ -100,14 +100,14 @@ def _is_drawn(stream: TextIO) -> bool:
 
 
 SECONDS = 0.5
-"""How long work may take without a bar."""
+"""How many seconds work may take without a bar."""
 
 
 class Meter:
     """A bar on a terminal while the block runs, from half a second on; it is gone afterwards.
 
-    The block gets a function to be told at which step it is, and how many messages of how many are done in it.
-    Until then the bar only moves, beside `what`.
+    The block gets a function that takes the current step, and how many of its messages are done. Until its first call
+    the bar only moves, beside `what`.
     """
 
     def __init__(self, console: Console, what: str, *, after: float = SECONDS) -> None:
@@ -140,7 +140,7 @@ class Meter:
     ) -> None:
         self._timer.cancel()
         with self._lock:
-            # What comes too late finds that it is over.
+            # Late calls find that it is over.
             self._is_over = True
             if self._task is not None:
                 self._progress.stop()
@@ -170,12 +170,12 @@ class Meter:
             told = told_of(done, total, done - already, time.monotonic() - began)
             self._progress.update(self._task, description=self._what, completed=done, total=total, told=told)
         else:
-            # Only moving, so that it does not look as if nothing happened before the first part is done.
+            # The moving bar shows activity before the first part is done.
             self._progress.reset(self._task, description=self._what, total=None, told="")
 
 
 def told_of(done: int, total: int, new: int, seconds: float) -> str:
-    """Return how far it is, how fast, and how long it takes yet; `new` messages came in the last `seconds`."""
+    """Return the progress, the rate, and the remaining time; `new` messages were done in the last `seconds`."""
     share = f"{100 * done // total}%"
     if not new or not seconds:
         return share

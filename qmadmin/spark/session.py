@@ -1,4 +1,4 @@
-"""Starting Spark quietly, also without a network and on a machine with an odd name."""
+"""Starting Spark quietly, even without a network and on a machine with an unusual name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "qmspark"
-"""What the programs are called on a cluster."""
+"""The name of the programs on a cluster."""
 
 _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""They write to stderr, at length, what is also raised."""
+"""Loggers that write at length to stderr what is raised anyway."""
 
 LOCAL = "local[*]"
 """All processors of this machine."""
@@ -34,8 +34,8 @@ _MEGABYTES_OF_TASK = 256
 def start(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return a Spark session: the one that runs already, as under spark-submit, or a new one.
 
-    `master` is as Spark has it, `local[N]` for N processors of this machine; None is what spark-submit says, and all
-    processors of this machine otherwise. `settings` are more of Spark's own. OperatingSystemError where PySpark or Java
+    `master` is that of Spark, `local[N]` for N processors of this machine; None means that of spark-submit, or else all
+    processors of this machine. `settings` are further settings of Spark. Raises OperatingSystemError if PySpark or Java
     is missing.
     """
     try:
@@ -56,7 +56,7 @@ def start(master: str | None = None, settings: Mapping[str, str] | None = None) 
 
 
 def active() -> SparkSession | None:
-    """Return the session that this process has already, which is somebody else's to stop; None where there is none."""
+    """Return the running session of this process, which its owner stops; None if there is none."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -80,10 +80,9 @@ def _conf(master: str, settings: Mapping[str, str]) -> SparkConf:
 
 
 def megabytes_for(master: str) -> int:
-    """Return the memory that Spark gets on this machine where nobody says how much.
+    """Return the default memory of Spark on this machine.
 
-    Spark itself would have 1 GB for however many tasks, each of which may have a part of an archive, of 200 MB, before
-    it.
+    Spark's own default is 1 GB for any number of tasks, each of which may hold a part of an archive, of 200 MB.
     """
     found = re.match(r"local\[(\d+)", master)
     tasks = int(found[1]) if found else cores()
@@ -92,7 +91,7 @@ def megabytes_for(master: str) -> int:
 
 
 def _started(conf: SparkConf) -> None:
-    """Start Java with Spark in it. What it says meanwhile is told only where it fails."""
+    """Start Java with Spark in it. Its output is shown only if it fails."""
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -110,9 +109,9 @@ def _started(conf: SparkConf) -> None:
 
 
 def reason_in(said: Iterable[str]) -> str:
-    """Return the sentence of what Java said that tells why it ended; nothing where it said nothing."""
+    """Return the sentence in the output of Java that says why it ended; empty without output."""
     lines = [line.strip() for line in said if line.strip()]
-    # Those of a stack name classes, also such as are called errors.
+    # Lines of a stack trace name classes, some of which are called errors.
     told = [line for line in lines if not line.startswith(("at ", "... "))]
     line = next(
         (line for line in reversed(told) if "error" in line.lower() or "exception" in line.lower()),
@@ -131,12 +130,12 @@ def _quiet(session: SparkSession) -> SparkSession:
 
 
 def _stay_on_this_machine() -> None:
-    """Say what Spark would find out wrongly, or tell at length, before it starts; what the user has said goes first."""
+    """Set what Spark would determine wrongly, or report at length, before it starts; settings of the user win."""
     for name, value in (
-        # A host name with an underscore, or one that resolves to nothing, is no reason not to work.
+        # A host name with an underscore, or one that does not resolve, must not prevent the start.
         ("SPARK_LOCAL_IP", "127.0.0.1"),
         ("SPARK_LOCAL_HOSTNAME", "localhost"),
-        # It would take the first python3 of the PATH, which need not have this package.
+        # It would use the first python3 in the PATH, which may not have this package.
         ("PYSPARK_PYTHON", sys.executable),
         ("PYSPARK_DRIVER_PYTHON", sys.executable),
     ):
@@ -151,10 +150,10 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def parallelism(session: SparkSession) -> int:
-    """Return how many tasks Spark makes where nobody says how many."""
+    """Return how many tasks Spark uses by default."""
     if not is_remote(session):
         return session.sparkContext.defaultParallelism
     from pyspark.sql.functions import spark_partition_id
 
-    # There is no context to ask; a table of numbers has as many parts.
+    # There is no context to ask; a table of numbers has as many partitions.
     return session.range(0, 10_000).select(spark_partition_id()).distinct().count()

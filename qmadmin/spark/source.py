@@ -5,8 +5,8 @@
     register(spark)
     messages = spark.read.format("qspace").option("device", "/var/qm/device").load()
 
-There is no push-down of filters: Spark 4.1 to 4.3 keep those of one use of a DataFrame for the next, and return too few
-rows then. What is to be left out is said in the options.
+There is no push-down of filters: Spark 4.1 to 4.3 keep the filters of one use of a DataFrame for the next, which then
+returns too few rows. Options select what is read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pyspark.sql.datasource import (
 )
 
 from qmadmin.archive.arrays import pa
-from qmadmin.archive.columns import COLUMNS, Column, Kind
+from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.opening import open_device
 from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS, queue_batch, space_batch
 from qmadmin.transfer.exporting import ExportOptions, Plan
 from qmadmin.transfer.import_planning import Existing
-from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import SnapshotReader, reading
 from qmadmin.transfer.units import ExportUnit, read_unit
 from qmadmin.volume_makers import MEMORY
@@ -53,7 +53,7 @@ Choice = TypeVar("Choice", bound=enum.Enum)
 
 
 class Table(enum.Enum):
-    """What is read: messages that are still to be consumed, those that are kept after it, queues, or queue spaces."""
+    """The table that is read: messages not yet consumed, retained ones, queues, or queue spaces."""
 
     MESSAGES = "messages"
     HISTORY = "history"
@@ -63,15 +63,15 @@ class Table(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What is read, and how.
+    """The options of a read.
 
-    `tokens` are those of a snapshot that the driver holds; without them each task reads what is there when it begins,
-    and `partitions` are one unless more are asked for.
+    `tokens` are those of a snapshot that the driver holds; without them each task reads the state at its beginning, and
+    `partitions` is one by default.
     """
 
     device: str
     table: Table = Table.MESSAGES
-    selection: Selection = dataclasses.field(default_factory=Selection)
+    selection: ArchiveSelection = dataclasses.field(default_factory=ArchiveSelection)
     payload: bool = True
     partitions: int = 1
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -93,7 +93,7 @@ class SourceOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> Self:
-        """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
+        """Read the options from Spark: texts with case-insensitive names."""
         given = named(options)
         unknown = sorted(set(given) - set(cls.NAMES) - {"path"})
         if unknown:
@@ -103,13 +103,13 @@ class SourceOptions:
         device = given.get("device") or given.get("path")
         if not device:
             raise InvalidArgumentError(
-                "the data source qspace needs the option 'device'", hint="It is what QMCONFIG says of the device."
+                "the data source qspace needs the option 'device'", hint="It names the device as QMCONFIG does."
             )
         table = _one_of(Table, given.get("table", Table.MESSAGES.value), "table")
         states: tuple[State, ...] = (State.CONSUMED,) if table is Table.HISTORY else STORED
         if "state" in given:
             states = tuple(_one_of(State, word.strip(), "state") for word in given["state"].split(","))
-        selection = Selection(
+        selection = ArchiveSelection(
             spaces=_patterns(given.get("space")),
             queues=_patterns(given.get("queue")),
             states=states,
@@ -129,13 +129,13 @@ class SourceOptions:
 
 
 def named(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options by their names in small letters; refuse those of a table of Spark's catalog.
+    """Return options by their names in lower case; refuse those of a table of Spark's catalog.
 
-    Of such a table Spark keeps the options, and does not say them when it is read or written.
+    Spark does not pass on the options of such a table when it is read or written.
     """
     given = {name.lower(): text for name, text in options.items()}
     if "provider" in given:
-        # Spark shows no hint of ours.
+        # Spark does not show hints of an exception.
         raise InvalidArgumentError(
             "a queue space cannot be a table of Spark's catalog, which does not pass the options on when it is read;"
             " write CREATE TEMPORARY VIEW instead of CREATE TABLE"
@@ -144,7 +144,7 @@ def named(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def reachable(device: str) -> str:
-    """Return what QMCONFIG would say of a device, wherever a task of Spark is: a relative path is meant from here."""
+    """Return the value of QMCONFIG for a device on any machine: a relative path is resolved here."""
     return device if "://" in device or device == MEMORY else os.path.abspath(device)
 
 
@@ -177,11 +177,11 @@ def _one_of(kind: type[Choice], text: str, name: str) -> Choice:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where messages go, and what becomes of those that are there.
+    """The options of a write.
 
-    `staging` is a directory for what the tasks have written before it is stored; on a cluster all machines share it.
-    `existing` says what becomes of the queue where it is there: refused, replaced, or appended to. Where it is not, one
-    is made with `order`.
+    `staging` is a directory for the files of the tasks before they are stored; on a cluster all machines share it.
+    `existing` says what happens if the queue exists: it is refused, replaced, or appended to. Otherwise one is created
+    with `order`.
     """
 
     device: str
@@ -195,7 +195,7 @@ class WriteOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str], *, overwrite: bool) -> Self:
-        """Read the options as Spark gives them: texts, whose names may be written in small or large letters."""
+        """Read the options from Spark: texts with case-insensitive names."""
         given = named(options)
         for name in sorted(set(given) - set(cls.NAMES) - {"path"}):
             raise InvalidArgumentError(
@@ -229,17 +229,17 @@ def _existing(text: str, *, overwrite: bool) -> Existing:
 # ---- the tables ------------------------------------------------------------------------------------------------------
 
 _SPARK_TYPES: Final = {
-    Kind.TEXT: "string",
-    Kind.BYTES: "binary",
-    Kind.INT16: "short",
-    Kind.INT32: "int",
-    Kind.INT64: "long",
-    Kind.TIME: "timestamp",
-    Kind.FLAG: "boolean",
+    ColumnType.TEXT: "string",
+    ColumnType.BYTES: "binary",
+    ColumnType.INT16: "short",
+    ColumnType.INT32: "int",
+    ColumnType.INT64: "long",
+    ColumnType.TIME: "timestamp",
+    ColumnType.FLAG: "boolean",
 }
 
 _SMALL: Final = {Table.QUEUES: (QUEUE_COLUMNS, queue_batch), Table.SPACES: (SPACE_COLUMNS, space_batch)}
-"""Tables of which one task reads all: their columns, and what makes their rows."""
+"""Tables that a single task reads: their columns, and the functions that make their rows."""
 
 
 class QueueSpaceSource(DataSource):
@@ -247,34 +247,34 @@ class QueueSpaceSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "qspace"
 
     def schema(self) -> str:
-        """Return the columns of what is read."""
+        """Return the columns of the table."""
         return declared(columns_of(SourceOptions.read(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
-        """Return what reads."""
+        """Return a reader."""
         return QueueSpaceReader(SourceOptions.read(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes messages to a queue; its options are those of `WriteOptions`."""
+        """Return a writer of messages to a queue; its options are those of `WriteOptions`."""
         from qmadmin.spark.writing import QueueWriter
 
         return QueueWriter(WriteOptions.read(self.options, overwrite=overwrite), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - both are Spark's
-        """Return what refuses: there are no streams yet. Spark itself fails, in words of its own, where this does."""
+        """Return a reader that refuses: there are no streams. If this method raised, Spark would hide the reason."""
         return _NoStreamReader()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        """Refuse: there are no streams yet."""
+        """Refuse: there are no streams."""
         raise _no_stream("have foreachBatch write each batch")
 
 
 class _NoStreamReader(DataSourceStreamReader):
-    """Refuses a stream as soon as it is to begin."""
+    """Refuses a stream when it begins."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise _no_stream("read it with spark.read")
@@ -283,19 +283,19 @@ class _NoStreamReader(DataSourceStreamReader):
 
 
 def _no_stream(instead: str) -> InvalidArgumentError:
-    # Spark shows no hint of ours.
+    # Spark does not show hints of an exception.
     return InvalidArgumentError(f"the data source qspace has no streams; {instead}")
 
 
-def columns_of(asked: SourceOptions) -> tuple[Column, ...]:
-    """Return the columns of what is asked for."""
+def columns_of(asked: SourceOptions) -> tuple[ArchiveColumn, ...]:
+    """Return the columns of the requested table."""
     if asked.table in _SMALL:
         return _SMALL[asked.table][0]
     return tuple(column for column in COLUMNS if asked.payload or column.name != "body")
 
 
-def declared(columns: Iterable[Column]) -> str:
-    """Return columns as Spark declares them."""
+def declared(columns: Iterable[ArchiveColumn]) -> str:
+    """Return the declaration of columns for Spark."""
     return ", ".join(
         f"`{column.name}` {_SPARK_TYPES[column.kind]}{' NOT NULL' if column.required else ''}" for column in columns
     )
@@ -303,7 +303,7 @@ def declared(columns: Iterable[Column]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Part(InputPartition):
-    """What one task reads: a unit of the plan, and what makes its snapshot that of the others."""
+    """The part of one task: a unit of the plan, and the tokens of the common snapshot."""
 
     unit: ExportUnit | None
     names: tuple[str, ...]
@@ -311,13 +311,13 @@ class _Part(InputPartition):
 
 
 class QueueSpaceReader(DataSourceReader):
-    """Reads what the options ask for: planned in one process, read in others."""
+    """Reads the table of the options: planned in one process, read in others."""
 
     def __init__(self, asked: SourceOptions) -> None:
         self._asked = asked
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the device, and share the work out."""
+        """Plan the read, and divide it among tasks."""
         asked = self._asked
         with open_device(asked.device) as device:
             whose = f"device {device.path!r}"
@@ -332,7 +332,7 @@ class QueueSpaceReader(DataSourceReader):
                 asked.selection.refuse_unmatched(plan.queues, whose)
                 units = list(plan.units(exporting, asked.partitions))
         if asked.partitions == 1 or not units:
-            # One task reads all of it in one snapshot. Nothing is read by one too, for Spark asks for no less.
+            # One task reads all of it in one snapshot. An empty table needs a task too, because Spark requires one.
             all_of_it = tuple(run for unit in units for run in unit.runs)
             units = [dataclasses.replace(units[0], runs=all_of_it) if units else ExportUnit(name="", runs=())]
         return [_Part(unit, names, tokens) for unit in units]
@@ -352,7 +352,7 @@ class QueueSpaceReader(DataSourceReader):
 
 
 def _as_stands(batch: RecordBatch, state: State) -> RecordBatch:
-    """Return a batch in which what transactions hold says so; an archive has it as ready."""
+    """Return a batch in which messages that transactions hold are held; an archive has them as ready."""
     if state is not State.HELD:
         return batch
     at = batch.schema.get_field_index("state")

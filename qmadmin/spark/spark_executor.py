@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _PROGRESS_SECONDS: Final = 0.2
 _BEGIN_SECONDS: Final = 120.0
-"""How long tasks that are to begin together may take to begin, while other jobs have the processors."""
+"""How many seconds tasks that have to begin together may take, while other jobs use the processors."""
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -46,7 +46,7 @@ class SparkExecutor:
         self.count = partitions or parallelism(session)
 
     def gathered(self, enter: Enter, *arguments: Any) -> contextlib.AbstractContextManager[GatheredWorkers]:
-        """Start tasks that stay to the end, on this machine; the job fails when one of them dies."""
+        """Start tasks that stay until the end, on this machine; the job fails if one of them dies."""
         return _gathered(self._context, self.count, enter, *arguments)
 
     @contextlib.contextmanager
@@ -56,7 +56,7 @@ class SparkExecutor:
 
     @contextlib.contextmanager
     def part_workers(self, enter: Enter, archive: Archive) -> Iterator[Workers]:
-        """Start tasks as `workers` does; where only Spark reads the archive, each task gets the file of its part."""
+        """Start tasks as `workers` does; if only Spark can read the archive, each task gets the file of its part."""
         if isinstance(archive.files, HadoopPlace):
             yield _PartTasks(self._context, enter, archive, archive.files)
         else:
@@ -64,7 +64,7 @@ class SparkExecutor:
 
 
 class _Job:
-    """A job of Spark in a thread of its own, that collects what its tasks return."""
+    """A job of Spark in a thread of its own, which collects the results of its tasks."""
 
     def __init__(self, context: SparkContext, tasks: RDD[Any]) -> None:
         self._context = context
@@ -76,7 +76,7 @@ class _Job:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run it during the block; it is cancelled where the block fails."""
+        """Run it during the block; it is cancelled if the block fails."""
         self._thread.start()
         try:
             yield
@@ -85,9 +85,9 @@ class _Job:
             raise
 
     def results(self, told: UnitProgress, units: int) -> list[Any]:
-        """Return what all tasks return; `told` gets how many of so many units have ended, as tasks do.
+        """Return the results of all tasks; `told` is called with the number of ended units.
 
-        A QueueError among it is raised.
+        A QueueError among them is raised.
         """
         with self.running():
             while self._thread.is_alive():
@@ -100,7 +100,7 @@ class _Job:
         return self._found
 
     def check(self) -> None:
-        """Raise what the job has failed with."""
+        """Raise the error of the job, if it has failed."""
         if self._error is not None:
             raise self._error
 
@@ -116,7 +116,7 @@ class _Job:
             self._error = explained(error)
 
     def _share(self) -> float:
-        """Return how much of it is done: 1 is all."""
+        """Return the fraction that is done."""
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
@@ -125,7 +125,7 @@ class _Job:
 
 
 def _refusable(work: Callable[[Iterable[T]], Iterator[Any]]) -> Callable[[Iterable[T]], Iterator[Any]]:
-    """Return work of a task that yields the QueueError it meets; raised, it would be tried again in vain."""
+    """Return a function for a task that yields its QueueError; if it were raised, Spark would retry in vain."""
 
     def refusable(given: Iterable[T]) -> Iterator[Any]:
         try:
@@ -140,7 +140,7 @@ def _refusable(work: Callable[[Iterable[T]], Iterator[Any]]) -> Callable[[Iterab
 
 
 class _Tasks:
-    """Tasks for units that are done anywhere."""
+    """Tasks for units that can run anywhere."""
 
     def __init__(self, context: SparkContext, enter: Enter, arguments: tuple[Any, ...]) -> None:
         self._context = context
@@ -148,10 +148,10 @@ class _Tasks:
         self._arguments = arguments
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
-        """Run a task of Spark for each of the tasks; they return together, at the end."""
+        """Run a task of Spark for each of the tasks; all results arrive together, at the end."""
         todo = list(tasks)
         if todo:
-            # One stage with a task for each unit, so that Spark can judge which of them lag behind the others.
+            # One stage with a task for each unit, so that Spark can detect stragglers.
             work = _refusable(_work(self._enter, self._arguments, unit))
             yield from _Job(self._context, self._context.parallelize(todo, len(todo)).mapPartitions(work)).results(
                 told, len(todo)
@@ -159,7 +159,7 @@ class _Tasks:
 
 
 def _work(enter: Enter, arguments: tuple[Any, ...], unit: Unit) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return what a task of Spark does with its units, usually one."""
+    """Return the function of a task of Spark for its units, usually one."""
 
     def work(tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         with enter(*arguments) as entered:
@@ -173,7 +173,7 @@ def _work(enter: Enter, arguments: tuple[Any, ...], unit: Unit) -> Callable[[Ite
 
 
 class _PartInMemory:
-    """The file of an archive that a task works on."""
+    """The file of an archive that a task uses."""
 
     def __init__(self) -> None:
         self._name, self._data = "", b""
@@ -191,10 +191,10 @@ class _PartInMemory:
 
 
 class _PartTasks:
-    """Tasks for units that are about a part each, which is read where only Spark reaches it.
+    """Tasks for units of one part each, in an archive that only Spark can read.
 
-    A task has no way to the file systems of Hadoop: only the driver can call Java. What it can get is the content of
-    whole files.
+    A task cannot use the file systems of Hadoop: only the driver can call Java. It can only get the content of whole
+    files.
     """
 
     def __init__(self, context: SparkContext, enter: Enter, archive: Archive, place: HadoopPlace) -> None:
@@ -204,7 +204,7 @@ class _PartTasks:
         self._place = place
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
-        """Let Spark do the tasks; it gives several with small files to one task of its own."""
+        """Make Spark run the tasks; it combines several with small files into one task of its own."""
         todo = {task[0].name: task for task in tasks}
         if not todo:
             return
@@ -214,7 +214,7 @@ class _PartTasks:
         found = dict(_Job(self._context, files.mapPartitions(work)).results(told, len(todo)))
         missing = sorted(todo.keys() - found.keys())
         if missing:
-            # It can be told to pass over files that are gone.
+            # A setting can make it skip missing files.
             raise SystemFailureError(
                 f"Spark has not read part {missing[0]!r} of the archive",
                 hint="Look whether the file is there, and that spark.files.ignoreMissingFiles is not set.",
@@ -225,7 +225,7 @@ class _PartTasks:
 def _work_on_files(
     enter: Enter, manifest: Manifest, unit: Unit, todo: Mapping[str, tuple[Any, ...]]
 ) -> Callable[[Iterable[tuple[str, bytes]]], Iterator[tuple[str, Any]]]:
-    """Return what a task of Spark does with the files that it gets."""
+    """Return the function of a task of Spark for the files that it gets."""
 
     def work(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Any]]:
         part = _PartInMemory()
@@ -241,7 +241,7 @@ def _work_on_files(
 
 
 def _exactly(path: str) -> str:
-    """Return a path in which Hadoop takes no character for a pattern, nor for the end of the path."""
+    """Return a path whose characters Hadoop takes neither for a pattern nor for the end of the path."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path).replace(",", "{\\,}")
 
 
@@ -250,16 +250,16 @@ def _exactly(path: str) -> str:
 
 @contextlib.contextmanager
 def _gathered(context: SparkContext, count: int, enter: Enter, *arguments: Any) -> Iterator[GatheredWorkers]:
-    """Start `count` tasks that run at the same time, each with what it has entered; they ask the driver for work.
+    """Start `count` tasks that run at the same time, each with its entered object; they ask the driver for work.
 
-    What a device on SQLite holds can be read by several processes as it stood at one moment only where all of them
-    begin to read at that moment. Spark starts its tasks when it likes, and has no way to say when they have begun.
+    Several processes can read a device on SQLite at one moment only if all of them begin to read at that moment. Spark
+    starts its tasks at any time, and does not report when they have begun.
     """
     with tempfile.TemporaryDirectory(prefix="qmspark-") as directory, socket.socket(socket.AF_UNIX) as driver:
         path = str(Path(directory, "driver"))
         driver.bind(path)
         driver.listen(count)
-        # Such tasks start at the same time or not at all, and none is started a second time beside the first.
+        # Barrier tasks start at the same time or not at all, and none is started speculatively a second time.
         job = _Job(context, context.parallelize(range(count), count).barrier().mapPartitions(_serve(path)))
         try:
             with job.running(), Pool(lambda _number: _came(driver, job), count, enter, *arguments) as pool:
@@ -269,7 +269,7 @@ def _gathered(context: SparkContext, count: int, enter: Enter, *arguments: Any) 
 
 
 def _serve(path: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return what such a task does: it comes to the driver, and does what it is told."""
+    """Return the function of such a task: it connects to the driver, and carries out its calls."""
 
     def serve(numbers: Iterable[Any]) -> Iterator[Any]:
         from qmadmin.transfer import worker_main
@@ -283,7 +283,7 @@ def _serve(path: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def _came(driver: socket.socket, job: _Job) -> Worker:
-    """Return the next task that comes."""
+    """Return the next task that connects."""
     end = time.monotonic() + _BEGIN_SECONDS
     driver.settimeout(_LOOK_SECONDS)
     while time.monotonic() < end:

@@ -1,7 +1,7 @@
-"""What can be asked about in SQL: a device, or an archive, as views of a Spark session.
+"""The views of a Spark session for queries in SQL: those of a device or of an archive.
 
-`messages` are those that are still to be consumed, `history` those that are kept after it, then `queues` and `spaces`.
-They have the same columns wherever they are from.
+`messages` are those not yet consumed, `history` the retained ones, then `queues` and `spaces`. Their columns do not
+depend on the source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.archive.columns import COLUMNS, Column
+from qmadmin.archive.columns import COLUMNS, ArchiveColumn
 from qmadmin.archive.file_systems import Directory, Files
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.opening import open_device
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def place_at(named: str, key: bytes | None = None) -> Archive | str:
-    """Return the archive in a directory of this machine, which `key` signs; what is none is a device or an address."""
+    """Return the archive in a directory of this machine, which `key` signs; other names are devices or addresses."""
     return open_archive(Path(named), key) if Path(named).is_dir() else named
 
 
@@ -44,8 +44,8 @@ def shown(
 
     An archive that is not signed can be named by its address, such as hdfs://host/archive.
 
-    Without `payload` the column `body` is left out. A device on PostgreSQL is read by so many tasks, all of which see
-    the same moment; None is one on each processor. One on SQLite is read by a single task.
+    Without `payload` the column `body` is left out. A device on PostgreSQL is read by this number of tasks, all in the
+    same snapshot; None means one for each processor. A device on SQLite is read by a single task.
     """
     if isinstance(place, str) and ADDRESS.match(place):
         with hadoop_place(session, place) as directory:
@@ -72,7 +72,7 @@ def _held(config: str, partitions: int) -> Iterator[dict[str, str]]:
 
 
 def show_device(session: SparkSession, options: Mapping[str, str]) -> None:
-    """Make views of a device; `options` are those of the data source that say which, and how it is read."""
+    """Make views of a device; `options` are those of the data source."""
     for table in Table:
         reader = session.read.format("qspace").options(**options).option("table", table.value)
         reader.load().createOrReplaceTempView(table.value)
@@ -91,7 +91,7 @@ def show_archive(session: SparkSession, archive: Archive, *, payload: bool = Tru
 
 
 def _parts(session: SparkSession, archive: Archive) -> DataFrame:
-    # They are named one by one, for the directory may have what Spark would take for parts.
+    # They are named one by one, because Spark could take other files in the directory for parts.
     paths = [_exactly(_address(archive.files, entry.name)) for entry in archive.manifest.parts]
     if not paths:
         return _made(session, COLUMNS, [])
@@ -107,11 +107,11 @@ def _address(files: Files, name: str) -> str:
 
 
 def _exactly(path: str) -> str:
-    """Return a path in which Spark takes no character for a pattern."""
+    """Return a path whose characters Spark does not take for a pattern."""
     return re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
 
 
-def _made(session: SparkSession, columns: Sequence[Column], rows: list[tuple[Any, ...]]) -> DataFrame:
+def _made(session: SparkSession, columns: Sequence[ArchiveColumn], rows: list[tuple[Any, ...]]) -> DataFrame:
     return session.createDataFrame(rows, declared(columns).replace(" NOT NULL", ""))
 
 
@@ -120,12 +120,12 @@ def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
         for queue in space.queues:
             switches = {"enqueue_enabled": queue.enqueue_enabled, "dequeue_enabled": queue.dequeue_enabled}
             known = queue_row(space.name, plain(queue.definition) | switches) | _contents(queue)
-            # What it has done so far is in no archive.
+            # An archive does not contain counters.
             yield tuple(known.get(column.name) for column in QUEUE_COLUMNS)
 
 
 def _contents(queue: ArchivedQueue) -> dict[str, int]:
-    """Return what a queue holds, but for what transactions held, which is in no archive."""
+    """Return the use of a queue, without messages that transactions held, which an archive does not have."""
     counts = [count for count in queue.counts if count.state is not State.CONSUMED]
     ready, delayed = (
         sum(count.messages for count in counts if count.state is state) for state in (State.READY, State.DELAYED)

@@ -2,9 +2,9 @@
 
     df.write.format("qspace").mode("append").options(device=device, space="QSPACE", queue="orders").save()
 
-Tasks check the messages, and write them into files of their own. When all have ended, an archive is made of the files
-of those that won, and is imported: nobody sees a message before all are there, and nothing is stored when one of them
-is wrong. Messages stand in the order of the partitions.
+Tasks check the messages, and write them into files of their own. When all have ended, the files of the successful
+attempts become an archive, which is imported: no message is visible before all are stored, and if one of them is wrong,
+nothing is stored. Messages are in the order of the partitions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from qmadmin.archive.arrays import TYPES, pa, pq
-from qmadmin.archive.columns import BY_NAME, Kind
-from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpace, Manifest, PartEntry, Source, counted
+from qmadmin.archive.columns import BY_NAME, ColumnType
+from qmadmin.archive.manifest import (
+    NO_INCARNATION,
+    ArchivedQueue,
+    ArchivedSpace,
+    ArchiveSource,
+    Manifest,
+    PartEntry,
+    counted,
+)
 from qmadmin.archive.rows import batch_of
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
@@ -52,7 +60,7 @@ _ARCHIVE: Final = "archive"
 
 @dataclasses.dataclass
 class Staged(WriterCommitMessage):
-    """What a task has written: the number of its partition, its file, and how many messages that has."""
+    """The output of a task: the number of its partition, its file, and the number of messages in it."""
 
     partition: int
     path: str
@@ -67,7 +75,7 @@ class QueueWriter(DataSourceArrowWriter):
         self._options = options
         self._kind = type_of(schema)
         self._directory = Path(options.staging, f"qmspark-{secrets.token_hex(8)}")
-        # Tasks make none: an attempt that is late would leave it behind.
+        # Tasks create no directory: a late attempt would leave it behind.
         with _telling(self._directory):
             self._directory.mkdir(mode=0o700)
 
@@ -105,24 +113,24 @@ class QueueWriter(DataSourceArrowWriter):
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _give_up(self, directory: Path, archive: str, error: QueueError) -> NoReturn:
-        """Leave nothing behind of an import that failed; what was published by then has to be gone on with."""
+        """Abandon an import that failed; if it was published, it has to be continued."""
         options = self._options
         if options.space in importing.merging(options.device, archive):
             kept = directory.rename(f"{directory}-kept")
             raise SystemFailureError(
                 f"all messages were stored, but not all of them are in queue {options.queue!r} yet: {error.message}",
-                hint=f"Go on with: qmspark import --start --existing append {kept / _ARCHIVE} DEVICE",
+                hint=f"Continue with: qmspark import --start --existing append {kept / _ARCHIVE} DEVICE",
             ) from error
         importing.abandon(options.device, options.space, archive)
         raise error
 
     def _archive(self, directory: Path, paths: list[str]) -> str:
-        """Make an archive of what the tasks have written, and return its identifier."""
+        """Make an archive of the files of the tasks, and return its identifier."""
         with open_device(self._options.device) as device:
             queue = self._queue(device)
             now = device.clock.now()
             space = device.space(self._options.space).definition
-            whence = Source(device.path, device.info.id, device.kind, device.info.page_size, now)
+            whence = ArchiveSource(device.path, device.info.id, device.kind, device.info.page_size, now)
         writer = ArchiveWriter.create(directory)
         arriving = Arriving(queue.definition, self._kind, whence.page_size, now)
         entries = tuple(self._parts(writer, arriving, paths, memory=queue.definition.delivery is Delivery.NONPERSIST))
@@ -149,7 +157,7 @@ class QueueWriter(DataSourceArrowWriter):
         return manifest.archive
 
     def _queue(self, device: Device) -> ArchivedQueue:
-        """Return the queue as it is, or as it is to be made."""
+        """Return the definition of the queue, or of the one to create."""
         name = self._options.queue
         for queue in device.queues(self._options.space):
             if queue.name == name:
@@ -175,13 +183,13 @@ class QueueWriter(DataSourceArrowWriter):
 
 
 def _nobody(sequence: int) -> str:
-    """Return an identifier that is valid nowhere; a message gets its own where it is imported."""
+    """Return an identifier that is valid nowhere; a message gets its own when it is imported."""
     return message_id(NO_INCARNATION, sequence)
 
 
 @contextlib.contextmanager
 def _telling(directory: Path) -> Iterator[None]:
-    """What goes wrong in the directory is told as its fault."""
+    """Raise errors in the directory with a sentence about it."""
     try:
         yield
     except OSError as error:
@@ -192,7 +200,7 @@ def _telling(directory: Path) -> Iterator[None]:
 
 
 TEXT_TYPE, BYTES_TYPE = "STRING", "CARRAY"
-"""The type of the buffer where no column says one, by what `body` is."""
+"""The type of the buffer without a column for it, by the type of `body`."""
 
 
 def _checked_headers(text: str) -> object:
@@ -222,16 +230,16 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "subtype": lambda value: EnqueueControl(subtype=value),
     "headers": _checked_headers,
 }
-"""The columns of which messages are made, and what refuses a value that no sender could give."""
+"""The columns that messages are made of, and the checks that refuse a value that no sender could give."""
 
 _SPARK_TYPES: Final = {
-    Kind.TEXT: ("string",),
-    Kind.BYTES: ("binary", "string"),
-    Kind.INT16: ("byte", "short", "integer", "long"),
-    Kind.INT64: ("byte", "short", "integer", "long"),
-    Kind.TIME: ("timestamp",),
+    ColumnType.TEXT: ("string",),
+    ColumnType.BYTES: ("binary", "string"),
+    ColumnType.INT16: ("byte", "short", "integer", "long"),
+    ColumnType.INT64: ("byte", "short", "integer", "long"),
+    ColumnType.TIME: ("timestamp",),
 }
-"""What a column may be in a DataFrame, by what it is in an archive; one of nothing but nulls may be `void`."""
+"""The allowed types of a column in a DataFrame, by its type in an archive; one of only nulls may be `void`."""
 
 
 def refuse_unfit(schema: StructType) -> None:
@@ -239,7 +247,7 @@ def refuse_unfit(schema: StructType) -> None:
     found = {field.name.lower(): field.dataType.typeName() for field in schema}
     if len(found) < len(schema):
         raise InvalidArgumentError(
-            "the DataFrame has two columns whose names differ in case alone, or not at all",
+            "the DataFrame has two columns whose names are equal or differ only in case",
             hint="Drop one, or rename it.",
         )
     if "body" not in found:
@@ -249,7 +257,7 @@ def refuse_unfit(schema: StructType) -> None:
     for name, kind in found.items():
         if name not in BY_NAME:
             raise InvalidArgumentError(
-                f"the DataFrame has a column {name!r}, which is nothing of a message",
+                f"the DataFrame has a column {name!r}, which is not an attribute of a message",
                 hint=f"Drop it, or rename it to one of {', '.join(_CHECKS)}.",
             )
         if name in _CHECKS and kind not in (*_SPARK_TYPES[BY_NAME[name].kind], "void"):
@@ -258,25 +266,25 @@ def refuse_unfit(schema: StructType) -> None:
 
 
 def type_of(schema: StructType) -> str:
-    """Return the type of the buffer of messages that say none."""
+    """Return the type of the buffer of messages without one."""
     kinds = {field.name.lower(): field.dataType.typeName() for field in schema}
     return TEXT_TYPE if kinds["body"] == "string" else BYTES_TYPE
 
 
 @functools.cache
 def staged_schema() -> Schema:
-    """Return the schema of what a task has written."""
+    """Return the schema of the file of a task."""
     return pa.schema([pa.field(name, TYPES[_staged_kind(name)]) for name in _CHECKS])
 
 
-def _staged_kind(name: str) -> Kind:
-    """Return the type of a column until its values are checked, which may be larger than they can be."""
+def _staged_kind(name: str) -> ColumnType:
+    """Return the type of a column before its values are checked, which may be out of range."""
     kind = BY_NAME[name].kind
-    return Kind.INT64 if kind is Kind.INT16 else kind
+    return ColumnType.INT64 if kind is ColumnType.INT16 else kind
 
 
 def checked(batch: RecordBatch) -> RecordBatch:
-    """Return what is needed of a batch of a DataFrame as `staged_schema` has it; refuse the first value that is wrong.
+    """Return the columns of `staged_schema` from a batch of a DataFrame; refuse the first invalid value.
 
     The refusal names the column and the value.
     """
@@ -317,9 +325,9 @@ def _plain(array: Array) -> list[Any]:
 
 
 class Arriving:
-    """Messages that arrive in a queue at a time: their rows, numbered on from 1 in the order in which they are given.
+    """Messages that arrive in a queue at a time: their rows, numbered from 1 in the given order.
 
-    `kind` is the type of the buffer where they say none, `page_size` that of the device.
+    `kind` is the type of the buffer if they have none, `page_size` that of the device.
     """
 
     def __init__(self, definition: QueueDefinition, kind: str, page_size: int, now: int) -> None:
@@ -330,7 +338,7 @@ class Arriving:
         self.last = 0
 
     def rows(self, batch: RecordBatch) -> dict[State, list[Row]]:
-        """Return the rows of a batch, by the states that they are in."""
+        """Return the rows of a batch, by their states."""
         found: dict[State, list[Row]] = {}
         columns = [_plain(batch.column(name)) for name in _CHECKS]
         for values in zip(*columns, strict=True):
@@ -371,7 +379,7 @@ class Arriving:
 
 
 def batches_of(paths: Sequence[str]) -> Iterator[RecordBatch]:
-    """Yield what tasks have staged, in the order of the files."""
+    """Yield the staged batches, in the order of the files."""
     from qmadmin.archive.arrays import pq
 
     for path in paths:

@@ -1,4 +1,4 @@
-"""Comparing an archive with what a device has: the same messages, each in all that belongs to it, in their order."""
+"""Comparing an archive with a device: the same messages, equal in every attribute, in the same order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from qmadmin.transfer.executors import (
 )
 from qmadmin.transfer.exporting import ExportOptions, Plan, fitting
 from qmadmin.transfer.import_planning import Names, refuse_unknown_names
-from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import snapshot_of
 from qmadmin.transfer.target import target_of
 from qmadmin.transfer.units import digest_part, digest_runs, verify_part
@@ -40,7 +40,7 @@ Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs: the messages of a queue in one state, in memory or not; names are those of the archive.
+    """A difference: the messages of a queue in one state, in memory or not; names are those of the archive.
 
     Without a state it is the queue as a whole, without a queue the queue space.
     """
@@ -52,7 +52,7 @@ class Difference:
     sentence: str
 
     def is_of(self, standing: Standing) -> bool:
-        """Return whether it is one of messages that stand there."""
+        """Return whether it concerns messages of this queue in this state."""
         space, queue, state, memory = standing
         if self.state is None:
             return self.space == space and self.queue in (None, queue)
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def whose(self) -> str:
-        """What it is that differs, as people are told."""
+        """The object that differs, in words."""
         queue = "" if self.queue is None else f"queue {self.queue!r} of "
         state = "" if self.state is None else f", {self.state.value}"
         return f"{queue}queue space {self.space!r}{state}{' in memory' if self.memory else ''}"
@@ -68,7 +68,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:
-    """What was compared: the archive as a whole, the digest of each queue's messages, what differs on the device."""
+    """The result of a comparison: the archive, the digest of each queue's messages, and the differences."""
 
     archive: str
     messages: int
@@ -79,7 +79,7 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Stored:
-    """What the device has: the names of queues by those of their queue spaces, and the digests of their messages.
+    """The content of the device: the names of queues by those of their queue spaces, and the digests of messages.
 
     These are of the messages as they should be by now, where there is a `meanwhile`.
     """
@@ -101,15 +101,15 @@ def compare(
     progress: Progress = no_progress,
     verified: Verified | None = None,
 ) -> Compared:
-    """Verify an archive, and compare it with a device where one is named; `config` is what QMCONFIG says of that.
+    """Verify an archive, and compare it with a device if one is given; `config` is its value of QMCONFIG.
 
     The archive is in a directory of this machine, or at a place.
 
-    `spaces` and `queues` give the names that they have on the device, by those in the archive, as for an import. Only
-    queues of the archive are looked at, which have to be there. What transactions hold there is not. With `alone`
-    the messages of the archive have to be all that are in them, unless it is one of definitions only. What time alone
-    has made of messages is not a difference: that they became available, expired, or were kept for long enough after
-    they were consumed. What an earlier step of the same command has `verified` is not read again.
+    `spaces` and `queues` map the names in the archive to those on the device, as for an import. Only queues of the
+    archive are compared, which have to exist. Messages that transactions hold there are not. With `alone` the queues
+    may have no other messages, unless the archive has definitions only. Changes by time alone are not differences:
+    messages that became available, expired, or whose retention is over. What an earlier step of the same command has
+    `verified` is not read again.
 
     Raises what `open_archive` and `Archive.verify_part` do of a damaged archive.
     """
@@ -142,7 +142,7 @@ def compare(
 def _archived(
     archive: Archive, executor: Executor, progress: Progress, meanwhile: Meanwhile | None
 ) -> dict[Standing, Digest]:
-    """Return what an archive that was verified would have by now."""
+    """Return the digests of a verified archive as its messages would be by now."""
     entries = archive.manifest.parts
     with executor.part_workers(target_of, archive) as workers:
         tasks = [(entry, number, meanwhile) for number, entry in enumerate(entries)]
@@ -154,16 +154,16 @@ def _archived(
 def _stored(
     config: str, manifest: Manifest, names: Names, executor: Executor, progress: Progress, *, aged: bool = False
 ) -> _Stored:
-    """Return what the device has in the queues of the archive, or with `aged` should have by now."""
+    """Return the content of the device in the queues of the archive, with `aged` as it should be by now."""
     archived = manifest.spaces
     wanted = tuple(names.space(space.name) for space in archived)
     queues = {names.queue(space.name, q.name) for space in archived for q in space.queues}
     exactly = tuple(glob.escape(name) for name in sorted(queues))
-    asked = ExportOptions(selection=Selection(queues=exactly or ("",)), outstanding=Outstanding.LEAVE_OUT)
+    asked = ExportOptions(selection=ArchiveSelection(queues=exactly or ("",)), outstanding=Outstanding.LEAVE_OUT)
     with open_device(config) as device:
         here = [space.name for space in device.spaces() if space.name in wanted]
         with snapshot_of(device, here, executor) as (own, workers, moment):
-            # Nobody has looked after the messages of the picture later than that.
+            # Housekeeping cannot have changed the messages of the snapshot later than that.
             meanwhile = Meanwhile(manifest.source.snapshot_us, device.clock.now()) if aged else None
             plan = Plan.made(own, here, asked, moment, executor.count)
             tasks = [(number, unit, meanwhile) for number, unit in enumerate(plan.units(asked, executor.count))]
@@ -209,7 +209,7 @@ def _differences(
 
 
 def _differing(wanted: Digest, there: Digest) -> str:
-    """Return what differs, in words; nothing where they are the same."""
+    """Return the difference in words; empty if they are the same."""
     if there.messages != wanted.messages:
         messages = "message" if wanted.messages == 1 else "messages"
         return f"{wanted.messages} {messages} in the archive, {there.messages} on the device"
@@ -220,11 +220,11 @@ def _differing(wanted: Digest, there: Digest) -> str:
 
 
 _SETTLED_NS: Final = 2 * 10**9
-"""How long ago a file has to have changed so that its next change is seen: its times are as coarse as a clock."""
+"""How old the last change of a file must be for the next one to be visible: its times have a coarse resolution."""
 
 
 class _Stamp(NamedTuple):
-    """Which file it is, and when it was changed, which not even its owner can set to another time."""
+    """The identity of a file, and when it was changed (ctime), which not even its owner can set."""
 
     device: int
     inode: int
@@ -234,10 +234,10 @@ class _Stamp(NamedTuple):
 
 
 class Verified:
-    """What was verified in the course of one command.
+    """The parts that were verified during one command.
 
-    A later step reads a part again only where its file is another one, was changed since, or was too new to tell; or
-    is not in a directory of this machine, where that is not known. `now` gives the time in nanoseconds since 1970.
+    A later step reads a part again only if its file is another one, was changed since, or was too new to tell; or if it
+    is not in a directory of this machine, so that this is unknown. `now` returns the time in nanoseconds since 1970.
     """
 
     def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
@@ -245,9 +245,9 @@ class Verified:
         self._parts: dict[PartEntry, _Stamp] = {}
 
     def verify(self, archive: Archive, workers: Workers, told: UnitProgress = no_progress) -> None:
-        """Have the parts read that are not known to be what the manifest says, and refuse the first that is not."""
+        """Read the parts that are not verified yet, and refuse the first that is not what the manifest says."""
         began = self._now()
-        # As they are before they are read, so that what is changed meanwhile is not taken for verified.
+        # Taken before the files are read, so that a change meanwhile does not count as verified.
         stamps = _stamps(archive)
         known = {entry for entry, stamp in stamps.items() if self._parts.get(entry) == stamp}
         left = [entry for entry in archive.manifest.parts if entry not in known]

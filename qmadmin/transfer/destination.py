@@ -1,4 +1,4 @@
-"""Where a move goes, as its archive records it: messages that may have arrived in one place go to no other."""
+"""The destination of a move, as its archive records it: messages that may have arrived in one place go to no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.names import storable
 
 ASKED: Final = "move"
-"""What was asked for has the destination under this name in the manifest of an archive."""
+"""The name of the destination in the selection of a manifest."""
 
 _GO_ON: Final = (
     "Go on with that; where qmspark verify finds that nothing has arrived there, start the queues here with qstart and"
@@ -25,7 +25,7 @@ _GO_ON: Final = (
 class Destination:
     """The device that queues are moved to, and the new names of queue spaces and queues there, by the old ones.
 
-    `device` is how people call it; `device_id` is the same under whatever path.
+    `device` is its name for users; `device_id` is the same under any path.
     """
 
     device: str
@@ -35,7 +35,7 @@ class Destination:
 
     @classmethod
     def of(cls, config: str, landing: ImportOptions) -> Self:
-        """Return where an import goes; QMCONFIG would say `config` of the device."""
+        """Return the destination of an import; `config` is the value of QMCONFIG for the device."""
         with open_device(config) as device:
             return cls(
                 device=storable(device.path),
@@ -45,13 +45,13 @@ class Destination:
             )
 
     def said(self) -> dict[str, Any]:
-        """Return it as a manifest has it."""
+        """Return it in the form of a manifest."""
         names = {"spaces": self.spaces, "queues": self.queues}
         told = {"device": self.device, "device_id": self.device_id}
         return {ASKED: told | {name: dict(given) for name, given in names.items() if given}}
 
     def refuse_another(self, manifest: Manifest) -> None:
-        """Refuse to take an archive here that is of a move to another place, or of none.
+        """Refuse an archive that belongs to a move to another place, or to no move.
 
         Raises InvalidArgumentError.
         """

@@ -1,7 +1,7 @@
-"""Digests of messages that say the same wherever the messages are, and in whatever pieces they are read.
+"""Digests of messages that do not depend on where the messages are, nor on the pieces in which they are read.
 
-A digest of many messages is the sum of theirs, so that it does not matter who adds which; that they stand in the same
-order is told by a sum over neighbours.
+The digest of many messages is the sum of their digests, so that any worker may add any of them; a sum over pairs of
+neighbours shows whether their order is the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _BYTES)
 _GROUP: Final = bulk_rows.COLUMNS.index("group_sequence")
 _LOCAL: Final = ("sequence", "order_key", "pages", "group_sequence")
-"""What differs between two places where a message is the same."""
+"""Attributes that may differ between two copies of the same message."""
 
 _SAME: Final = operator.itemgetter(*(at for at, name in enumerate(bulk_rows.COLUMNS) if name not in (*_LOCAL, "body")))
 
@@ -32,7 +32,7 @@ _SAME: Final = operator.itemgetter(*(at for at, name in enumerate(bulk_rows.COLU
 class Digest:
     """A digest of consecutive messages: how many, their content, their order; "" means no message.
 
-    `ordered` is whether the order says anything.
+    `ordered` is whether the order is significant.
     """
 
     messages: int = 0
@@ -51,7 +51,7 @@ class Digest:
         return cls(len(rows), content, order, names[0] if names else "", names[-1] if names else "", ordered)
 
     def before(self, other: Digest) -> Digest:
-        """Return the digest of these messages with others behind them."""
+        """Return the digest of these messages followed by others."""
         if not self.messages or not other.messages:
             return self if self.messages else other
         return Digest(
@@ -70,7 +70,7 @@ class Digest:
 
 
 def joined(digests: Iterable[Digest]) -> Digest:
-    """Return the digest of messages whose parts are given in their order."""
+    """Return the digest of messages from those of their parts, in order."""
     return reduce(Digest.before, digests, Digest())
 
 
@@ -100,7 +100,7 @@ _MOVED: Final = bulk_rows.COLUMNS.index("moved_at")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Aged:
-    """Messages of one queue in the state that they are in at a moment; `ordered` where their order is that of then."""
+    """Messages of one queue in their state at a moment; `ordered` if their order is the one of that moment."""
 
     state: State
     rows: Sequence[Row]
@@ -109,16 +109,16 @@ class Aged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meanwhile:
-    """The time from when an archive was made, to the moment of the device that is compared with it, in microseconds."""
+    """The time between an archive and the snapshot of the device that is compared with it, in microseconds."""
 
     since_us: int
     now_us: int
 
     def aged(self, state: State, rows: Sequence[Row], retention: int) -> Iterator[Aged]:
-        """Yield messages of the archive, or of the device where some may not have been looked after, as they are now.
+        """Yield messages of the archive, or of the device before its housekeeping, as they should be now.
 
-        Those that were delayed until now are ready, somewhere among others. Those that have expired, or whose
-        retention in seconds is over, are left out, and so is what came to an error queue because it had expired.
+        Those that were delayed until now are ready, among the others. Those that have expired, or whose retention in
+        seconds is over, are left out, and so are those that came to an error queue because they had expired.
         """
         if state is State.CONSUMED:
             kept = kept_from(retention, self.now_us)
@@ -138,7 +138,7 @@ class Meanwhile:
 
 
 def aged(meanwhile: Meanwhile | None, state: State, rows: Sequence[Row], retention: int) -> Iterator[Aged]:
-    """Yield messages as they are after some time, or as they were where that is None."""
+    """Yield messages as they are after some time, or unchanged if that is None."""
     if meanwhile is None:
         yield Aged(state, rows)
     else:

@@ -1,4 +1,4 @@
-"""What does the work of a job: this process, worker processes of this machine, or tasks of Spark."""
+"""Executors, which do the work of a job: this process, worker processes of this machine, or tasks of Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qmadmin.archive.reading import Archive
 
 Enter = Callable[..., AbstractContextManager[Any]]
-"""Opens what the units of a job work on; each worker calls it for itself."""
+"""Opens the objects that the units of a job use; each worker calls it for itself."""
 
 
 def cores() -> int:
@@ -21,61 +21,61 @@ def cores() -> int:
 
 
 Unit = Callable[..., Any]
-"""What a worker calls with what it has entered, and with the values of a task."""
+"""The function that a worker calls with its entered object and the values of a task."""
 
 UnitProgress = Callable[[int], None]
-"""Is told how many units have ended."""
+"""Called with the number of units that have ended."""
 
 
 Progress = Callable[[str, int, int], None]
-"""Is told at which step the work is, such as `Importing`, and how many messages of how many are done in it."""
+"""Called with the current step, such as `Importing`, and how many of its messages are done."""
 
 
 def no_progress(*_: object) -> None:
-    """Do nothing: nobody wants to know."""
+    """Ignore the progress."""
 
 
 def step_progress(progress: Progress, step: str, messages: int, tasks: int) -> UnitProgress:
-    """Begin a step in which so many messages are worked on in so many tasks; return who is told how many have ended."""
+    """Begin a step with this number of messages and tasks; return the function to call with the ended tasks."""
     progress(step, 0, messages)
     return lambda ended: progress(step, messages * ended // max(tasks, 1), messages)
 
 
 class Workers(Protocol):
-    """Workers that have begun, each with what it has entered."""
+    """Workers that have begun, each with its entered object."""
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
-        """Let the workers call `unit` with each of the tasks, and yield what it returns, in whatever order."""
+        """Make the workers call `unit` with each of the tasks, and yield the results in any order."""
 
 
 class GatheredWorkers(Workers, Protocol):
     """Workers that all run at the same time."""
 
     def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
-        """Let every worker call `unit` at the same time, and return what they return within the seconds."""
+        """Make every worker call `unit` at the same time, and return the results that arrive within the seconds."""
 
 
 class Executor(Protocol):
     """Starts workers."""
 
     count: int
-    """How many units they work on at a time."""
+    """How many units run at the same time."""
 
     def gathered(self, enter: Enter, *arguments: Any) -> AbstractContextManager[GatheredWorkers]:
-        """Start `count` workers that begin together and stay to the end; the job fails when one of them dies."""
+        """Start `count` workers that begin together and stay until the end; the job fails if one of them dies."""
 
     def workers(self, enter: Enter, *arguments: Any) -> AbstractContextManager[Workers]:
         """Start workers for units that any of them may do, at any time, and more than once."""
 
     def part_workers(self, enter: Enter, archive: Archive) -> AbstractContextManager[Workers]:
-        """Start workers as `workers` does, which enter an archive, for units each of which is about one of its parts.
+        """Start workers as `workers` does, which enter an archive, for units that each concern one of its parts.
 
-        The first value of a task is the entry of the part, which no other task of the same run is about.
+        The first value of a task is the entry of the part, which no other task of the same run has.
         """
 
 
 class Local:
-    """This process: what is small is done before another process would have started."""
+    """This process: it finishes small jobs before another process would have started."""
 
     count = 1
 
@@ -97,7 +97,7 @@ class _LocalWorkers:
     def __init__(self, entered: Any) -> None:
         self._entered = entered
 
-    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:  # noqa: ARG002 - it is done here
+    def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:  # noqa: ARG002 - it is called in this process
         """Call it once."""
         return [unit(self._entered, *arguments)]
 

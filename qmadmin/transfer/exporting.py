@@ -1,4 +1,4 @@
-"""Exporting queue spaces of a device into an archive, while others go on working."""
+"""Exporting queue spaces of a device into an archive, while other processes go on working."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,
+    ArchiveSource,
     Content,
     Count,
     LeftOut,
     Manifest,
     PartEntry,
-    Source,
     counted,
 )
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.transfer.executors import Executor, Local, Processes, Progress, Workers, cores, no_progress, step_progress
-from qmadmin.transfer.selecting import Outstanding, Selection
+from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import SnapshotReader, snapshot_of
 from qmadmin.transfer.units import ExportUnit, size_runs, state_in_archive, write_part
 from qmadmin.version import __version__
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
     from qmcore.store import Store
 
 SMALL = 20_000
-"""Messages that one process has exported or imported before others would have started."""
+"""The messages that one process exports or imports in the time that others would take to start."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported, or with a dry run would be; `place` is None then, and the manifest has no parts.
+    """The result of an export; for a dry run `place` is None, and the manifest has no parts.
 
     `counts` are the messages of each queue, in their states, on disk and in memory. `sizes` are the bytes of their
-    bodies where a dry run was to tell them.
+    bodies if a dry run was asked for them.
     """
 
     place: Place | None
@@ -68,7 +68,7 @@ class Exported:
     seconds: float
     sizes: Mapping[Standing, int] | None = None
     missing: Sequence[MissingVolume] = ()
-    """Files or schemas of the device that cannot be opened: what is on them is not in the archive."""
+    """Files or schemas of the device that cannot be opened: their content is not in the archive."""
 
     @property
     def messages(self) -> int:
@@ -86,16 +86,16 @@ def export(
     dry_run: bool = False,
     sized: bool = False,
 ) -> Exported:
-    """Write the queue spaces of a device into an archive, as they all stood at one moment.
+    """Write the queue spaces of a device into an archive, all as they were at one moment.
 
-    `config` is what QMCONFIG says of the device. The archive goes into a directory of this machine, or to a place. That
-    is made, or is empty; it is not an archive until all is written. Without `executor` this process does what is small,
-    and a process on each processor what is not; so it is where parts are staged, in at most as many processes as the
-    `executor` has workers. A dry run that is to be `sized` looks at each message for its size.
+    `config` is the value of QMCONFIG for the device. The archive goes into a directory of this machine, or to a place,
+    which is created or must be empty; it is not an archive until all is written. Without `executor` this process does
+    small exports, and a process on each processor does large ones; so it is if parts are staged, with at most as many
+    processes as the `executor` has workers. A dry run that is `sized` reads the size of each message.
 
-    Raises InUseError where open transactions have messages and it is not said what becomes of those, or the directory
-    holds something; BadResourceError and BadQueueError where nothing fits a pattern; OperatingSystemError where the
-    disk is full. There is nothing in the directory then.
+    Raises InUseError if open transactions hold messages and `outstanding` refuses that, or if the directory is not
+    empty; BadResourceError and BadQueueError if nothing matches a pattern; OperatingSystemError if the disk is full.
+    Then nothing is left in the directory.
     """
     asked, place, began = options or ExportOptions(), place_at(where), time.monotonic()
     with open_device(config) as device:
@@ -107,7 +107,7 @@ def export(
         with snapshot_of(device, names, executor) as (own, workers, moment):
             plan = Plan.made(own, names, asked, moment, executor.count)
             asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
-            whence = Source(device.path, device.info.id, device.kind, device.info.page_size, moment)
+            whence = ArchiveSource(device.path, device.info.id, device.kind, device.info.page_size, moment)
             if dry_run:
                 sizes = _sizes(plan, workers, list(plan.units(asked, executor.count)), progress) if sized else None
                 manifest = plan.manifest(whence, asked, ())
@@ -135,20 +135,20 @@ def _sizes(plan: Plan, workers: Workers, units: Sequence[ExportUnit], progress: 
 
 
 def fitting(messages: int, *, most: int | None = None) -> Executor:
-    """Return this process for what is small, and several for what is not, one on each processor or `most`."""
+    """Return this process for a small job, and several for a large one, one for each processor or `most`."""
     count = min(most or cores(), cores())
     return Local() if messages <= SMALL or count == 1 else Processes(count)
 
 
 PART_MESSAGES = 100_000
 PART_BYTES = 96 * 2**20
-"""A part is planned to have at most so many messages, and about so many bytes of bodies."""
+"""The maximum number of messages in a part, and about the maximum bytes of bodies."""
 
 LEAST_MESSAGES = 2_000
-"""A part is not planned to have fewer, for the sake of many workers."""
+"""The minimum number of messages in a part, even with many workers."""
 
 _UNITS_OF_EACH = 4
-"""How many parts each worker gets at least, so that all end at about the same time."""
+"""The least number of parts for each worker, so that all end at about the same time."""
 
 _STATES = (State.READY, State.HELD, State.DELAYED, State.CONSUMED)
 
@@ -157,13 +157,13 @@ _STATES = (State.READY, State.HELD, State.DELAYED, State.CONSUMED)
 class ExportOptions:
     """How a device is exported.
 
-    `outstanding` says what becomes of messages that open transactions have. `key` are the bytes of a key that signs
-    the archive. `rate` limits the messages per second. `again` begins again where an export was cut short. `enabled`
-    tells of queues that were stopped for the export, by queue space and queue, whether messages could be enqueued and
-    dequeued before. `destination` is where it is all moved to, if it is.
+    `outstanding` says what happens to messages that open transactions hold. `key` are the bytes of a key that signs
+    the archive. `rate` limits the messages per second. `again` begins again after an interrupted export. `enabled`
+    has, by queue space and queue, whether messages could be enqueued and dequeued before the queues were stopped for
+    the export. `destination` is that of a move.
     """
 
-    selection: Selection = dataclasses.field(default_factory=Selection)
+    selection: ArchiveSelection = dataclasses.field(default_factory=ArchiveSelection)
     outstanding: Outstanding = Outstanding.REFUSE
     key: bytes | None = None
     rate: float | None = None
@@ -172,14 +172,14 @@ class ExportOptions:
     destination: Destination | None = None
 
     def said(self) -> dict[str, Any]:
-        """Return what is asked for, as the manifest of an archive tells it."""
+        """Return the options in the form of a manifest."""
         moved = {} if self.destination is None else self.destination.said()
         return self.selection.said() | {"transactions": self.outstanding.value} | moved
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpacePlan:
-    """What of a queue space is exported, as the snapshot shows it."""
+class SpaceExportPlan:
+    """The part of a queue space that is exported, in the snapshot."""
 
     space: Space
     queues: tuple[Queue, ...]
@@ -190,14 +190,14 @@ class SpacePlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """What of all queue spaces is exported."""
+    """The export of all queue spaces."""
 
-    spaces: tuple[SpacePlan, ...]
+    spaces: tuple[SpaceExportPlan, ...]
     moment: int
 
     @classmethod
     def made(cls, own: SnapshotReader, names: Sequence[str], asked: ExportOptions, moment: int, workers: int) -> Plan:
-        """Look at the snapshot; refuse what cannot be exported."""
+        """Plan an export of the snapshot; refuse what cannot be exported."""
         condition = asked.selection.whole_condition(moment)
         spaces = [
             own.read(name, lambda unit, space: _plan_space(unit, space, asked, condition, workers)) for name in names
@@ -215,7 +215,7 @@ class Plan:
         return sum(run.messages for plan in self.spaces for run in plan.runs)
 
     def counts(self) -> dict[Standing, int]:
-        """Return how many messages there are of each queue, in the states that they have in the archive."""
+        """Return the number of messages of each queue, in their states in the archive."""
         counts: dict[Standing, int] = {}
         for plan in self.spaces:
             for run in plan.runs:
@@ -224,16 +224,16 @@ class Plan:
         return counts
 
     def units(self, asked: ExportOptions, workers: int) -> Iterator[ExportUnit]:
-        """Yield the work, a part at a time; small runs go together."""
+        """Yield a unit for each part; small runs share one."""
         parts = list(self._parts(_share(self.messages, workers)))
-        # Where there are fewer parts than workers, some of these have nothing to do.
+        # With fewer parts than workers, some workers have nothing to do.
         rate = asked.rate and asked.rate / max(1, min(workers, len(parts)))
         condition = asked.selection.whole_condition(self.moment)
         for number, runs in enumerate(parts):
             yield ExportUnit(name=f"part-{number:05d}.parquet", runs=runs, condition=condition, rate=rate)
 
-    def manifest(self, whence: Source, asked: ExportOptions, parts: Sequence[PartEntry]) -> Manifest:
-        """Return what the archive says about itself."""
+    def manifest(self, whence: ArchiveSource, asked: ExportOptions, parts: Sequence[PartEntry]) -> Manifest:
+        """Return the manifest of the archive."""
         found = counted(parts)
         return Manifest(
             archive=secrets.token_hex(16),
@@ -260,33 +260,35 @@ class Plan:
             yield tuple(gathered)
 
 
-def _plan_space(unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int) -> SpacePlan:
+def _plan_space(
+    unit: Unit, space: Space, asked: ExportOptions, condition: Condition | None, workers: int
+) -> SpaceExportPlan:
     selection = asked.selection
     queues = tuple(queue for queue in unit.queues.of_space(space.id) if selection.has_queue(queue.name))
     outstanding = _Transactions.found(unit, space, queues)
     last = unit.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:
-        return SpacePlan(space, queues, (), outstanding.left_out(carried=False), last)
+        return SpaceExportPlan(space, queues, (), outstanding.left_out(carried=False), last)
     if outstanding.held and State.HELD in selection.states and asked.outstanding is Outstanding.REFUSE:
         raise outstanding.refusal(space)
     carries_held = asked.outstanding is Outstanding.ROLLED_BACK and State.HELD in selection.states
     runs: list[Run] = []
     for queue in queues:
         runs += _runs(unit, space, queue, selection, condition, workers, carries_held=carries_held)
-    return SpacePlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held), last)
+    return SpaceExportPlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held), last)
 
 
 def _runs(
     unit: Unit,
     space: Space,
     queue: Queue,
-    selection: Selection,
+    selection: ArchiveSelection,
     condition: Condition | None,
     workers: int,
     *,
     carries_held: bool,
 ) -> Iterator[Run]:
-    """Yield the messages of a queue in runs; at most as many as are asked for, the first in the order of the queue."""
+    """Yield runs of the messages of a queue; at most the selected number, the first in the order of the queue."""
     left, found = selection.count, stores(unit, space.id)
     for state in _STATES:
         if state not in selection.states or (state is State.HELD and not carries_held):
@@ -305,7 +307,7 @@ def _runs(
 def _shares(
     found: Sequence[Store], space: Space, queue: Queue, state: State, condition: Condition | None, count: int | None
 ) -> list[int | None]:
-    """Return how many messages each store has at most of the first `count` of a queue in one state."""
+    """Return how many of the first `count` messages of a queue in one state each store can have."""
     if not count or not all(store.bulk_read.boundaries(space, queue, state, 1, condition, most=1) for store in found):
         return [count] * len(found)
     with contextlib.ExitStack() as opened:
@@ -321,12 +323,12 @@ def _shares(
 
 
 def _share(messages: int, workers: int) -> int:
-    """Return how many messages a worker does at a time."""
+    """Return how many messages a worker gets at a time."""
     return max(LEAST_MESSAGES, min(PART_MESSAGES, math.ceil(messages / (workers * _UNITS_OF_EACH))))
 
 
 def _every(use: Use, most: int | None, workers: int) -> int:
-    """Return how many messages of a queue a run has, where at most so many of them are carried."""
+    """Return the number of messages of a run of a queue, if at most `most` of them are exported."""
     by_size = PART_BYTES * max(use.messages, 1) // max(use.size, 1)
     carried = use.messages if most is None else min(use.messages, most)
     return max(1, min(by_size, _share(carried, workers)))
@@ -334,7 +336,7 @@ def _every(use: Use, most: int | None, workers: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Transactions:
-    """The open transactions of a queue space, and how many messages they have and are to enqueue."""
+    """The open transactions of a queue space, and how many messages they hold and have enqueued."""
 
     active: int
     prepared: int
@@ -343,7 +345,7 @@ class _Transactions:
 
     @classmethod
     def found(cls, unit: Unit, space: Space, queues: Sequence[Queue]) -> _Transactions:
-        """Look at a queue space, and at what transactions have of these queues."""
+        """Return those of a queue space, with the messages of these queues that they hold."""
         states = [record.state for record in unit.transactions(space.id)]
         held = sum(
             store.bulk_read.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues
@@ -352,7 +354,7 @@ class _Transactions:
         return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending)
 
     def left_out(self, *, carried: bool) -> LeftOut:
-        """Return what the manifest says of it."""
+        """Return their entry in the manifest."""
         return LeftOut(
             held=0 if carried else self.held,
             as_rolled_back=self.held if carried else 0,
@@ -362,7 +364,7 @@ class _Transactions:
         )
 
     def refusal(self, space: Space) -> InUseError:
-        """Return the diagnostic for messages of which nobody has said what becomes of them."""
+        """Return the refusal of messages that open transactions hold."""
         count = self.active + self.prepared
         return InUseError(
             f"{count} open {'transaction has' if count == 1 else 'transactions have'} {self.held}"
@@ -375,7 +377,7 @@ class _Transactions:
 
 
 def _archived(
-    plan: SpacePlan,
+    plan: SpaceExportPlan,
     asked: ExportOptions,
     found: Mapping[tuple[str, str], tuple[Count, ...]],
     parts: Sequence[PartEntry],
@@ -383,7 +385,7 @@ def _archived(
     name = plan.space.name
     portions = [portion for part in parts for portion in part.portions if portion.space == name]
     first = min((portion.first for portion in portions), default=0)
-    # An order key may have a number above that of its message, but none that was not given yet.
+    # The number in an order key may be above that of its message, but not above the last assigned number.
     last = max((plan.last_sequence, *(portion.last for portion in portions))) if portions else 0
     return ArchivedSpace(
         definition=plan.space.definition,

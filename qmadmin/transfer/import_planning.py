@@ -1,4 +1,4 @@
-"""What an import does, queue space by queue space: planned from the manifest and what the device has."""
+"""The plan of an import, queue space by queue space, from the manifest and the content of the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qmadmin.archive.manifest import NO_INCARNATION, ArchivedQueue, ArchivedSpac
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
 from qmadmin.device import Device
-from qmadmin.transfer.selecting import Selection, Tally
+from qmadmin.transfer.selecting import ArchiveSelection, SelectedMessages
 from qmcore.acts.importing import imports
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import Alternative, BadQueueError, BadResourceError, InvalidArgumentError, NotOpenError
@@ -20,11 +20,11 @@ from qmcore.records import Use
 from qmcore.space import Space
 
 UNFINISHED = (Stage.LOADING, Stage.MERGING)
-"""Where an import stands that was cut short."""
+"""The states of an interrupted import."""
 
 
 class Existing(enum.Enum):
-    """What becomes of a queue that is at the destination already."""
+    """What happens to a queue that exists already at the destination."""
 
     REFUSE = "refuse"
     SKIP = "skip"
@@ -36,14 +36,14 @@ class Existing(enum.Enum):
 class ImportOptions:
     """How an archive is imported.
 
-    Of the selection the queue spaces, the queues, the states and the content are meant. `spaces` and `queues` give new
-    names, by the old ones. `start` lets messages be dequeued where the archive says so; else imported queues are
-    stopped for dequeuing, and with `closed` for enqueuing too. `times` is what becomes of the times of messages.
-    `again` takes queues that were imported before, `once` passes them over. `resume` only goes on with what was cut
-    short. `key` are the bytes of the key that the archive was signed with. `rate` limits the messages per second.
+    The selection applies with its queue spaces, queues, states and content. `spaces` and `queues` map old names to new
+    ones. `start` starts queues for dequeuing that were started in the archive; otherwise imported queues are stopped
+    for dequeuing, and with `closed` for enqueuing too. `times` says what happens to the times of messages. `again`
+    imports queues that were imported before, `once` skips them. `resume` only resumes an interrupted import. `key` are
+    the bytes of the key that signs the archive. `rate` limits the messages per second.
     """
 
-    selection: Selection = dataclasses.field(default_factory=Selection)
+    selection: ArchiveSelection = dataclasses.field(default_factory=ArchiveSelection)
     existing: Existing = Existing.REFUSE
     spaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
     queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -58,16 +58,16 @@ class ImportOptions:
 
     @property
     def names(self) -> Names:
-        """What queue spaces and queues of the archive get as names."""
+        """The new names of queue spaces and queues of the archive."""
         return Names(self.spaces, self.queues)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImportedSpace:
-    """What was imported into a queue space: from which one, which queues as what, and how many messages.
+    """The import into a queue space: its source, the names of its queues, and the numbers of messages.
 
     `uses` are those of each queue, by its name in the archive; `commands` are the queues that get a capacity command
-    from the archive, and the command; `resumed` says that it had begun before.
+    from the archive, with the command; `resumed`: it had begun before.
     """
 
     source: str
@@ -82,10 +82,10 @@ class ImportedSpace:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpacePlan:
-    """What of a queue space of the archive is imported, and as what.
+class SpaceImportPlan:
+    """The plan for a queue space of the archive: what is imported, and under which names.
 
-    `done`: it was imported already when the import of others was cut short.
+    `done`: it was imported already when the import of others was interrupted.
     """
 
     source: ArchivedSpace
@@ -98,7 +98,7 @@ class SpacePlan:
 
     @property
     def told(self) -> ImportedSpace:
-        """What is told of it."""
+        """Its report."""
         queues = {planned.source: (planned.name, planned.mode) for planned in self.plan.queues}
         uses = {
             planned.source: total((planned.use, planned.memory_use, planned.retained)) for planned in self.plan.queues
@@ -124,17 +124,17 @@ class SpacePlan:
 
 
 def is_counted(archive: Archive, device: Device, asked: ImportOptions) -> bool:
-    """Return whether the archive has to be read to know how much of it is imported; else its manifest says that."""
+    """Return whether the archive has to be read to know how much of it is imported; otherwise the manifest shows it."""
     return asked.selection.picks or archive.manifest.source.page_size != device.info.page_size
 
 
 def plans(
-    archive: Archive, device: Device, asked: ImportOptions, tallies: Sequence[Tally] | None = None
-) -> Iterator[SpacePlan]:
-    """Yield what is imported into each queue space; refuse what cannot be.
+    archive: Archive, device: Device, asked: ImportOptions, tallies: Sequence[SelectedMessages] | None = None
+) -> Iterator[SpaceImportPlan]:
+    """Yield the plan for each queue space; refuse what cannot be imported.
 
-    Of an archive that was made for its messages these are what is imported, unless only definitions are asked for. The
-    tallies are what is meant of the queues; without them all is that is in the states that are selected.
+    From an archive of messages only the messages are imported, unless only definitions are requested. The tallies are
+    the selected messages of the queues; without them all messages in the selected states are.
     """
     asked = _as_made(archive.manifest, asked)
     counts = None if tallies is None else _counts_of(tallies)
@@ -148,7 +148,7 @@ def plans(
     is_cut_short = any(job.state in UNFINISHED for found in jobs.values() for job in found)
     if asked.resume and not is_cut_short:
         raise NotOpenError(
-            f"no import of this archive into device {device.path!r} was cut short",
+            f"no import of this archive into device {device.path!r} was interrupted",
             hint="Omit --resume to begin one.",
             archive=archive.manifest.archive,
         )
@@ -159,14 +159,14 @@ def plans(
 
 
 def _as_made(manifest: Manifest, asked: ImportOptions) -> ImportOptions:
-    """Return what is asked for, where nothing is said of that: what the archive was made for."""
+    """Return the options with the content for which the archive was made as the default."""
     if manifest.content is not Content.MESSAGES or asked.selection.content is not Content.ALL:
         return asked
     return dataclasses.replace(asked, selection=dataclasses.replace(asked.selection, content=Content.MESSAGES))
 
 
-def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
-    """Return how many messages of each queue are meant, in each state."""
+def _counts_of(tallies: Sequence[SelectedMessages]) -> dict[Source, list[Count]]:
+    """Return the number of selected messages of each queue, in each state."""
     counts: dict[Source, list[Count]] = {}
     for each in tallies:
         space, queue, state, memory = each.standing
@@ -177,10 +177,10 @@ def _counts_of(tallies: Sequence[Tally]) -> dict[Source, list[Count]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Planner:
-    """What the plans of all queue spaces of an archive are made of.
+    """Makes the plans for all queue spaces of an archive.
 
-    `counts` are the messages of each queue that are meant; None are those that the manifest counts. `present` are the
-    queue spaces that the device has.
+    `counts` are the selected messages of each queue; None means those that the manifest counts. `present` are the
+    queue spaces of the device.
     """
 
     archive: Archive
@@ -190,7 +190,7 @@ class _Planner:
     present: Mapping[str, Space]
 
     def jobs(self, source: ArchivedSpace) -> list[ImportJob]:
-        """Return the imports of the archive into a queue space, those first that are to go on."""
+        """Return the imports of the archive into a queue space, those first that are to be resumed."""
         space = self.present.get(self.asked.names.space(source.name))
         if space is None:
             return []
@@ -199,17 +199,17 @@ class _Planner:
         its = [job for job in found if job.archive == archive and job.state is not Stage.ABANDONED]
         return sorted(its, key=lambda job: job.state not in UNFINISHED)
 
-    def plan(self, source: ArchivedSpace, earlier: Sequence[ImportJob]) -> SpacePlan:
-        """Plan what is imported into a queue space, or what was when an earlier import was cut short."""
+    def plan(self, source: ArchivedSpace, earlier: Sequence[ImportJob]) -> SpaceImportPlan:
+        """Plan an import into a queue space, or return the plan of an interrupted one."""
         whole = self.counts is not None or not is_counted(self.archive, self.device, self.asked)
         for job in earlier:
-            # What was published since then is there now, and is not to be taken for what was there before.
+            # Queues that were published since then exist now, but did not exist before the import.
             plan = self._plan(source, {planned.source: planned.mode for planned in job.plan.queues})
             if plan.plan == job.plan or (not whole and _uncounted(plan.plan) == _uncounted(job.plan)):
                 return dataclasses.replace(plan, resumed=True, done=job.state is Stage.DONE)
         return self._plan(source, {})
 
-    def _plan(self, source: ArchivedSpace, modes: Mapping[str, Mode]) -> SpacePlan:
+    def _plan(self, source: ArchivedSpace, modes: Mapping[str, Mode]) -> SpaceImportPlan:
         asked = self.asked
         name = asked.names.space(source.name)
         creates = name not in self.present
@@ -239,7 +239,7 @@ class _Planner:
             times=asked.times,
             again=asked.again,
         )
-        return SpacePlan(source, name, plan, tuple(skipped), creates)
+        return SpaceImportPlan(source, name, plan, tuple(skipped), creates)
 
     def _planned(self, space: str, queue: ArchivedQueue, name: str, mode: Mode) -> PlannedQueue:
         states = self.asked.selection.carried_states
@@ -266,7 +266,7 @@ class _Planner:
 
 
 def _uncounted(plan: ImportPlan) -> ImportPlan:
-    """Return a plan as it is before it is known how much is imported."""
+    """Return a plan before the numbers of messages are known."""
     queues = (
         dataclasses.replace(planned, use=NOTHING, memory_use=NOTHING, retained=NOTHING) for planned in plan.queues
     )
@@ -274,7 +274,7 @@ def _uncounted(plan: ImportPlan) -> ImportPlan:
 
 
 def _mode(name: str, space: str, asked: ImportOptions, *, exists: bool) -> Mode | None:
-    """Return how a queue is imported; None where it is skipped."""
+    """Return how a queue is imported; None if it is skipped."""
     appends = asked.selection.content is Content.MESSAGES
     if not exists:
         if appends:
@@ -312,7 +312,7 @@ _HINT = "Give the name that it has in the archive first; qmspark show shows it."
 
 
 class Names:
-    """What queue spaces and queues of an archive are called on a device."""
+    """The names of queue spaces and queues of an archive on a device."""
 
     def __init__(self, spaces: Mapping[str, str], queues: Mapping[str, str]) -> None:
         self._spaces = spaces
@@ -323,17 +323,17 @@ class Names:
         return self._spaces.get(name, name)
 
     def queue(self, space: str, name: str) -> str:
-        """Return the name of a queue on the device; one of a queue space goes before one of all."""
+        """Return the name of a queue on the device; a new name for one queue space precedes one for all."""
         return self._queues.get(f"{space}/{name}", self._queues.get(name, name))
 
     def standing(self, of: Standing) -> Standing:
-        """Return where messages of the archive stand on the device."""
+        """Return the queue and state of messages of the archive on the device."""
         space, queue, state, memory = of
         return self.space(space), self.queue(space, queue), state, memory
 
 
 def refuse_unknown_names(manifest: Manifest, spaces: Iterable[str], queues: Iterable[str]) -> None:
-    """Refuse new names for queue spaces and queues that the archive has not."""
+    """Refuse new names for queue spaces and queues that the archive does not have."""
     known = {space.name: {queue.name for queue in space.queues} for space in manifest.spaces}
     for name in spaces:
         if name not in known:
@@ -350,7 +350,7 @@ def refuse_unknown_names(manifest: Manifest, spaces: Iterable[str], queues: Iter
 
 
 def refuse_one_name(names: Names, spaces: Iterable[str]) -> None:
-    """Refuse queue spaces of an archive of which two would have one name on the device."""
+    """Refuse two queue spaces of an archive that would have the same name on the device."""
     sources: dict[str, str] = {}
     for name in spaces:
         new = names.space(name)

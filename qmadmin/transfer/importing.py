@@ -1,4 +1,4 @@
-"""Importing an archive into a device: nobody sees a part of it before all of it is there."""
+"""Importing an archive into a device: nothing of it is visible before all of it is loaded."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Verified
 from qmadmin.transfer.executors import Executor, Progress, Workers, no_progress, step_progress
 from qmadmin.transfer.exporting import fitting
-from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpacePlan, is_counted, plans
-from qmadmin.transfer.selecting import RowFilter, Tally, last_ranks
+from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpaceImportPlan, is_counted, plans
+from qmadmin.transfer.selecting import RowFilter, SelectedMessages, last_ranks
 from qmadmin.transfer.target import ImportTarget, attachment, target_of
 from qmadmin.transfer.units import ImportUnit, load_part, tally_part
 from qmcore.acts import importing as acts
@@ -40,7 +40,7 @@ MERGED_AT_A_TIME = 2_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Imported:
-    """What was imported, or with a dry run would be."""
+    """The result of an import, or of a dry run."""
 
     archive: str
     spaces: tuple[ImportedSpace, ...]
@@ -49,7 +49,7 @@ class Imported:
 
     @property
     def stops(self) -> bool:
-        """Whether there are queues among it that are stopped for dequeuing, unless they are started."""
+        """Whether any of its queues are stopped for dequeuing, unless they are started."""
         return any(mode is not Mode.APPEND for space in self.spaces for _, mode in space.queues.values())
 
 
@@ -63,15 +63,15 @@ def load_archive(
     verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Imported:
-    """Import an archive, in a directory of this machine or at a place, into a device; QMCONFIG would say `config`.
+    """Import an archive, in a directory of this machine or at a place, into the device that `config` names.
 
     The archive is verified and all limits are checked before anything is changed. The queues of a queue space appear
-    together, when all of their messages are there. An import that is cut short leaves nothing that anybody sees, and
-    the same call goes on where it was. Messages that are appended to a queue appear some at a time after that, each
-    once. What an earlier step of the same command has `verified` is not read again for that.
+    together, when all of their messages are loaded. An interrupted import leaves nothing visible, and the same call
+    resumes it. Messages that are appended to a queue appear in batches after that, each once. What an earlier step of
+    the same command has `verified` is not read again.
 
-    Raises what `open_archive` does of the archive; InvalidArgumentError where a queue is there that is not to be, or
-    the archive was imported before; NoSpaceError where a limit is in the way.
+    Raises as `open_archive` does; InvalidArgumentError if a queue exists that must not, or the archive was imported
+    before; NoSpaceError if a limit is exceeded.
     """
     asked, began = options or ImportOptions(), time.monotonic()
     archive = open_archive(where, asked.key)
@@ -96,7 +96,7 @@ def _loaded(
     verified: Verified,
     *,
     dry_run: bool,
-) -> Sequence[SpacePlan]:
+) -> Sequence[SpaceImportPlan]:
     planned = list(plans(archive, device, asked))
     if not planned and archive.manifest.spaces:
         raise BadResourceError("nothing of the archive is selected", hint="Show it with qmspark show.")
@@ -121,14 +121,16 @@ def _loaded(
 
 
 def _in_words(spaces: Sequence[ImportedSpace]) -> str:
-    """Return what was imported where, in words."""
+    """Return the numbers of imported messages and their queue spaces, in words."""
     messages = counted(sum(space.use.messages for space in spaces), "message")
     names = ", ".join(space.name for space in spaces)
     return f"{messages} imported into queue space{'' if len(spaces) == 1 else 's'} {names}" if names else messages
 
 
-def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions, tallies: Sequence[Tally]) -> None:
-    """Refuse what an import of an archive would be refused, of which there is no more yet than what it will have."""
+def refuse_what_does_not_fit(
+    archive: Archive, config: str, asked: ImportOptions, tallies: Sequence[SelectedMessages]
+) -> None:
+    """Refuse an import that would be refused, of an archive that is not written yet."""
     with open_device(config) as device:
         planned = list(plans(archive, device, asked, tallies))
         if not planned:
@@ -137,7 +139,7 @@ def refuse_what_does_not_fit(archive: Archive, config: str, asked: ImportOptions
 
 
 def imports_into(device: Device, space: str) -> list[ImportJob]:
-    """Return the imports into a queue space, the oldest first, also those that are done."""
+    """Return the imports into a queue space, the oldest first, including completed ones."""
     with attachment(device, space) as attached:
         return _jobs(attached)
 
@@ -179,7 +181,7 @@ def merging(config: str, archive: str | None = None) -> list[str]:
 class _Begun:
     """An import into one queue space that has begun."""
 
-    def __init__(self, device: Device, plan: SpacePlan, attached: Attachment) -> None:
+    def __init__(self, device: Device, plan: SpaceImportPlan, attached: Attachment) -> None:
         self.plan = plan
         self._device = device
         self._attached = attached
@@ -189,11 +191,11 @@ class _Begun:
 
     @property
     def target(self) -> ImportTarget:
-        """What a worker has to know of it."""
+        """The description for a worker."""
         return ImportTarget(self.plan.name, self.plan.source.name, self.job)
 
     def loaded(self) -> frozenset[tuple[str, int]]:
-        """Return the batches that are there already: the part, and the number of the first row."""
+        """Return the batches that are loaded already: the part, and the number of the first row."""
         return self._attached.volume.read(lambda unit: acts.loaded_batches(unit, self.job))
 
     def take_back(self) -> None:
@@ -213,8 +215,8 @@ class _Begun:
                 pass
 
 
-def _refuse_unfit(device: Device, planned: Sequence[SpacePlan], *, begins: bool) -> None:
-    """Refuse what cannot be imported before anything is: there is no room, or a queue is in the way."""
+def _refuse_unfit(device: Device, planned: Sequence[SpaceImportPlan], *, begins: bool) -> None:
+    """Refuse, before anything is imported, what cannot be: there is no room, or a queue exists already."""
     for plan in planned:
         if plan.creates:
             device.refuse_space(dataclasses.replace(plan.source.definition, name=plan.name))
@@ -227,8 +229,8 @@ def _check(opened: OpenSpace, plan: ImportPlan, begins: bool, unit: Unit) -> Non
     acts.check(unit, opened, plan, begins=begins)
 
 
-def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.ExitStack) -> list[_Begun]:
-    """Begin all imports; where one is refused, those that have begun before are given up."""
+def _all_begun(device: Device, planned: Sequence[SpaceImportPlan], stack: contextlib.ExitStack) -> list[_Begun]:
+    """Begin all imports; if one is refused, those that have begun before are abandoned."""
     with contextlib.ExitStack() as undo:
         begun = []
         for plan in planned:
@@ -240,7 +242,7 @@ def _all_begun(device: Device, planned: Sequence[SpacePlan], stack: contextlib.E
 
 
 @contextlib.contextmanager
-def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
+def _begun(device: Device, plan: SpaceImportPlan) -> Iterator[_Begun]:
     with contextlib.ExitStack() as undo:
         if plan.creates:
             device.create_space(dataclasses.replace(plan.source.definition, name=plan.name))
@@ -253,23 +255,23 @@ def _begun(device: Device, plan: SpacePlan) -> Iterator[_Begun]:
 
 
 def _destroy_unused(device: Device, name: str) -> None:
-    """Destroy a queue space in which nothing was begun, unless somebody else uses it by now."""
+    """Destroy a queue space in which nothing was begun, unless another process uses it by now."""
     with contextlib.suppress(QueueError):
         device.destroy_space(name)
 
 
 def _filter(archive: Archive, asked: ImportOptions) -> RowFilter:
-    """Return what lets through the messages that are meant; their age is that in the archive."""
+    """Return the filter of the selected messages; their age is that in the archive."""
     selection = asked.selection
     return RowFilter(selection.carried_states, selection.whole_condition(archive.manifest.source.snapshot_us))
 
 
 def _counted(
     archive: Archive, device: Device, workers: Workers, asked: ImportOptions, only: RowFilter, progress: Progress
-) -> tuple[RowFilter, list[Tally]]:
-    """Read the archive to find what is meant; return what lets it through, and how much it is."""
+) -> tuple[RowFilter, list[SelectedMessages]]:
+    """Read the archive for the selected messages; return their filter, and their numbers."""
 
-    def tallies(only: RowFilter, count: int | None) -> list[Tally]:
+    def tallies(only: RowFilter, count: int | None) -> list[SelectedMessages]:
         entries = archive.manifest.parts
         told = step_progress(progress, "Counting", archive.manifest.messages, len(entries))
         tasks = [(entry, only, device.info.page_size, count) for entry in entries]
@@ -297,7 +299,7 @@ def _units(
     asked: ImportOptions,
     only: RowFilter,
 ) -> list[tuple[PartEntry, ImportUnit]]:
-    """Return the work: a part at a time, of those that have something to load."""
+    """Return a unit for each part that has messages to load."""
     going = [each for each in begun if each.job.state is Stage.LOADING]
     targets = tuple(each.target for each in going)
     wanted = {target.source for target in targets}
@@ -316,6 +318,6 @@ def _units(
     return [(entry, dataclasses.replace(whole, loaded=frozenset(loaded.get(entry.name, ())))) for entry in entries]
 
 
-def _result(archive: Archive, planned: Sequence[SpacePlan], began: float) -> Imported:
+def _result(archive: Archive, planned: Sequence[SpaceImportPlan], began: float) -> Imported:
     told = tuple(plan.told for plan in planned)
     return Imported(archive.manifest.archive, told, sum(space.use.messages for space in told), time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Moving queues to another device, and removing from a device exactly what an archive has of it."""
+"""Moving queues to another device, and removing exported messages from a device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from qmadmin.transfer.importing import (
     load_archive,
     refuse_what_does_not_fit,
 )
-from qmadmin.transfer.selecting import Outstanding, Selection, Tally
+from qmadmin.transfer.selecting import ArchiveSelection, Outstanding, SelectedMessages
 from qmadmin.transfer.stopped_queues import ROLE, StoppedQueues, stopped_queues
 from qmadmin.transfer.target import target_of
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
@@ -49,8 +49,8 @@ from qmcore.records import Use
 class Removed:
     """How many messages were removed from a device, and how many of the archive were not.
 
-    Those that were `kept` are no longer there, or are not as they were when they were exported. Of what goes on
-    an earlier try has removed some, which are `before` where that is known of them, and else among those.
+    Those that were `kept` no longer exist, or have changed since they were exported. If it is resumed, an earlier
+    attempt has removed some, which are `before` if their number is known, and otherwise among the kept ones.
     """
 
     removed: int
@@ -61,10 +61,11 @@ class Removed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done, step by step; `left` messages are in queues of the source that stay stopped.
+    """The result of a move, step by step; `left` messages are in queues of the source that stay stopped.
 
-    Of a part of their messages queues are not `emptied`, but go on at the source. `destination` is how people call the
-    device that it went to; from the queues `waiting` there, with their queue spaces, messages cannot be dequeued yet.
+    If only some of their messages were moved, queues are not `emptied`, but started again at the source. `destination`
+    is the name of the other device; the queues `waiting` there, with their queue spaces, are still stopped for
+    dequeuing.
     """
 
     exported: Exported
@@ -87,12 +88,12 @@ def remove_exported(
     verified: Verified | None = None,
     dry_run: bool = False,
 ) -> Removed:
-    """Remove from the device that an archive was exported from what the archive has, where it is unchanged since.
+    """Remove the messages of an archive from the device that it was exported from, if they are unchanged since.
 
     The archive is verified before, without what an earlier step of the same command has `verified`. Messages that were
-    dequeued, changed, moved or tried meanwhile are left alone, and so is what is kept after it was consumed.
+    dequeued, changed, moved or tried meanwhile stay, and so do retained ones.
 
-    Raises what `open_archive` does of a damaged archive, and BadResourceError where it is not of this device.
+    Raises as `open_archive` does, and BadResourceError if the archive is not of this device.
     """
     began = time.monotonic()
     archive = open_archive(where, key)
@@ -126,11 +127,11 @@ def move(
 ) -> Moved:
     """Move queues from one device to another, by way of an archive that stays.
 
-    What the destination has no room for is refused before anything is stopped. The queues are stopped, exported,
+    It is refused, before anything is stopped, if the destination has no room. The queues are stopped, exported,
     imported and compared; what arrived is removed from the source. Its queues stay stopped, unless only some of their
-    messages were moved. Where anything fails before the messages have arrived, the queues are as they were and the
-    destination gives up what it had begun; after that they stay stopped, so that nobody consumes here what is there
-    too. What was cut short goes on where it was, if `exporting` says `again`; it goes nowhere else.
+    messages were moved. If anything fails before the messages have arrived, the queues are as they were and the
+    destination abandons what it had begun; after that they stay stopped, so that no message is consumed in both
+    places. An interrupted move is resumed if `exporting` says `again`, and only to the same destination.
 
     Raises InvalidArgumentError where an archive that is to be gone on with is of a move to another device; InUseError
     where another move is under way, transactions that have messages of a queue do not end within 30 seconds, or an
@@ -150,7 +151,7 @@ def move(
 
 
 class _How(TypedDict):
-    """Who does the work, and who is told how far it has come."""
+    """How a move is carried out: the executor, and the function that takes the progress."""
 
     executor: Executor | None
     progress: Progress
@@ -178,14 +179,14 @@ def _moved(
             asked = dataclasses.replace(asked, enabled=stopped.enabled, destination=bound_for)
             exported = export(source, where, asked, **how)
         with _arriving(destination, exported.manifest, landing, stopped):
-            # What is enqueued there before it was compared would be a difference.
+            # Messages that are enqueued there before the comparison would be a difference.
             arriving = dataclasses.replace(landing, start=False, closed=True, once=True)
             imported = load_archive(where, destination, arriving, verified=verified, **how)
             spaces, queues = landing.spaces, landing.queues
             compared = compare(
                 where, destination, key=asked.key, spaces=spaces, queues=queues, verified=verified, **how
             )
-            # Where nothing is left to be removed all was found to be equal before, and they may work with it there.
+            # If nothing is left to be removed, everything was equal before, and the destination may be in use.
             if not goes_on or _left(source, exported.manifest):
                 _refuse_differences(compared)
             removed = remove_exported(where, source, key=asked.key, verified=verified, **how)
@@ -200,7 +201,7 @@ def _moved(
     return Moved(exported, imported, compared, removed, bound_for.device, tuple(waiting), emptied, left)
 
 
-def _refuse_partial_content(selection: Selection) -> None:
+def _refuse_partial_content(selection: ArchiveSelection) -> None:
     if selection.content is Content.DEFINITIONS:
         raise InvalidArgumentError(
             "a move without messages would only stop the queues", hint="Export the definitions, and import them."
@@ -213,7 +214,7 @@ def _refuse_partial_content(selection: Selection) -> None:
 
 
 def _refuse_itself(source: str, destination: str, landing: ImportOptions) -> None:
-    """Refuse a move that would end where it begins; under other names queues can be moved within a device."""
+    """Refuse a move to the same queues; under other names queues can be moved within a device."""
     with open_device(source) as here, open_device(destination) as there:
         if here.info.id == there.info.id and not (landing.spaces or landing.queues):
             raise InvalidArgumentError(
@@ -224,27 +225,27 @@ def _refuse_itself(source: str, destination: str, landing: ImportOptions) -> Non
 def _refuse_unfit(
     source: str, destination: str, where: Path | Place, asked: ExportOptions, landing: ImportOptions
 ) -> None:
-    """Refuse what archive and destination would refuse, while nothing has been stopped or written."""
+    """Refuse what archive and destination would refuse, before anything is stopped or written."""
     refuse_occupied(where, again=asked.again)
     # Transactions that are open now are waited for later.
     rehearsed = dataclasses.replace(asked, outstanding=Outstanding.ROLLED_BACK, again=False)
     would_be = export(source, Path(), rehearsed, executor=Local(), dry_run=True)
-    # How many pages messages take is not known before they are read: each takes one at least.
-    least = [Tally(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
+    # The pages of messages are unknown before they are read: each takes at least one.
+    least = [SelectedMessages(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]
     try:
         refuse_what_does_not_fit(Archive(place_at(where), would_be.manifest), destination, landing, least)
     except InvalidArgumentError as error:
         if error.alternative is Alternative.EXISTING:
             error.alternative = None
             error.hint = (
-                "A move makes its queues. Move others, or export these, import them beside it or under other names,"
+                "A move creates its queues. Move others, or export these, import them in addition or under other names,"
                 " and remove what was exported."
             )
         raise
 
 
 def _left(source: str, manifest: Manifest) -> int:
-    """Return how many messages there are in the queues that are moved."""
+    """Return how many messages are left in the moved queues of the source."""
     left = 0
     with open_device(source) as device:
         for archived in manifest.spaces:
@@ -254,7 +255,7 @@ def _left(source: str, manifest: Manifest) -> int:
 
 
 def _without_earlier(removed: Removed, left: int) -> Removed:
-    """Take what an earlier try has removed for that: nobody could consume or change it, as the queues are stopped."""
+    """Count missing messages as removed by an earlier attempt: nothing else could, as the queues were stopped."""
     kept = min(removed.kept, left)
     return dataclasses.replace(removed, kept=kept, before=removed.kept - kept)
 
@@ -264,8 +265,8 @@ def _refuse_differences(compared: Compared) -> None:
         first = compared.differences[0]
         raise SystemFailureError(
             f"queue {first.queue!r} of queue space {first.space!r} did not arrive as it was: {first.sentence}",
-            hint="Nothing more was removed from the source. Look at the destination with qmspark verify; where it is"
-            " right all the same, qmspark export --remove --resume removes from the source what the archive has, and"
+            hint="Nothing more was removed from the source. Check the destination with qmspark verify; if it is"
+            " right nevertheless, qmspark export --remove --resume removes from the source what the archive has, and"
             " qstart starts the queues.",
         )
 
@@ -273,7 +274,7 @@ def _refuse_differences(compared: Compared) -> None:
 def _exported_before(
     source: str, where: Path | Place, asked: ExportOptions, bound_for: Destination, stopped: StoppedQueues
 ) -> Exported:
-    """Return what a move to the same place that was cut short had exported, which nobody can have changed since."""
+    """Return the export of an interrupted move to the same place, whose messages cannot have changed since."""
     manifest = open_archive(where, asked.key).manifest
     with open_device(source) as device:
         _refuse_other_device(manifest, device)
@@ -291,8 +292,8 @@ def _exported_before(
     return Exported(place_at(where), manifest, counts, 0.0)
 
 
-def _refuse_other_selection(manifest: Manifest, selection: Selection) -> None:
-    """Refuse to go on with something else, by which it is decided which queues go on at the source in the end."""
+def _refuse_other_selection(manifest: Manifest, selection: ArchiveSelection) -> None:
+    """Refuse to resume with another selection, which decides which queues are started at the source in the end."""
     before = {name: value for name, value in manifest.selection.items() if name not in ("transactions", ASKED)}
     if before != selection.said():
         raise InvalidArgumentError(
@@ -315,9 +316,9 @@ def _refuse_started(space: str, queue: str, stopped: StoppedQueues) -> None:
 
 @contextlib.contextmanager
 def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stopped: StoppedQueues) -> Iterator[None]:
-    """See to it that messages which are in both places can be consumed in one at most, where the block fails.
+    """Make sure, if the block fails, that messages that are in both places can be consumed in one at most.
 
-    How things stand then is the last of the error's hint, or of an interrupt's notes.
+    The hint of the error, or the notes of an interrupt, end with the state of the queues.
     """
     try:
         yield
@@ -338,7 +339,7 @@ def _arriving(destination: str, manifest: Manifest, landing: ImportOptions, stop
 
 
 def _has_arrived(destination: str, manifest: Manifest, landing: ImportOptions) -> bool:
-    """Return whether a queue of the archive is at the destination for all to see, or may be."""
+    """Return whether a queue of the archive is, or may be, visible at the destination."""
     try:
         with open_device(destination) as device:
             return any(
@@ -347,7 +348,7 @@ def _has_arrived(destination: str, manifest: Manifest, landing: ImportOptions) -
                 for job in imports_into(device, name)
             )
     except QueueError:
-        # Nobody can be asked.
+        # The destination cannot be asked.
         return True
 
 
@@ -360,13 +361,13 @@ def _give_up(destination: str, manifest: Manifest, landing: ImportOptions) -> No
 
 
 def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[str]:
-    """Return the queue spaces of the destination that the archive is imported into, those that are there."""
+    """Return the existing queue spaces of the destination that the archive is imported into."""
     there = {space.name for space in device.spaces()}
     wanted = (landing.names.space(space.name) for space in manifest.spaces)
     return [name for name in wanted if name in there]
 
 
-def _is_partial(selection: Selection) -> bool:
+def _is_partial(selection: ArchiveSelection) -> bool:
     """Return whether queues may have messages left that were not selected."""
     return selection.picks or not set(REMOVED_STATES) <= set(selection.carried_states)
 
@@ -381,7 +382,7 @@ def _go_on(config: str, manifest: Manifest) -> None:
 
 
 def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tuple[str, str]]:
-    """Start the queues at the destination as they were before the move; for dequeuing only if that is asked for.
+    """Start the queues at the destination as they were before the move; for dequeuing only if requested.
 
     Return the queue spaces and queues from which messages could be dequeued before, and cannot be now.
     """

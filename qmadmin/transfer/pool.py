@@ -1,8 +1,8 @@
-"""Worker processes of this machine: each opens for itself what it works on, and keeps it open between the units.
+"""Worker processes of this machine: each opens its own objects, and keeps them open between the units.
 
-A worker is told functions to call, with values that can be pickled. What the first one gives stays in the worker, and
-each other one gets it: a connection does not cross from process to process. A worker whose driver has died ends by
-itself, because its pipe does.
+A worker receives functions to call, with values that can be pickled. The result of the first one stays in the worker,
+and each later one gets it: a connection cannot be passed from process to process. A worker whose driver has died ends
+by itself, because its pipe is closed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _HINT = "Check whether the machine ran out of memory, then repeat the command."
 
 
 class Worker:
-    """A worker in another process, which does what it receives through a connection."""
+    """A worker in another process, which calls the functions that it receives through a connection."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.connection = connection
 
     def send(self, unit: Unit, *arguments: Any) -> None:
-        """Let it call `unit`; the answer has to be received before anything else is sent."""
+        """Make it call `unit`; the result has to be received before anything else is sent."""
         try:
             self.connection.send((unit, arguments))
         except OSError:
             raise self._died() from None
 
     def receive(self, seconds: float | None = None) -> Any:
-        """Return what the call returned, or raise what it raised; SystemFailureError after so many seconds."""
+        """Return the result of the call, or raise its exception; SystemFailureError after these seconds."""
         if seconds is not None and not self.connection.poll(seconds):
             raise SystemFailureError(f"a worker has been silent for {seconds:g} seconds", hint=_HINT)
         try:
@@ -55,7 +55,7 @@ class Worker:
         self.connection.close()
 
     def wait(self) -> None:
-        """Return when it has ended, as far as that is ours to know."""
+        """Wait until it has ended, if this process can know that."""
 
     def _died(self) -> SystemFailureError:
         return SystemFailureError(f"{self._ended()} in the middle of its work", hint=_HINT)
@@ -65,9 +65,9 @@ class Worker:
 
 
 class Process(Worker):
-    """A process of this machine. It begins with nothing but the module path of this one.
+    """A process of this machine, which gets only the module path of this one.
 
-    The program that this process runs is not run again there, as it would be by multiprocessing: it may be anything.
+    The main program of this process is not run again there, as multiprocessing would do: it may be any application.
     """
 
     def __init__(self) -> None:
@@ -102,10 +102,10 @@ class Process(Worker):
 
 
 class Pool:
-    """Executor, each with what `enter(*arguments)`, a context manager, gives it."""
+    """Workers, each with the object of `enter(*arguments)`, a context manager."""
 
     def __init__(self, start: Callable[[int], Worker], count: int, enter: Enter, *arguments: Any) -> None:
-        """`start` gives a worker, by its number from 0."""
+        """`start` returns a worker, by its number from 0."""
         self._workers: list[Worker] = []
         try:
             for number in range(count):
@@ -131,15 +131,15 @@ class Pool:
         self._end(at_once=error is not None)
 
     def each(self, unit: Unit, *arguments: Any, seconds: float | None = None) -> list[Any]:
-        """Let every worker call `unit` at the same time, and return what they return within the seconds."""
+        """Make every worker call `unit` at the same time, and return the results that arrive within the seconds."""
         for worker in self._workers:
             worker.send(unit, *arguments)
         return [worker.receive(seconds) for worker in self._workers]
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
-        """Let the workers call `unit` with each of the tasks, and yield what it returns as it comes.
+        """Make the workers call `unit` with each of the tasks, and yield the results as they arrive.
 
-        What one of them raises is raised here, and the others get no more.
+        If one of them raises an exception, it is raised here, and the others get no more tasks.
         """
         waiting, ended = iter(tasks), 0
         busy: dict[Any, Worker] = {}

@@ -1,4 +1,4 @@
-"""What of a device, or of an archive, is to be carried: what is asked for, and which messages that are."""
+"""The selection of an export or import: its criteria, and the messages that meet them."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from qmcore.times import MICROS
 
 
 class Outstanding(enum.Enum):
-    """What becomes of messages that open transactions have dequeued or locked when the snapshot is made."""
+    """What happens to messages that open transactions have dequeued or locked when the snapshot is made."""
 
     REFUSE = "refuse"
     """Nothing is exported while a transaction has any."""
     LEAVE_OUT = "leave-out"
-    """They are not carried, as if the transactions had committed."""
+    """They are not exported, as if the transactions had committed."""
     ROLLED_BACK = "as-rolled-back"
-    """They are carried in their places, as if the transactions had rolled back."""
+    """They are exported in their places, as if the transactions had rolled back."""
 
 
 DEFAULT_STATES = (State.READY, State.DELAYED, State.HELD, State.CONSUMED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """What is to be carried. `spaces` and `queues` are patterns as of file names; several are alternatives.
+class ArchiveSelection:
+    """A selection. `spaces` and `queues` are patterns as for file names; several are alternatives.
 
     `states` are those of the messages. `condition` is one of the filter language. `older` and `newer` are seconds:
-    only messages that were enqueued at least, or at most, so long before the snapshot. `count` is how many of each
-    queue at most, in the order in which they would be dequeued.
+    only messages that were enqueued at least, or at most, this long before the snapshot. `count` is the maximum number
+    of messages of each queue, in the order in which they would be dequeued.
     """
 
     spaces: tuple[str, ...] = ("*",)
@@ -75,7 +75,7 @@ class Selection:
         return _matches(name, self.queues)
 
     def chosen_spaces(self, names: Iterable[str], whose: str) -> list[str]:
-        """Return those queue spaces that are selected; refuse where a pattern selects none."""
+        """Return the selected queue spaces; refuse a pattern that selects none."""
         known = sorted(names)
         for pattern in self.spaces:
             if pattern != "*" and not any(fnmatch.fnmatchcase(name, pattern) for name in known):
@@ -85,7 +85,7 @@ class Selection:
         return [name for name in known if self.has_space(name)]
 
     def refuse_unmatched(self, names: Iterable[str], whose: str) -> None:
-        """Refuse where a pattern selects none of these queues."""
+        """Refuse a pattern that selects none of these queues."""
         known = sorted(set(names))
         for pattern in self.queues:
             if pattern != "*" and not any(fnmatch.fnmatchcase(name, pattern) for name in known):
@@ -96,7 +96,7 @@ class Selection:
                 )
 
     def whole_condition(self, now_us: int) -> Condition | None:
-        """Return the condition that says all that is asked of a message but its queue and its state."""
+        """Return a condition with all criteria except the queue and the state."""
         from qmcore.condition import Operator, all_of, compared
         from qmcore.condition_parser import parse
 
@@ -109,17 +109,17 @@ class Selection:
 
     @property
     def carried_states(self) -> tuple[State, ...]:
-        """The states of messages that are carried; none where only definitions are."""
+        """The selected states of messages; none if only definitions are selected."""
         return () if self.content is Content.DEFINITIONS else self.states
 
     @property
     def picks(self) -> bool:
-        """Whether it takes a look at each message to tell whether it is selected."""
+        """Whether each message has to be read to decide whether it is selected."""
         return bool(self.condition) or (self.older, self.newer, self.count) != (None, None, None)
 
     def said(self) -> dict[str, Any]:
-        """Return what is asked for, as the manifest of an archive tells it; only what differs from everything."""
-        everything = Selection()
+        """Return the selection in the form of a manifest, with only the criteria that are set."""
+        everything = ArchiveSelection()
         asked: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 Rank: TypeAlias = tuple[Any, ...]
-"""Where a message stands in the order in which those of its queue are counted: ready ones first, in their order."""
+"""The rank of a message, by which the messages of a queue are counted: ready ones first, in their order."""
 
 MsgId: TypeAlias = Callable[[int], str]
 
@@ -154,9 +154,9 @@ _ORDER: Final = {State.READY: 0, State.DELAYED: 1, State.CONSUMED: 2}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Only messages in these states that fulfil the condition, and in each queue none behind its last one.
+    """A filter of messages in these states that meet the condition, and in each queue up to its last one.
 
-    `last` are the ranks of those; a queue that has none there has no limit.
+    `last` are the ranks of those; a queue without one has no limit.
     """
 
     states: tuple[State, ...]
@@ -164,7 +164,7 @@ class RowFilter:
     last: Mapping[Source, Rank] = dataclasses.field(default_factory=dict)
 
     def rows(self, standing: Standing, rows: list[Row], msgid: MsgId) -> list[Row]:
-        """Return those rows of a queue in one state that are meant."""
+        """Return the selected rows of a queue in one state."""
         space, queue, state, _ = standing
         if state not in self.states:
             return []
@@ -175,8 +175,8 @@ class RowFilter:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tally:
-    """What of a queue in one state is meant: its use here, and the first ranks, as many as are asked for."""
+class SelectedMessages:
+    """The selected messages of a queue in one state: their use, and their first ranks, as many as requested."""
 
     standing: Standing
     use: Use
@@ -194,19 +194,19 @@ def rank_of(state: State, row: Row) -> Rank:
             return _ORDER[State.READY], row[_AT["order_key"]]
 
 
-def tally(standing: Standing, rows: Sequence[Row], page_size: int, count: int | None) -> Tally:
-    """Return what rows are together on a device with pages of that size, and the first `count` ranks of them."""
+def tally(standing: Standing, rows: Sequence[Row], page_size: int, count: int | None) -> SelectedMessages:
+    """Return the use of rows on a device with pages of that size, and their first `count` ranks."""
     use = Use(
         len(rows),
         sum(pages_of(row[bulk_rows.SIZE], row[bulk_rows.HEADERS], page_size) for row in rows),
         sum(row[bulk_rows.SIZE] for row in rows),
     )
     ranks = () if count is None else tuple(heapq.nsmallest(count, (rank_of(standing[2], row) for row in rows)))
-    return Tally(standing, use, ranks)
+    return SelectedMessages(standing, use, ranks)
 
 
-def last_ranks(tallies: Iterable[Tally], count: int) -> dict[Source, Rank]:
-    """Return the rank of the `count`-th message of each queue that has more than so many."""
+def last_ranks(tallies: Iterable[SelectedMessages], count: int) -> dict[Source, Rank]:
+    """Return the rank of the `count`-th message of each queue that has more."""
     found: dict[Source, list[Rank]] = {}
     totals: dict[Source, int] = {}
     for each in tallies:

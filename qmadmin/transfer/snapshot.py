@@ -1,7 +1,7 @@
-"""Queue spaces of a device as they all stood at one moment, to be read by several processes, while others write.
+"""Snapshots of queue spaces at one moment, which several processes read while others write.
 
-On SQLite each reader has a read transaction of its own, which they begin while nobody writes: that takes milliseconds.
-On PostgreSQL the first one exports its snapshot, which the others join whenever they come.
+On SQLite each reader has a read transaction of its own, which they begin while writers wait, for some milliseconds. On
+PostgreSQL the first one exports its snapshot, which the others import at any time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from qmcore.space import Space
 T = TypeVar("T")
 
 _STILL_SECONDS = 30.0
-"""How long others may take to come to an end with what they write."""
+"""How many seconds other processes may take to finish their writes."""
 
 _BEGIN_SECONDS = 5.0
-"""How long a reader may take to begin, while nobody may write; it takes milliseconds."""
+"""How many seconds a reader may take to begin, while writers wait; it takes milliseconds."""
 
 Tokens = Mapping[str, str]
-"""What makes a snapshot of a volume the same as another one, by the paths of the volumes."""
+"""Tokens with which another process opens the same snapshot, by the paths of the volumes."""
 
 
 class SnapshotReader:
-    """One process's look at queue spaces of a device."""
+    """The reader of a snapshot in one process."""
 
     def __init__(self, device: Device, names: Sequence[str]) -> None:
         self.volumes = {name: device.volume_of_space(name) for name in names}
@@ -40,7 +40,7 @@ class SnapshotReader:
         self._queues: dict[str, dict[str, Queue]] = {}
 
     def begin(self, tokens: Tokens) -> Tokens:
-        """Begin the snapshot, the same as that of the tokens if there are any; return our own tokens."""
+        """Begin the snapshot, the same as that of the tokens if there are any; return its own tokens."""
         for volume in self.volumes.values():
             if volume.path not in self._snapshots:
                 token = tokens.get(volume.path, "") or next(iter(self.tokens.values()), "")
@@ -50,7 +50,7 @@ class SnapshotReader:
 
     @property
     def tokens(self) -> Tokens:
-        """What makes other snapshots the same; "" where nothing does."""
+        """The tokens of this snapshot; "" for a volume without one."""
         return {path: snapshot.token for path, snapshot in self._snapshots.items()}
 
     def read(self, name: str, work: Callable[[Unit, Space], T]) -> T:
@@ -60,7 +60,7 @@ class SnapshotReader:
     def read_queue(self, space: str, name: str, work: Callable[[Unit, Space, Queue], T]) -> T:
         """Run `work`, which changes nothing, on a queue of a queue space."""
         if space not in self._queues:
-            # They do not change while everything stands still.
+            # They do not change within the snapshot.
             self._queues[space] = self.read(
                 space, lambda unit, found: {queue.name: queue for queue in unit.queues.of_space(found.id)}
             )
@@ -85,10 +85,10 @@ def reading(config: str, names: Sequence[str], tokens: Tokens) -> Iterator[Snaps
 def snapshot_of(
     device: Device, names: Sequence[str], executor: Executor
 ) -> Iterator[tuple[SnapshotReader, Workers, int]]:
-    """Make a reader in this process, workers each of which has another one, and the time that all of them show."""
+    """Yield a reader in this process, workers that each have another one, and the time of the snapshot."""
     if not device.readonly:
         for name in names:
-            # What processes that died have left would be taken for open transactions.
+            # Transactions of dead processes would be taken for open ones.
             device.tidy_space(name)
     with contextlib.closing(SnapshotReader(device, names)) as own, contextlib.ExitStack() as stack:
         moment = device.clock.now()
@@ -100,14 +100,14 @@ def snapshot_of(
         else:
             workers = stack.enter_context(executor.gathered(reading, device.config, names, {}))
             moment = device.clock.now()
-            # One that does not answer must not keep everybody from writing.
+            # A worker that does not answer must not keep all processes from writing.
             _begin_still(own, lambda: workers.each(SnapshotReader.begin, {}, seconds=_BEGIN_SECONDS))
             yield own, workers, moment
 
 
 def _begin_still(own: SnapshotReader, others: Callable[[], object] = lambda: None) -> None:
     with contextlib.ExitStack() as still:
-        # In one order, or two exports could hold each other up.
+        # Always in the same order, or two exports could deadlock.
         for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):
             still.enter_context(volume.quiesced(_STILL_SECONDS))
         own.begin({})

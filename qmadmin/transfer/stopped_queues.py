@@ -1,4 +1,4 @@
-"""Queues that stand still while they are moved, and are started again as they were unless they are to stay stopped."""
+"""Queues that are stopped while they are moved, and started again as they were unless they are to stay stopped."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.acts import outstanding
 from qmcore.errors import InUseError
 from qmcore.queue import Queue
 
 ROLE = "move"
-"""What others see of a process that moves queues."""
+"""The name of a process that moves queues, as others see it."""
 
 _WAIT_SECONDS = 30.0
-"""How long transactions that have messages of a queue may take to end before it is moved."""
+"""How many seconds transactions that hold messages of a queue may take to end before it is moved."""
 
 
 class StoppedQueues:
@@ -45,17 +45,17 @@ class StoppedQueues:
 
 
 @contextlib.contextmanager
-def stopped_queues(config: str, selection: Selection) -> Iterator[StoppedQueues]:
+def stopped_queues(config: str, selection: ArchiveSelection) -> Iterator[StoppedQueues]:
     """Stop queues for the block, and start them again as they were unless they are to stay stopped.
 
-    Raises InUseError where another move of a queue space is under way, for which nothing is stopped, or where
-    transactions that have messages of a queue do not end in time.
+    Raises InUseError if another move of a queue space is under way, in which case nothing is stopped, or if
+    transactions that hold messages of a queue do not end in time.
     """
     with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
         found = StoppedQueues(undo)
         for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
             space = opened.enter_context(device.open_space(name, role=ROLE))
-            # Of two that begin at the same time each sees the other one, as both are attached by now.
+            # Two that begin at the same time see each other, because both are attached by now.
             _refuse_other_moves(device, name)
             for queue in space.queues():
                 if selection.has_queue(queue.name):
@@ -64,7 +64,7 @@ def stopped_queues(config: str, selection: Selection) -> Iterator[StoppedQueues]
 
 
 def _refuse_other_moves(device: Device, name: str) -> None:
-    """Refuse to take messages to one place while they are taken to another one."""
+    """Refuse a move while another process moves queues of the same queue space."""
     own = device.attachment(name, ROLE)
     there = outstanding.attached(own.volume, own.opened.space.id)
     moves = [process for process in there if process.role == ROLE and process.alive]

@@ -1,4 +1,4 @@
-"""What a worker works on: an archive, and the device that it loads it into or removes it from.
+"""The target of a worker: an archive, and the device that it loads it into or removes it from.
 
 A device is opened when it is first needed, and stays open for the units that follow.
 """
@@ -22,7 +22,7 @@ from qmcore.port import Volume
 from qmcore.purpose import Purpose
 
 ROLE = "import"
-"""What others see of a process that imports."""
+"""The name of a process that imports, as others see it."""
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ class ImportTarget:
 
 @contextlib.contextmanager
 def target_of(archive: Archive) -> Iterator[Target]:
-    """Make the target of an archive, whose devices are closed at the end of the block."""
+    """Yield the target of an archive, whose devices are closed at the end of the block."""
     with contextlib.ExitStack() as stack:
         yield Target(archive, stack)
 
@@ -58,7 +58,7 @@ class Target:
         self._removers: dict[str, Remover] = {}
 
     def loader(self, config: str, targets: Sequence[ImportTarget]) -> Loader:
-        """Return what loads the archive into queue spaces of a device."""
+        """Return a loader of the archive into queue spaces of a device."""
         if config not in self._loaders:
             device = self._stack.enter_context(open_device(config))
             for target in targets:
@@ -70,7 +70,7 @@ class Target:
         return self._loaders[config]
 
     def remover(self, config: str) -> Remover:
-        """Return what removes from a device what the archive has of it."""
+        """Return a remover of the messages of the archive from a device."""
         if config not in self._removers:
             device = self._stack.enter_context(open_device(config))
             attached = {}
@@ -81,7 +81,7 @@ class Target:
 
 
 class Loader:
-    """What it takes to load parts of an archive into queue spaces of a device."""
+    """Loads parts of an archive into queue spaces of a device."""
 
     def __init__(self, volumes: Mapping[str, Volume], targets: Sequence[ImportTarget]) -> None:
         self._volumes = volumes
@@ -98,14 +98,14 @@ class Loader:
 
 
 class Remover:
-    """What it takes to remove from a device what an archive has of it."""
+    """Removes the messages of an archive from a device."""
 
     def __init__(self, archive: Archive, attached: Mapping[str, Attachment]) -> None:
         self._archive = archive
         self._attached = attached
 
     def remove(self, standing: Standing, carried: Sequence[CarriedMessage]) -> int:
-        """Remove messages that are as they were, and return how many that is."""
+        """Remove unchanged messages, and return their number."""
         space, queue, _, memory = standing
         its = self._attached[space]
         if self._archived(space).incarnation != its.opened.space.incarnation:

@@ -1,4 +1,4 @@
-"""What a worker does at a time: functions of values that can be pickled, which know nothing of who runs them."""
+"""The units of work: functions of values that can be pickled, independent of the executor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qmadmin.archive.rows import Standing, batch_of, rows_of
 from qmadmin.archive.writing import part_in
 from qmadmin.transfer.digesting import Digest, Meanwhile, aged
 from qmadmin.transfer.import_planning import as_space
-from qmadmin.transfer.selecting import RowFilter, Tally, tally
+from qmadmin.transfer.selecting import RowFilter, SelectedMessages, tally
 from qmadmin.transfer.target import ImportTarget, Target
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage
@@ -39,14 +39,14 @@ REMOVED_AT_A_TIME = 500
 """Messages that are removed in one transaction."""
 
 REMOVED_STATES = (State.READY, State.DELAYED)
-"""The states in which messages can be removed; what was consumed is kept for as long as its queue says."""
+"""The states in which messages can be removed; consumed ones stay as long as the retention of their queue."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExportUnit:
     """A part of an archive: its name, the runs of messages that it gets, each with its queue space.
 
-    Only messages are meant that fulfil the condition. `rate` limits the messages per second.
+    It gets only messages that meet the condition. `rate` limits the messages per second.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ExportUnit:
 
 
 def write_part(reader: SnapshotReader, directory: str, unit: ExportUnit) -> PartEntry:
-    """Write a part of an archive, and return what the manifest says of it."""
+    """Write a part of an archive, and return its entry for the manifest."""
     pace = Pace(unit.rate)
     with part_in(Path(directory), unit.name) as part:
         for space, run in unit.runs:
@@ -81,13 +81,13 @@ def write_part(reader: SnapshotReader, directory: str, unit: ExportUnit) -> Part
 
 
 def size_runs(reader: SnapshotReader, unit: ExportUnit) -> list[tuple[Standing, int]]:
-    """Return the bytes of the bodies in the runs of a unit, which are not read for that."""
+    """Return the bytes of the bodies in the runs of a unit, without reading them."""
     found = _of_runs(reader, unit, lambda _space, _queue, _run, rows: (row[SIZE] for row in rows), body=False)
     return [((space, run.queue, state_in_archive(run.state), run.memory), sum(sizes)) for space, run, sizes in found]
 
 
 def read_unit(reader: SnapshotReader, unit: ExportUnit, *, body: bool = True) -> Iterator[tuple[State, RecordBatch]]:
-    """Yield the messages of a unit, each batch with the state that they are in; without bodies if not wanted."""
+    """Yield the messages of a unit, each batch with their state; without bodies unless `body`."""
     for _, run, batches in _of_runs(reader, unit, lambda *of: [_batch(*of)], body=body):
         for batch in batches:
             yield run.state, batch
@@ -100,11 +100,11 @@ def _of_runs(
     *,
     body: bool = True,
 ) -> Iterator[tuple[str, Run, list[T]]]:
-    """Yield the runs of a unit, each after its queue space, with what a function yields of their rows."""
+    """Yield the runs of a unit, each after its queue space, with the results of a function for their rows."""
     for space, run in unit.runs:
 
         def read(work: Unit, found: Space, queue: Queue, run: Run = run) -> list[T]:
-            # A generator cannot stay within the snapshot's turn, so that a run is read as a whole.
+            # A generator cannot stay within the lock of the snapshot, so that a run is read as a whole.
             pieces = _rows(work, found, queue, run, unit.condition, body=body)
             return [each for rows in pieces for each in of_rows(found, queue, run, rows)]
 
@@ -112,7 +112,7 @@ def _of_runs(
 
 
 def _batch(space: Space, queue: Queue, run: Run, rows: list[Row]) -> RecordBatch:
-    # What nobody could import is told of where it can still be mended.
+    # Damage that would prevent an import is reported while it can still be repaired.
     refuse_damaged(rows, queue.name, space.msgid)
     try:
         return batch_of(space.name, run.queue, state_in_archive(run.state), run.memory, rows, space.msgid)
@@ -122,7 +122,7 @@ def _batch(space: Space, queue: Queue, run: Run, rows: list[Row]) -> RecordBatch
 
 
 def state_in_archive(state: State) -> State:
-    """Return what a state is in an archive: what a transaction holds stands there as if that had rolled back."""
+    """Return the state in an archive: a held message is there as if its transaction had rolled back."""
     return State.READY if state is State.HELD else state
 
 
@@ -134,10 +134,10 @@ def _rows(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImportUnit:
-    """How a part of an archive is loaded into a device: what the filter lets through, at most `rate` in a second.
+    """How a part of an archive is loaded into a device: the messages of the filter, at most `rate` per second.
 
-    `config` is what QMCONFIG says of the device; the targets are the queue spaces in it. `loaded` are the batches that
-    are there already: the queue space of the archive, and the number of the first row.
+    `config` is the value of QMCONFIG for the device; the targets are the queue spaces in it. `loaded` are the batches
+    that are loaded already: the queue space of the archive, and the number of the first row.
     """
 
     config: str
@@ -167,8 +167,10 @@ def load_part(target: Target, entry: PartEntry, unit: ImportUnit) -> int:
     return count
 
 
-def tally_part(target: Target, entry: PartEntry, only: RowFilter, page_size: int, count: int | None) -> list[Tally]:
-    """Return what of a part is meant, and the first `count` ranks of each queue; the batches one by one."""
+def tally_part(
+    target: Target, entry: PartEntry, only: RowFilter, page_size: int, count: int | None
+) -> list[SelectedMessages]:
+    """Return the selected messages of a part, and the first `count` ranks of each queue."""
     names = _namers(target.archive)
     return [
         tally(standing, only.rows(standing, rows, names[standing[0]]), page_size, count)
@@ -178,12 +180,12 @@ def tally_part(target: Target, entry: PartEntry, only: RowFilter, page_size: int
 
 
 def _namers(archive: Archive) -> dict[str, Callable[[int], str]]:
-    """Return what names the messages of each queue space of an archive, by their sequence numbers."""
+    """Return for each queue space of an archive a function from sequence numbers to identifiers."""
     return {space.name: as_space(space).msgid for space in archive.manifest.spaces}
 
 
 def _retentions(archive: Archive) -> dict[tuple[str, str], int]:
-    """Return how many seconds the queues of an archive keep what was consumed."""
+    """Return the retentions, in seconds, of the queues of an archive."""
     return {
         (space.name, queue.name): queue.definition.retention
         for space in archive.manifest.spaces
@@ -197,7 +199,7 @@ def verify_part(target: Target, entry: PartEntry) -> None:
 
 
 def remove_part(target: Target, entry: PartEntry, config: str) -> int:
-    """Remove from a device what a part has of it, and return how many messages it was."""
+    """Remove the messages of a part from a device, and return their number."""
     removed, remover = 0, target.remover(config)
     for standing, rows in target.archive.places(entry, REMOVED_AT_A_TIME):
         if standing[2] in REMOVED_STATES:
@@ -208,7 +210,7 @@ def remove_part(target: Target, entry: PartEntry, config: str) -> int:
 def digest_part(
     target: Target, entry: PartEntry, number: int, meanwhile: Meanwhile | None = None
 ) -> tuple[int, list[tuple[Standing, Digest]]]:
-    """Return the digests of what a part has, or would have by now, with the number of the part."""
+    """Return the digests of a part, or as they would be by now, with the number of the part."""
     names, retentions = _namers(target.archive), _retentions(target.archive)
     found = [
         ((space, queue, each.state, memory), Digest.of(each.rows, names[space], ordered=each.ordered))
@@ -222,7 +224,7 @@ def digest_part(
 def digest_runs(
     reader: SnapshotReader, number: int, unit: ExportUnit, meanwhile: Meanwhile | None = None
 ) -> tuple[int, list[tuple[Standing, Digest]]]:
-    """Return the digests of what a device has in some runs, or should have by now, with the number of the unit."""
+    """Return the digests of some runs of a device, or as they should be by now, with the number of the unit."""
 
     def digests(space: Space, queue: Queue, run: Run, rows: list[Row]) -> Iterator[tuple[State, Digest]]:
         for each in aged(meanwhile, run.state, rows, queue.definition.retention):
@@ -236,7 +238,7 @@ def digest_runs(
 
 
 class Pace:
-    """Keeps work to so many messages per second; None is as many as there can be."""
+    """Limits work to a number of messages per second; None means no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate

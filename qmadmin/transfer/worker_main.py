@@ -1,4 +1,4 @@
-"""A worker of `qmadmin.transfer.pool`: what it is told comes through the pipe whose number it is started with."""
+"""A worker of `qmadmin.transfer.pool`: it reads its calls from the pipe whose number it gets as an argument."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from qmcore.errors import SystemFailureError
 
 
 def main() -> None:
-    """Do what comes through the pipe until it ends."""
-    # Ctrl-C goes to the whole group of processes; the driver hears it, and ends us.
+    """Carry out calls from the pipe until it ends."""
+    # Ctrl-C goes to the whole process group; the driver handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     serve(Connection(int(sys.argv[1])))
     sys.stdout.flush()
-    # All that was opened is closed. To take the modules apart one by one takes longer than many an export.
+    # Everything is closed. The shutdown of the interpreter takes longer than many exports.
     os._exit(0)
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Do what comes through the connection until it ends: the first call enters, the others get what it gave."""
-    # The driver is gone where the pipe has ended, or has nothing more for us.
+    """Carry out calls from the connection until it ends: the first one enters, the others get its result."""
+    # If the pipe has ended, the driver is gone, or has no more calls.
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), contextlib.ExitStack() as stack:
         enter, arguments = connection.recv()
         entered: list[Any] = []
@@ -50,7 +50,7 @@ def _send_error(connection: Connection[Any, Any], error: Exception) -> None:
     try:
         connection.send((True, error))
     except (TypeError, AttributeError, ValueError):
-        # What a library raises need not be fit to travel.
+        # An exception of a library may not be picklable.
         connection.send((True, SystemFailureError(f"a worker process failed: {type(error).__name__}: {error}")))
 
 

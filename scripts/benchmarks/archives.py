@@ -314,9 +314,9 @@ def _has_driver() -> bool:
 
 def _into_live() -> Any:
     from qmadmin.transfer.import_planning import ImportOptions
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
 
-    return ImportOptions(selection=Selection(queues=(QUEUE,)))
+    return ImportOptions(selection=ArchiveSelection(queues=(QUEUE,)))
 
 
 def _pages(messages: int, size: int) -> int:

@@ -20,7 +20,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from qmcore import condition as tree
 from qmcore import numbers
 from qmcore.condition import COMPARED, Condition, Header, Operator, Subject, Value, wildcards
-from qmcore.message_attributes import Kind
+from qmcore.message_attributes import ValueKind
 from qmcore.space import Space
 from qmstorage.schema import message
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 # Not the columns' own types: a column can be compared with a number that is too large for it.
-_TYPES: Final[dict[Kind, TypeEngine[Any]]] = {
-    Kind.WHOLE: BigInteger(),
-    Kind.TIME: BigInteger(),
-    Kind.TEXT: Text(),
-    Kind.BYTES: LargeBinary(),
-    Kind.MSGID: BigInteger(),
+_TYPES: Final[dict[ValueKind, TypeEngine[Any]]] = {
+    ValueKind.WHOLE: BigInteger(),
+    ValueKind.TIME: BigInteger(),
+    ValueKind.TEXT: Text(),
+    ValueKind.BYTES: LargeBinary(),
+    ValueKind.MSGID: BigInteger(),
 }
 _NO_MESSAGE: Final = -1
 """A number that no message has."""
@@ -111,18 +111,18 @@ class _Writer:
                 return self._compared(of, how, value)
 
     def _compared(self, of: Subject, how: Operator, value: Value) -> ColumnElement[bool]:
-        if of.kind is Kind.MSGID:
+        if of.kind is ValueKind.MSGID:
             is_it = self._is_one_of(of, (value,))
             return is_it if how is Operator.EQUAL else not_(is_it)
         column = self._column(of)
-        if of.kind is Kind.TEXT and how not in tree.EQUALITY:
+        if of.kind is ValueKind.TEXT and how not in tree.EQUALITY:
             column = _InOrderOfBytes(column)
         compared: ColumnElement[bool] = COMPARED[how](column, self._literal(of, value))
         return compared
 
     def _like(self, of: Subject, pattern: str) -> ColumnElement[bool]:
         column = self._column(of)
-        if of.kind is not Kind.BYTES:
+        if of.kind is not ValueKind.BYTES:
             return _Like(column, literal(_glob(pattern)), literal(pattern))
         if _is_prefix(pattern):
             low, high = prefix_range(pattern)
@@ -136,7 +136,7 @@ class _Writer:
 
     def _is_one_of(self, of: Subject, values: Sequence[Value]) -> ColumnElement[bool]:
         column = self._column(of)
-        if of.kind is Kind.MSGID:
+        if of.kind is ValueKind.MSGID:
             values = [number for msgid in values for number in _message_numbers(msgid, self._space)]
         if len(values) == 1:
             return column == self._literal(of, values[0])
@@ -152,7 +152,7 @@ def named(condition: Condition, space: Space) -> Sequence[int]:
     if isinstance(condition, tree.And):
         return next((found for part in condition.parts if (found := named(part, space))), ())
     match condition:
-        case tree.Comparison(tree.Property(kind=Kind.MSGID), Operator.EQUAL, msgid):
+        case tree.Comparison(tree.Property(kind=ValueKind.MSGID), Operator.EQUAL, msgid):
             return _message_numbers(msgid, space)
         case _:
             return ()

@@ -11,7 +11,7 @@ import sqlalchemy
 
 from qmadmin import atmi, tracing
 from qmadmin.consumers import current
-from qmadmin.consumers.call_spans import call_span, handed_on
+from qmadmin.consumers.call_spans import call_span, for_another_process
 from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmadmin.forwarder.command_service import CommandService
 from qmadmin.forwarder.http_service import request_headers
@@ -261,11 +261,11 @@ def test_a_command_goes_on_with_the_trace_from_the_span_of_its_call(space, expor
         assert service.call(Call(request)).body == tracing.headers()["traceparent"].encode()
 
 
-def test_what_is_handed_on_to_another_process_goes_on_with_the_trace(space, exporter):
+def test_what_another_process_gets_goes_on_with_the_trace(space, exporter):
     request = request_with(space, headers={"traceparent": PARENT, "a": "b"})
-    assert handed_on(request) == request
+    assert for_another_process(request) == request
     with call_span(request, "SPACE", LOGGER):
-        assert handed_on(request).headers == {"a": "b"} | tracing.headers()
+        assert for_another_process(request).headers == {"a": "b"} | tracing.headers()
 
 
 def test_what_a_coroutine_enqueues_tells_of_the_span_that_is_current_there(space, span):

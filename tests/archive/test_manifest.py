@@ -6,7 +6,7 @@ import json
 import pytest
 
 from qmadmin.archive import manifest_file
-from qmadmin.archive.manifest import Content, Count, PartEntry, Portion, Source, counted
+from qmadmin.archive.manifest import ArchiveSource, Content, Count, PartEntry, Portion, counted
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.message import State
 from tests.fix_archive import make, manifest_of, refuses
@@ -197,5 +197,5 @@ def test_portions_of_the_same_queue_in_several_parts_are_summed_up():
 
 
 def test_a_device_with_a_name_that_is_no_unicode_is_shown():
-    manifest = manifest_of((), spaces=(), source=Source("QUE\udcff\0", "", "sqlite", 4096, 0))
+    manifest = manifest_of((), spaces=(), source=ArchiveSource("QUE\udcff\0", "", "sqlite", 4096, 0))
     assert manifest_file.from_json(manifest_file.to_json(manifest)).source.device == "QUE\\udcff\\x00"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from qmadmin.archive.arrays import pa
-from qmadmin.archive.columns import BY_NAME, COLUMNS, Column, Kind
+from qmadmin.archive.columns import BY_NAME, COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.archive.rows import BATCH_BYTES_MAX, _values, batch_of, rows_of, schema
 from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError, SystemFailureError
@@ -15,19 +15,19 @@ from tests.fix_archive import FULL, GROUPS, msgid, row
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = {
-    Kind.TEXT: TEXT,
-    Kind.BYTES: st.binary(max_size=12),
-    Kind.INT16: st.integers(-(2**15), 2**15 - 1),
-    Kind.INT32: st.integers(-(2**31), 2**31 - 1),
-    Kind.INT64: INT64,
-    Kind.TIME: INT64,
+    ColumnType.TEXT: TEXT,
+    ColumnType.BYTES: st.binary(max_size=12),
+    ColumnType.INT16: st.integers(-(2**15), 2**15 - 1),
+    ColumnType.INT32: st.integers(-(2**31), 2**31 - 1),
+    ColumnType.INT64: INT64,
+    ColumnType.TIME: INT64,
 }
 
 
 def column(declared):
     """Return values of one column: some of them none."""
     values = st.one_of(
-        VALUES[declared.kind], st.just(b"" if declared.kind is Kind.BYTES else None) | VALUES[declared.kind]
+        VALUES[declared.kind], st.just(b"" if declared.kind is ColumnType.BYTES else None) | VALUES[declared.kind]
     )
     if declared.required:
         return VALUES[declared.kind]
@@ -125,4 +125,4 @@ def test_columns_of_a_later_minor_version_are_left_out_wherever_they_stand():
 
 def test_a_column_that_an_archive_is_too_old_for_has_no_values():
     batch = batch_of("S", "Q", State.READY, False, [row(1), row(2)], msgid("S"))
-    assert _values(batch, Column("later", Kind.TEXT, "", carried="later", since=1)) == [None, None]
+    assert _values(batch, ArchiveColumn("later", ColumnType.TEXT, "", carried="later", since=1)) == [None, None]

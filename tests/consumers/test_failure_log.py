@@ -86,11 +86,11 @@ def test_tracebacks_of_worker_processes_are_told_once_for_the_same_place_too(log
 def test_of_many_failures_in_a_minute_some_are_told_and_the_others_counted(log, clock, caplog):
     fail(log, plain, times=1000)
     assert len(caplog.messages) == FAILURES_A_MINUTE
-    log.tell_rest()
+    log.log_rest()
     assert len(caplog.messages) == FAILURES_A_MINUTE
     clock.advance(60)
-    log.tell_rest()
-    log.tell_rest()
+    log.log_rest()
+    log.log_rest()
     assert caplog.messages[FAILURES_A_MINUTE:] == [
         f"service 'Q' failed {1000 - FAILURES_A_MINUTE} more times, the last on message m999, try 3: the till is closed"
     ]
@@ -105,8 +105,8 @@ def test_the_next_minute_has_lines_of_its_own_behind_what_was_counted(log, clock
 
 
 def test_what_was_counted_is_told_at_the_end_without_waiting_for_the_minute(log, caplog):
-    log.tell_rest(at_once=True)
+    log.log_rest(at_once=True)
     assert not caplog.messages
     fail(log, plain, times=FAILURES_A_MINUTE + 5)
-    log.tell_rest(at_once=True)
+    log.log_rest(at_once=True)
     assert "failed 5 more times" in caplog.messages[-1]

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from qmadmin.consumers import function_handler
-from qmadmin.consumers.deadlines import Deadlines, Watch
+from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from tests.fix_process import environment, eventually
@@ -177,7 +177,7 @@ def test_interruption_that_was_decided_on_is_waited_for(serve, monkeypatch):
     # The function returns after the decision to interrupt it, and before it is interrupted.
     decided, returned, watches = threading.Event(), threading.Event(), []
 
-    class SlowWatch(Watch):
+    class SlowWatch(Deadline):
         def __init__(self, at, act):
             def slowly():
                 decided.set()
@@ -188,7 +188,7 @@ def test_interruption_that_was_decided_on_is_waited_for(serve, monkeypatch):
             watches.append(self)
             super().__init__(at, slowly)
 
-    monkeypatch.setattr(function_handler, "Watch", SlowWatch)
+    monkeypatch.setattr(function_handler, "Deadline", SlowWatch)
     service = serve(lambda request: decided.wait(60))
     assert str(failure_of(service, seconds=0.001)) == "no reply within 0.001 seconds"
     # It would be raised here.
@@ -279,7 +279,7 @@ def deadlines():
 
 def test_watch_acts_when_its_time_has_come_and_then_cannot_be_ended(deadlines):
     acted = []
-    watch = Watch(time.monotonic(), lambda: acted.append("acted"))
+    watch = Deadline(time.monotonic(), lambda: acted.append("acted"))
     deadlines.add(watch)
     eventually(lambda: watch.acted)
     assert acted == ["acted"]
@@ -287,17 +287,17 @@ def test_watch_acts_when_its_time_has_come_and_then_cannot_be_ended(deadlines):
 
 
 def test_watch_that_has_ended_never_acts(deadlines):
-    watch = Watch(time.monotonic() - 1, lambda: pytest.fail("it acted"))
+    watch = Deadline(time.monotonic() - 1, lambda: pytest.fail("it acted"))
     assert watch.end()
     deadlines.add(watch)
-    other = Watch(time.monotonic(), lambda: None)
+    other = Deadline(time.monotonic(), lambda: None)
     deadlines.add(other)
     eventually(lambda: other.acted)
     assert not watch.acted
 
 
 def test_earlier_watch_is_not_kept_waiting_by_a_later_one(deadlines):
-    deadlines.add(Watch(time.monotonic() + 10_000, lambda: None))
-    soon = Watch(time.monotonic() + 0.01, lambda: None)
+    deadlines.add(Deadline(time.monotonic() + 10_000, lambda: None))
+    soon = Deadline(time.monotonic() + 0.01, lambda: None)
     deadlines.add(soon)
     eventually(lambda: soon.acted)

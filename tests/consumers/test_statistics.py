@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from qmadmin.consumers.policy import Wording
-from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Rate, Recently, Reporter, Statistics, rounded_up
+from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Rate, RecentDurations, Reporter, Statistics, rounded_up
 from qmcore.errors import SystemFailureError
 from qmcore.records import Forwarding
 from tests.fix_store import MovableClock, Work
@@ -148,7 +148,7 @@ class TestPercentiles:
 
     def test_they_are_no_less_than_what_was_measured_and_a_tenth_more_at_most(self):
         times = [int(random.Random(at).lognormvariate(9, 3)) for at in range(500)]
-        recently = Recently()
+        recently = RecentDurations()
         for micros in times:
             recently.add(micros, 0)
         for percent, found in zip((50, 95, 99), recently.percentiles(0, 50, 95, 99), strict=True):
@@ -166,7 +166,7 @@ class TestPercentiles:
         assert figures.forwarding().p99_us is None
 
     def test_they_take_no_more_room_however_many_calls_there_are(self):
-        recently = Recently()
+        recently = RecentDurations()
         generator = random.Random(1)
         for at in range(20_000):
             recently.add(int(generator.lognormvariate(9, 3)), at)

@@ -305,7 +305,7 @@ def test_closed_service_has_no_processes_and_no_descriptors(start, tmp_path):
     [
         ("server:none", "service 'S': module 'server' has no function 'none'"),
         ("absent:f", "service 'S': module 'absent' cannot be imported: ModuleNotFoundError: No module named 'absent'"),
-        ("dying:f", "service 'S': its process ended with exit status 4 when it was to load its module"),
+        ("dying:f", "service 'S': its process ended with exit status 4 while it loaded its module"),
     ],
 )
 def test_function_that_is_not_there_is_told_at_the_start(services, function, told):

@@ -19,7 +19,7 @@ from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmcore.message import EnqueueControl, MessageInfo, Origin
-from qmcore.message_attributes import ATTRIBUTES, Kind, MessageAttribute
+from qmcore.message_attributes import ATTRIBUTES, MessageAttribute, ValueKind
 from qmcore.queue import QueueDefinition
 from tests.fix_shell import ROOT, Shell
 from tests.fix_store import space_definition
@@ -178,7 +178,7 @@ def read_by_the_mib(shell: Shell, queue: str, info: MessageInfo) -> None:
             assert told in (-1, ""), name
         elif isinstance(value, str):
             assert told.lower() == value.lower(), name
-        elif known.kind is Kind.WHOLE:
+        elif known.kind is ValueKind.WHOLE:
             assert told == value, name
         else:
             assert (told not in ("", "DEFAULT", "{}")) == (value is not None), name
@@ -194,7 +194,7 @@ def read_in_an_archive(shell: Shell, infos: dict[str, MessageInfo]) -> None:
         for name, known in ATTRIBUTES.items():
             value = known.get(info)
             assert name in BY_NAME
-            assert row[name] == value or known.kind is Kind.TIME or name == "headers", name
+            assert row[name] == value or known.kind is ValueKind.TIME or name == "headers", name
             assert (row[name] is None) == (value is None), name
 
 

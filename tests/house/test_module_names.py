@@ -18,6 +18,7 @@ SHARED = {
     "imports": "imports that were begun, and how far they are",
     "kinds": "the kinds of values that arguments have",
     "listing": "listing the messages of a queue",
+    "maintenance": "keeping a device in order",
     "messages": "messages and their states",
     "moving": "moving messages elsewhere",
     "opening": "opening a device or a volume",

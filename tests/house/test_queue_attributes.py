@@ -18,7 +18,7 @@ from qmadmin.spark.device_tables import queue_batch
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.attributes import made
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition
 from tests.fix_shell import ROOT, Ran, Shell
@@ -189,7 +189,7 @@ def test_what_is_given_by_one_face_is_read_by_all(shell: Shell, memory_dir: Path
     rows = json.loads(shell.run("verbose on\nqopen SPACE\nformat json\nqinfo\n").out.splitlines()[-1])["rows"]
     records = {record["queue"]: record for record in rows}
     assert {name: records[name][sample.key or name] for name, sample in SAMPLES.items()} == VALUES
-    table = {row["queue"]: row for row in queue_batch(shell.device, Selection()).to_pylist()}
+    table = {row["queue"]: row for row in queue_batch(shell.device, ArchiveSelection()).to_pylist()}
     assert {name: table[name][sample.column or name] for name, sample in SAMPLES.items()} == VALUES
 
 
@@ -224,7 +224,7 @@ def assert_told(shell: Shell, counted: dict[str, Any]):
     assert [name for name in COUNTED if not counted[name]] == ["expired", "discarded"]
     (found,) = mib.get(shell.device, "T_APPQ", QS | {"TA_APPQNAME": "Q"})
     rows = json.loads(shell.run("verbose on\nqopen SPACE\nformat json\nqinfo Q\n").out.splitlines()[-1])["rows"]
-    (row,) = queue_batch(shell.device, Selection(queues=("Q",))).to_pylist()
+    (row,) = queue_batch(shell.device, ArchiveSelection(queues=("Q",))).to_pylist()
     assert list(COUNTED) == list(FIGURES)
     for name, (attribute, key) in COUNTED.items():
         assert not attribute or found[attribute] == counted[name]

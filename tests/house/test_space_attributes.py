@@ -16,7 +16,7 @@ from qmadmin.opening import create_device, open_device
 from qmadmin.spark.device_tables import space_batch
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.attributes import made
 from qmcore.space import ATTRIBUTES, SpaceDefinition
 from tests.fix_shell import ROOT, Ran, Shell
@@ -181,7 +181,7 @@ def test_what_is_given_by_one_face_is_read_by_all(shell: Shell, memory_dir: Path
     rows = json.loads(shell.run("verbose on\nformat json\nqspacelist\n\n").out.splitlines()[-1])["rows"]
     records = {record["queue_space"]: record for record in rows}
     assert {name: records[SPACES[name]][sample.key or name] for name, sample in samples.items()} == values
-    table = {row["space"]: row for row in space_batch(shell.device, Selection()).to_pylist()}
+    table = {row["space"]: row for row in space_batch(shell.device, ArchiveSelection()).to_pylist()}
     assert {name: table[SPACES[name]][sample.column or name] for name, sample in samples.items()} == values
 
 

@@ -11,14 +11,14 @@ from qmadmin.console.formats import Format
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, keys_of
-from qmadmin.forwarder.metrics import FiguresCollector
+from qmadmin.forwarder.metrics import StatisticsCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import interfaces, programs
 from qmadmin.manual.roff import bold, escaped, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
-from qmadmin.settings import SECTIONS, ForwarderSettings, Kind, LogSettings, ShellSettings
+from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, SettingKind, ShellSettings
 from qmadmin.ulog import JSON_KEYS
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
@@ -87,10 +87,10 @@ def test_setting_is_in_the_page_with_what_it_may_be_its_default_and_its_variable
     text = entry(said, bold(setting.key))
     assert prose(setting.help) in text
     assert f"The default is {prose(programs.default(setting))}.\n" in text
-    assert (f"The environment variable {bold(setting.variable)} wins." in text) is bool(setting.variable)
-    if setting.kind is Kind.CHOICE:
+    assert (f"The environment variable {bold(setting.variable)} overrides it." in text) is bool(setting.variable)
+    if setting.kind is SettingKind.CHOICE:
         assert f"(one of {', '.join(setting.choices)})" in said
-    if setting.kind is Kind.NUMBER:
+    if setting.kind is SettingKind.NUMBER:
         assert f"(whole number from {setting.low} to {setting.high})" in said
 
 
@@ -102,9 +102,9 @@ def test_default_stands_as_in_the_file():
     assert programs.default(ShellSettings.device) == "none"
 
 
-def test_variable_says_which_setting_it_wins_over():
+def test_variable_says_which_setting_it_overrides():
     said = programs.variables()
-    assert entry(said, bold("PAGER")) == "Wins over \\fBpager\\fR in [qmadmin].\n"
+    assert entry(said, bold("PAGER")) == "Overrides \\fBpager\\fR in [qmadmin].\n"
     assert "\\fBcolor\\fR in [qmadmin] is \\(dqnever\\(dq" in entry(said, bold("NO_COLOR"))
     mine = programs.environment((LogSettings.prefix,))
     assert mine.startswith(f".TP\n{bold('ULOGPFX')}\n")
@@ -146,7 +146,7 @@ def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
 
 def test_each_metric_of_the_forwarder_is_in_its_page():
     page = ROOT / "man" / "tmqforward.8"
-    for family in FiguresCollector("QSPACE", lambda: [Statistics("Q")]).collect():
+    for family in StatisticsCollector("QSPACE", lambda: [Statistics("Q")]).collect():
         suffix = "_total" if family.type == "counter" else ""
         said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
         assert said.startswith(f"{prose(family.documentation)}\n")

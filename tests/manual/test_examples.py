@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.manual.roff import Example, examples
+from qmadmin.manual.roff import PageExample, examples
 from tests.manual.test_pages import ROOT, SOURCES, name_of
 
 PROGRAMS = {
@@ -42,7 +42,7 @@ class Reader:
         }
         self.said = ""
 
-    def follow(self, example: Example) -> None:
+    def follow(self, example: PageExample) -> None:
         """Do what an example shows."""
         match example.kind:
             case "setup" | "sh":
@@ -128,6 +128,6 @@ def test_a_mark_without_an_example_is_refused() -> None:
 def test_example_says_what_it_is_and_roff_is_taken_away() -> None:
     page = '.PP\n.\\" setup: cd x\n.\\" setup: ls\n.\\" example: file a.toml\n.EX\na \\- \\(aqb\\(aq\n.EE\n'
     assert examples(page) == [
-        Example("setup", "", "cd x\nls\n", 2),
-        Example("file", "a.toml", "a - 'b'\n", 5),
+        PageExample("setup", "", "cd x\nls\n", 2),
+        PageExample("file", "a.toml", "a - 'b'\n", 5),
     ]

@@ -430,7 +430,7 @@ def test_a_runner_that_is_told_to_end_tells_the_commands_group_and_ends(applicat
         eventually(lambda: not is_running(each))  # noqa: B023 - asked at once
     assert application.log().splitlines()[-1] == (
         f"WARN: queue 'ORDERS' of queue space 'QSPACE': capacity command {command!r}: "
-        "SIGTERM, which its process group gets too; how it ends is not logged"
+        "SIGTERM, which is passed on to its process group; how it ends is not logged"
     )
 
 
@@ -453,7 +453,7 @@ def test_a_runner_ends_without_a_signal_to_what_its_command_left(application):
     eventually(lambda: not is_running(runner))
     assert is_running(left)
     os.kill(left, signal.SIGKILL)
-    assert application.log().endswith(": SIGTERM; what it left running is not read any more")
+    assert application.log().endswith(": SIGTERM; the output of processes that it left running is no longer logged")
 
 
 def test_a_command_that_closes_its_output_is_followed_to_its_end(application):
@@ -501,7 +501,7 @@ def test_what_no_process_can_be_given_is_logged_and_disturbs_nobody(application,
     [
         (1, "[Errno 11] Resource temporarily unavailable"),
         # The shell itself may run. Neither its child nor a thread that waits for it may.
-        (2, "what starts it ended with status "),
+        (2, "the process that starts it ended with status "),
     ],
 )
 def test_a_fork_that_the_system_refuses_is_logged_and_disturbs_nobody(application, processes, reason, open_directory):

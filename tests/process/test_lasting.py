@@ -156,7 +156,7 @@ def test_a_call_for_a_queue_that_is_served_no_longer_is_finished_before_the_end(
     site.services('[services.answer]\npython = "server:answer"\n')
     reload(forwarder)
     forwarder.tell(signal.SIGTERM)
-    forwarder.wait_until_logged("SIGTERM: stopping when")
+    forwarder.wait_until_logged("SIGTERM: stopping after")
     go(site)
     assert forwarder.wait() == 0
     assert space.dequeue("RPLYQ").text == "a"

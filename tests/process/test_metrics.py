@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from qmadmin import QueueDefinition
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder.errors import StartError, UsageError
-from qmadmin.forwarder.metrics import LOOPBACK, Address, FiguresCollector, served
+from qmadmin.forwarder.metrics import LOOPBACK, Address, StatisticsCollector, served
 from qmadmin.version import __version__
 from qmcore.times import MICROS
 from tests.fix_process import eventually
@@ -60,7 +60,7 @@ def registry():
 
 
 def collected(registry, *figures):
-    registry.register(FiguresCollector("QSPACE", lambda: figures))
+    registry.register(StatisticsCollector("QSPACE", lambda: figures))
     return generate_latest(registry).decode()
 
 
@@ -118,7 +118,7 @@ class TestTheFigures:
 
     def test_they_fit_together_while_threads_count(self, registry):
         figures = Statistics("Q")
-        registry.register(FiguresCollector("QSPACE", lambda: [figures]))
+        registry.register(StatisticsCollector("QSPACE", lambda: [figures]))
 
         def work():
             for _ in range(500):

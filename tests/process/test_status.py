@@ -91,11 +91,11 @@ def test_a_daemon_at_work_is_told_of_from_its_start_with_what_it_did(site, space
 
 
 def test_a_queue_that_nobody_forwards_gives_a_status_of_its_own(site, space, status):
-    assert status() == (NOT_FORWARDED, "", "ERROR: nobody forwards a queue of queue space 'QSPACE'\n")
+    assert status() == (NOT_FORWARDED, "", "ERROR: no process forwards a queue of queue space 'QSPACE'\n")
     space.report_forwarding([Forwarding(queue="STRING")])
     assert status()[0] == 0
     exit_status, out, err = status("-q", "STRING,SLOW")
-    assert (exit_status, err) == (NOT_FORWARDED, "ERROR: nobody forwards queue 'SLOW'\n")
+    assert (exit_status, err) == (NOT_FORWARDED, "ERROR: no process forwards queue 'SLOW'\n")
     assert out.splitlines()[1].split()[:2] == ["STRING", str(os.getpid())]
 
 
@@ -107,7 +107,7 @@ def test_a_document_says_that_a_queue_is_not_forwarded(site, space, status):
         False,
         [{"queue": "SLOW", "forwarders": []}],
     )
-    assert document["notices"][0]["text"] == "nobody forwards queue 'SLOW'"
+    assert document["notices"][0]["text"] == "no process forwards queue 'SLOW'"
 
 
 def test_a_queue_that_a_reload_has_left_out_is_forwarded_no_more(site, space, status):
@@ -125,7 +125,7 @@ def test_a_daemon_that_was_killed_forwards_nothing(site, space, status):
     daemon.tell(signal.SIGKILL)
     daemon.wait()
     exit_status, out, err = status("-q", "STRING")
-    assert (exit_status, err) == (NOT_FORWARDED, "ERROR: nobody forwards queue 'STRING'\n")
+    assert (exit_status, err) == (NOT_FORWARDED, "ERROR: no process forwards queue 'STRING'\n")
     assert f"tmqforward {daemon.pid} on " in out
     assert out.rstrip().endswith("which is dead")
 

@@ -54,7 +54,7 @@ def test_signal_in_mid_message_lets_what_is_in_hand_be_finished(site, space, num
     forwarder = site.start("-q", "WORK,OTHER")
     site.wait_for_calls(2)
     forwarder.tell(number)
-    forwarder.wait_until_logged(f"{number.name}: stopping when the message in hand is done")
+    forwarder.wait_until_logged(f"{number.name}: stopping after the current message")
     (site.directory / "go").touch()
     assert forwarder.wait() == 0
     assert [reply.text for reply in site.all_of("RPLYQ")] == ["first"]
@@ -68,7 +68,7 @@ def stop_at_once(site, space, queue, number=signal.SIGTERM):
     space.enqueue(queue, "first", reply_queue="RPLYQ")
     site.wait_for_calls(2 if queue == "COMMAND" else 1)
     forwarder.tell(signal.SIGTERM)
-    forwarder.wait_until_logged("SIGTERM: stopping when")
+    forwarder.wait_until_logged("SIGTERM: stopping after")
     forwarder.tell(number)
     return forwarder
 

@@ -16,7 +16,7 @@ from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import abandon, load_archive
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
 from tests.doom import Doom
 from tests.fix_store import make_queue, space_definition
@@ -204,7 +204,7 @@ class TestImport:
     def test_one_of_selected_messages_goes_on_although_they_are_counted_again(
         self, doomed, archive, there, stock, doom
     ):
-        some = ImportOptions(selection=Selection(count=3))
+        some = ImportOptions(selection=ArchiveSelection(count=3))
         doomed.run(doom, load_archive, archive, there, some, executor=Local())
         found = load_archive(archive, there, some, executor=Local())
         assert (found.messages, [space.resumed for space in found.spaces]) == (8, [True, True])

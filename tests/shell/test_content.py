@@ -313,7 +313,7 @@ def test_requeueing_goes_to_where_each_message_came_from(laid_out, space):
     space.enqueue("errq", "from nowhere")
     ran = laid_out.run("qopen QSPACE\nqrequeue -y\n\n")
     assert ran.out.endswith("2 messages moved back\n")
-    assert "WARN: 1 message of queue 'errq' came from no queue that there is" in ran.err
+    assert "WARN: 1 message of queue 'errq' came from no queue that still exists" in ran.err
     assert [space.dequeue(queue).text for queue in ("STRING", "OTHER", "errq")] == ["STRING", "OTHER", "from nowhere"]
 
 

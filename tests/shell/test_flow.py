@@ -1,10 +1,10 @@
-"""Rates, trends and ages from looks at queues."""
+"""Rates, trends and ages from samples at queues."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from qmadmin.monitoring.flow import KEPT, Counts, Flow, Look, Trend
+from qmadmin.monitoring.flow import KEPT, Counts, Flow, Sample, Trend
 from qmcore.queue import QueueUsage
 
 SECOND = 1_000_000
@@ -25,12 +25,12 @@ def usage(messages=0, *, first_us=None, oldest_us=None, **flow):
     )
 
 
-def seen(*looks):
-    """Return the flow of a queue Q from looks: when in seconds, its usage, and its number if it is another one."""
+def seen(*samples):
+    """Return the flow of a queue Q from samples: when in seconds, its usage, and its number if it is another one."""
     flow = Flow()
-    for at, use, *number in looks:
+    for at, use, *number in samples:
         queue = SimpleNamespace(name="Q", id=number[0] if number else 7, dequeue_enabled=True)
-        flow.add(Look.of(at, round(at * SECOND), [(queue, use)]))
+        flow.add(Sample.of(at, round(at * SECOND), [(queue, use)]))
     return flow.queues()[0]
 
 

@@ -65,7 +65,7 @@ def forwarded(ran):
 
 
 def test_a_queue_that_is_not_forwarded_says_so(laid_out):
-    assert forwarded(laid_out.run("qopen QSPACE\nverbose on\nqinfo STRING\n")) == ["Forwarded by: nobody"]
+    assert forwarded(laid_out.run("qopen QSPACE\nverbose on\nqinfo STRING\n")) == ["Forwarded by: no process"]
 
 
 def test_verbose_mode_tells_who_forwards_a_queue_and_all_that_there_is_to_tell(laid_out, forwarder):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from qmadmin.shell import terminal
-from qmadmin.shell.terminal import Remembered
+from qmadmin.shell.terminal import HistoryFile
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def file(tmp_path):
 
 def lines(file):
     """Return what a new session remembers, the oldest first."""
-    return list(Remembered(file, 1000).load_history_strings())[::-1]
+    return list(HistoryFile(file, 1000).load_history_strings())[::-1]
 
 
 def test_lines_of_all_sessions_are_there_in_their_order(file):
-    one, other = Remembered(file, 1000), Remembered(file, 1000)
+    one, other = HistoryFile(file, 1000), HistoryFile(file, 1000)
     one.append_string("first")
     other.append_string("second")
     one.append_string("third")
@@ -29,7 +29,7 @@ def test_lines_of_all_sessions_are_there_in_their_order(file):
 
 
 def test_line_that_repeats_the_one_before_is_left_out(file):
-    one = Remembered(file, 1000)
+    one = HistoryFile(file, 1000)
     for line in ("same", "same", "other", "same"):
         one.append_string(line)
     assert lines(file) == ["same", "other", "same"]
@@ -37,16 +37,16 @@ def test_line_that_repeats_the_one_before_is_left_out(file):
 
 @pytest.mark.parametrize("line", ["qset \u2028name", "# comment", "qset 'ä'", "tab\there", "\udc80"])
 def test_line_with_anything_in_it_is_one_line(file, line):
-    Remembered(file, 1000).append_string(line)
+    HistoryFile(file, 1000).append_string(line)
     assert lines(file) == [line.replace("\udc80", "?")]
 
 
 def test_older_lines_are_given_up_when_there_are_too_many(file):
-    one = Remembered(file, 50)
+    one = HistoryFile(file, 50)
     every = [f"line {number:03}" for number in range(120)]
     for line in every:
         one.append_string(line)
-    assert list(Remembered(file, 50).load_history_strings())[::-1] == every[-50:]
+    assert list(HistoryFile(file, 50).load_history_strings())[::-1] == every[-50:]
     assert file.read_text().count("\n") == 50
     one.append_string("after it")
     assert lines(file) == [*every[-50:], "after it"]
@@ -54,7 +54,7 @@ def test_older_lines_are_given_up_when_there_are_too_many(file):
 
 def test_sessions_that_write_at_one_time_lose_nothing(file):
     def write(name):
-        one = Remembered(file, 1000)
+        one = HistoryFile(file, 1000)
         for number in range(50):
             one.append_string(f"{name} {number}")
 
@@ -69,7 +69,7 @@ def test_sessions_that_write_at_one_time_lose_nothing(file):
 
 
 def test_file_is_for_one_session_while_it_is_read_and_shortened(file, monkeypatch):
-    one = Remembered(file, 1)
+    one = HistoryFile(file, 1)
     tried = []
 
     def shorten(opened, text):
@@ -86,7 +86,7 @@ def test_file_is_for_one_session_while_it_is_read_and_shortened(file, monkeypatc
 
 
 def test_file_that_cannot_be_used_is_no_trouble(tmp_path):
-    one = Remembered(tmp_path / "no" / "folder", 1000)
+    one = HistoryFile(tmp_path / "no" / "folder", 1000)
     one.append_string("line")
     assert one.get_strings() == ["line"]
     assert list(one.load_history_strings()) == []

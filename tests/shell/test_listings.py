@@ -236,7 +236,7 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
         "Expiration": "+7200 seconds",
         "Since created": "5 enqueued, 1 dequeued",
         "Lost or moved": "1 expired, 0 discarded, 2 moved to the error queue",
-        "Forwarded by": "nobody",
+        "Forwarded by": "no process",
     }
     assert "\nQueue 'A'\n" in ran.out
     assert record(laid_out.run("qopen QSPACE\nverbose\nqinfo B\n"))["Expiration"] == "none"
@@ -398,8 +398,8 @@ def test_a_missing_error_queue_is_told_once_at_a_terminal(laid_out, terminal):
     screen.at_prompt()
     for line in ("qopen QSPACE", "qinfo", "qinfo"):
         screen.enter(line)
-    assert screen.shown.count("is not created") == 1
-    assert laid_out.run("qopen QSPACE\nqinfo\n").err.count("is not created") == 2
+    assert screen.shown.count("does not exist") == 1
+    assert laid_out.run("qopen QSPACE\nqinfo\n").err.count("does not exist") == 2
 
 
 def test_a_body_that_is_damaged_hides_no_other(laid_out, space):

@@ -76,7 +76,7 @@ def test_watching_an_empty_queue_space_shows_no_row(busy):
         ("qtop -d 3601", "The delay must be 0.1 to 3600 seconds, got 3601"),
         ("qtop -d now", "The delay must be a number of seconds: 'now'"),
         ("qtop -d 1e1", "The delay must be a number of seconds: '1e1'"),
-        ("qtop -n 0", "The number of rounds must be 1 to"),
+        ("qtop -n 0", "The number of updates must be 1 to"),
     ],
 )
 def test_watching_is_refused(busy, line, error):

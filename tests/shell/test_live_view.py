@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from qmadmin.console.figures import PLAIN_BARS
-from qmadmin.monitoring.flow import Look
+from qmadmin.monitoring.flow import Sample
 from qmadmin.shell.live_view import BAR, Sort, View
 from qmcore.queue import QueueUsage
 from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
@@ -37,21 +37,21 @@ USAGE = SpaceUsage(
 )
 
 
-def look(at, stopped=None, **depths):
-    """Return a look at queues with depths, each of which has had ten messages for each second."""
+def sample(at, stopped=None, **depths):
+    """Return a sample of queues with depths, each of which has had ten messages for each second."""
     pairs = []
     for number, (name, depth) in enumerate(depths.items(), 1):
         counts = {"enqueued": 10 * at + depth, "dequeued": 10 * at, "expired": 1, "discarded": 2, "moved": number}
         use = QueueUsage(messages=depth, **NOTHING, **counts, oldest_us=START - number * SECOND)
         pairs.append((SimpleNamespace(name=name, id=number, dequeue_enabled=name != stopped), use))
-    return Look.of(at, START + at * SECOND, pairs)
+    return Sample.of(at, START + at * SECOND, pairs)
 
 
 @pytest.fixture
 def view():
     made = View("QSPACE on /var/qm/QUE", 1.0, definition=DEFINITION, usage=USAGE)
-    made.flow.add(look(0, ALPHA=5, BETA=100, GAMMA=1))
-    made.flow.add(look(1, ALPHA=9, BETA=80, GAMMA=1))
+    made.flow.add(sample(0, ALPHA=5, BETA=100, GAMMA=1))
+    made.flow.add(sample(1, ALPHA=9, BETA=80, GAMMA=1))
     return made
 
 
@@ -69,7 +69,7 @@ def names(view, **size):
 @pytest.mark.parametrize("height", [5, 12, 24, 60])
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 132, 200])
 def test_every_line_is_within_the_window(view, width, height):
-    view.flow.add(look(2, **{f"QUEUE.{number:02}": number for number in range(40)}))
+    view.flow.add(sample(2, **{f"QUEUE.{number:02}": number for number in range(40)}))
     lines = drawn(view, width, height)
     assert len(lines) == height
     for line in lines:
@@ -117,20 +117,20 @@ def test_narrow_window_leaves_out_what_is_missed_least(view, width, missing):
 
 def test_long_name_is_cut_where_it_has_to_be(view):
     name = "ORDERS.INCOMING.EUROPE.PRIORITY"
-    view.flow.add(look(2, **{name: 1}))
+    view.flow.add(sample(2, **{name: 1}))
     assert name in "\n".join(drawn(view, 200))
     assert f"\n{name[:20]}…" in "\n".join(drawn(view, 60))
 
 
 def test_queue_that_nothing_can_be_dequeued_from_says_so(view):
-    view.flow.add(look(2, stopped="BETA", ALPHA=9, BETA=90, GAMMA=1))
+    view.flow.add(sample(2, stopped="BETA", ALPHA=9, BETA=90, GAMMA=1))
     assert next(line.split()[-1] for line in drawn(view, 60) if line.startswith("BETA")) == "stopped"
-    view.flow.add(look(3, stopped="BETA", ALPHA=9, BETA=0, GAMMA=1))
+    view.flow.add(sample(3, stopped="BETA", ALPHA=9, BETA=0, GAMMA=1))
     assert next(line.split()[-1] for line in drawn(view, 60) if line.startswith("BETA")) != "stopped"
 
 
 def test_name_that_would_drive_the_terminal_is_escaped(view):
-    view.flow.add(look(2, **{"A\x1b[2J": 1}))
+    view.flow.add(sample(2, **{"A\x1b[2J": 1}))
     assert "\x1b" not in "\n".join(drawn(view))
     assert "A\\x1b[2J" in "\n".join(drawn(view))
 
@@ -161,7 +161,7 @@ def test_sorting_goes_round_all_columns():
 
 
 def test_scrolling_stays_within_the_queues(view):
-    view.flow.add(look(2, **{f"Q{number:02}": 0 for number in range(30)}))
+    view.flow.add(sample(2, **{f"Q{number:02}": 0 for number in range(30)}))
     assert names(view, height=14)[0] == "Q00"
     view.scroll(2)
     assert names(view, height=14)[0] == "Q02"
@@ -182,7 +182,7 @@ def test_before_the_first_look_there_is_nothing_but_the_frame():
 
 def test_queue_space_without_queues_says_so():
     made = View("QSPACE", 1.0)
-    made.flow.add(look(0))
+    made.flow.add(sample(0))
     assert "There are no queues." in drawn(made)
 
 
@@ -192,7 +192,7 @@ def test_terminal_without_bars_gets_other_signs(view):
 
 
 def test_age_of_the_first_message_is_marked_where_the_oldest_is_not_known(view):
-    made = look(2, ALPHA=9, BETA=80, GAMMA=1)
+    made = sample(2, ALPHA=9, BETA=80, GAMMA=1)
     of_first = dataclasses.replace(made.usages["BETA"], first_us=START, oldest_us=None)
     view.flow.add(dataclasses.replace(made, usages={**made.usages, "BETA": of_first}))
     for width in (60, 80, 100):

@@ -334,10 +334,10 @@ def test_shell_command_that_cannot_be_one_is_refused_before_anything_is_done(sho
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("qinfo >", "ERROR: No file is named behind >"),
-        ("qlist STRING >>", "ERROR: No file is named behind >>"),
-        ("qlist STRING |", "ERROR: No shell command is named behind |"),
-        ("qinfo > one two", "ERROR: More than a file is named behind >"),
+        ("qinfo >", "ERROR: No file is named after >"),
+        ("qlist STRING >>", "ERROR: No file is named after >>"),
+        ("qlist STRING |", "ERROR: No shell command is named after |"),
+        ("qinfo > one two", "ERROR: More than a file is named after >"),
     ],
 )
 def test_sign_with_nothing_or_too_much_behind_it_is_refused_in_a_sentence(shop, line, told):
@@ -386,7 +386,7 @@ def test_command_file_whose_output_nobody_reads_is_left_and_the_script_goes_on(s
     file.write_text("qpeek -k 9 STRING\n" * 2000 + "qset errq\n")
     shown, said, status = ran(shop, "qset STRING", f"source {file} | exit 0", "qset")
     assert shown == "Current queue is 'STRING'\n" * 2
-    assert said == "ERROR: The command file was left before its end: nobody reads its output (crque, line 3)\n"
+    assert said == "ERROR: The command file was left before its end: its output is not read any more (crque, line 3)\n"
     assert status == 1
 
 

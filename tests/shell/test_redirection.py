@@ -84,7 +84,7 @@ def test_value_of_an_option_is_no_sign_and_what_follows_may_be():
     assert read("qget -w > -- Q | cat") == ("-w > -- Q", ("|", "cat"))
 
 
-CHANGING = [command for command in CATALOGUE.commands if not command.raw and not command.looks]
+CHANGING = [command for command in CATALOGUE.commands if not command.raw and not command.shows_only]
 
 
 @given(st.sampled_from(CHANGING), st.lists(st.sampled_from(["a", ">", ">>", "|", ">x", "|x", "'|'"]), max_size=9))

@@ -190,9 +190,9 @@ def test_options_of_ours_reach_the_definition(laid_out):
 
 def test_error_queue_of_a_queue_that_is_not_created_is_warned_about(laid_out):
     ran = laid_out.run("qopen QSPACE\nqcreate -E bad A fifo none 0 0 100% 0% ''\nqinfo\n")
-    assert "WARN: error queue 'bad' of queue 'A' is not created: 'errq' is used instead" in ran.err
+    assert "WARN: error queue 'bad' of queue 'A' does not exist: 'errq' is used instead" in ran.err
     ran = laid_out.run("qopen QSPACE\nqdestroy -y errq\nqinfo\n")
-    assert "WARN: error queue 'bad' of queue 'A' is not created: messages out of retries will be lost" in ran.err
+    assert "WARN: error queue 'bad' of queue 'A' does not exist: messages out of retries will be lost" in ran.err
 
 
 def test_capacity_commands_are_switched_for_the_device(laid_out):
@@ -481,7 +481,7 @@ def test_a_file_of_commands_is_refused_where_there_is_none_or_it_names_itself(la
     )
     (laid_out.directory / "again").write_text(f"source {laid_out.directory}/again\n")
     ran = laid_out.run(f"source {laid_out.directory}/again\nlidl\n")
-    assert ran.err.startswith("ERROR: More than 16 command files name each other (")
+    assert ran.err.startswith("ERROR: Command files are nested more than 16 deep (")
     assert laid_out.device in ran.out
 
 

@@ -25,7 +25,7 @@ def test_error_queue_that_is_not_created_is_warned_about(shell):
     shell.run(
         f"crdl {shell.device} 0 2000\nqspacecreate S 54320 200 5 10 10 100 errq n 16\n",
     )
-    warning = "WARN: error queue 'errq' of queue space 'S' is not created: messages out of retries will be lost"
+    warning = "WARN: error queue 'errq' of queue space 'S' does not exist: messages out of retries will be lost"
     assert shell.run("qopen S\nqinfo\n").err.splitlines()[:2] == [
         f"{warning} (crque, line 1)",
         f"{warning} (crque, line 2)",

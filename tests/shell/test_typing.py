@@ -69,7 +69,7 @@ def test_empty_line_repeats_the_line_with_its_arguments_and_no_comment(laid_out)
 def test_empty_line_does_not_repeat_what_takes_puts_or_destroys(laid_out, line, name):
     laid_out.run("qopen QSPACE\nqput STRING one\nqput STRING two\n")
     ran = laid_out.type(f"qopen QSPACE\n{line}\n\n\n")
-    told = f"INFO: {name} is not repeated: an empty line repeats only what shows something\n"
+    told = f"INFO: {name} is not repeated: an empty line repeats only a command that shows something\n"
     assert ran.err == told * 2
 
 

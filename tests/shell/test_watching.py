@@ -70,17 +70,17 @@ def test_notices_of_the_command_come_with_each_look(laid_out):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("watch qput STRING x", "qput cannot be watched: only what just shows something can"),
-        ("watch qdeletemsg -y", "qdeletemsg cannot be watched: only what just shows something can"),
-        ("watch 'qpurge -y STRING'", "qpurge cannot be watched: only what just shows something can"),
-        ("watch !date", "! cannot be watched: only what just shows something can"),
-        ("watch qopen QSPACE", "qopen cannot be watched: only what just shows something can"),
-        ("watch qset STRING", "qset cannot be watched: only what just shows something can"),
-        ("watch qscan -p 5", "qscan cannot be watched: only what just shows something can"),
-        ("watch format json", "format cannot be watched: only what just shows something can"),
-        ("watch source x", "source cannot be watched: only what just shows something can"),
-        ("watch qtop", "qtop cannot be watched: it renews what it shows by itself"),
-        ("watch watch qinfo", "watch cannot be watched: it renews what it shows by itself"),
+        ("watch qput STRING x", "qput cannot be watched: only a command that just shows something can"),
+        ("watch qdeletemsg -y", "qdeletemsg cannot be watched: only a command that just shows something can"),
+        ("watch 'qpurge -y STRING'", "qpurge cannot be watched: only a command that just shows something can"),
+        ("watch !date", "! cannot be watched: only a command that just shows something can"),
+        ("watch qopen QSPACE", "qopen cannot be watched: only a command that just shows something can"),
+        ("watch qset STRING", "qset cannot be watched: only a command that just shows something can"),
+        ("watch qscan -p 5", "qscan cannot be watched: only a command that just shows something can"),
+        ("watch format json", "format cannot be watched: only a command that just shows something can"),
+        ("watch source x", "source cannot be watched: only a command that just shows something can"),
+        ("watch qtop", "qtop cannot be watched: it updates its output by itself"),
+        ("watch watch qinfo", "watch cannot be watched: it updates its output by itself"),
         ("watch nosuch", "No such command: nosuch"),
         ("watch qinfo a b", "qinfo takes at most 1 argument, got 2"),
         ("watch qpeek", "qpeek is watched with all of its arguments on the line"),
@@ -88,7 +88,7 @@ def test_notices_of_the_command_come_with_each_look(laid_out):
         ("watch 'qinfo > out'", "watch shows what the command itself shows"),
         ("watch -n x qinfo", "The interval must be a number of seconds: 'x'"),
         ("watch -n 0 qinfo", "The interval must be 0.1 to 3600 seconds, got 0"),
-        ("watch -k 0 qinfo", "The number of looks must be 1 to 2147483647, got 0"),
+        ("watch -k 0 qinfo", "The number of updates must be 1 to 2147483647, got 0"),
         ("watch 'qinfo", "The quote ' is not closed: 'qinfo"),
         ("watch qinfo NOPE", "QMEBADQUEUE: there is no queue 'NOPE' in queue space 'QSPACE'"),
     ],
@@ -113,7 +113,7 @@ def test_look_that_is_still_under_way_takes_no_part_in_what_follows(laid_out):
     with contextlib.closing(session):
         looking = Watched(session, "lidl")
         before = session.draw, session.output
-        rows = looking.look()
+        rows = looking.run()
         assert isinstance(rows[0], Table)
         assert (session.draw, session.output) == before
 

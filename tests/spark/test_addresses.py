@@ -22,7 +22,7 @@ from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
 from tests.doom import Doom
 from tests.fix_archive import refuses
@@ -121,7 +121,7 @@ class TestCarrying:
 
     def test_selection_is_counted_before_it_is_imported(self, spark, place, full, there):
         export(full.config, place)
-        asked = ImportOptions(selection=Selection(count=7))
+        asked = ImportOptions(selection=ArchiveSelection(count=7))
         assert load_archive(place, there.config, asked, executor=SparkExecutor(spark, 2)).messages == 7
 
     def test_task_that_failed_is_tried_again_and_nothing_is_there_twice(

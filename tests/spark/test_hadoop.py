@@ -250,7 +250,7 @@ class TestWriting:
         ("hdfs://", "Incomplete HDFS URI, no host: hdfs:/"),
         ("hdfs:///a", "Incomplete HDFS URI, no host: hdfs:///a"),
         ("hdfs://no.such.host.invalid/a", "there is no host 'no.such.host.invalid'"),
-        ("hdfs://127.0.0.1:1/a", "nobody answers at '127.0.0.1:1': Connection refused"),
+        ("hdfs://127.0.0.1:1/a", "no server answers at '127.0.0.1:1': Connection refused"),
         (
             "s3a://bucket/a",
             "Spark has no org.apache.hadoop.fs.s3a.S3AFileSystem; --conf spark.jars.packages brings it",
@@ -281,7 +281,7 @@ def test_what_java_raises_is_an_error_of_the_operating_system_with_a_reason(spar
             "Permission denied: user=ann",
         ),
         (java.java.io.FileNotFoundException("/x"), errno.ENOENT, "No such file or directory"),
-        (java.java.net.SocketTimeoutException("20000 ms"), errno.EHOSTUNREACH, "nobody answers at 'h:1': 20000 ms"),
+        (java.java.net.SocketTimeoutException("20000 ms"), errno.EHOSTUNREACH, "no server answers at 'h:1': 20000 ms"),
         (java.java.io.IOException("disk\n\tat x.y(Z.java)"), errno.EIO, "disk"),
         (java.java.io.IOException(), errno.EIO, "IOException"),
     ]

@@ -17,7 +17,7 @@ from qmcore import numbers
 from qmcore.condition import PROPERTIES, And, Comparison, Header, Like, Operator
 from qmcore.condition_parser import DEPTH_MAX, LITERALS_MAX, parse
 from qmcore.message import message_id
-from qmcore.message_attributes import Kind
+from qmcore.message_attributes import ValueKind
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.conditions import prefix_range, where
 from qmstorage.schema import message, ready
@@ -51,10 +51,10 @@ SPACE = Space(
 POSTGRESQL = PGDialect_psycopg()
 
 VALUES = {
-    Kind.WHOLE: whole_numbers,
-    Kind.TIME: moments,
-    Kind.TEXT: texts,
-    Kind.BYTES: texts.map(str.encode) | st.sampled_from([b"a\0b", b"\0", b"ab\0", b"a" * 33]),
+    ValueKind.WHOLE: whole_numbers,
+    ValueKind.TIME: moments,
+    ValueKind.TEXT: texts,
+    ValueKind.BYTES: texts.map(str.encode) | st.sampled_from([b"a\0b", b"\0", b"ab\0", b"a" * 33]),
 }
 ALWAYS = {"priority", "size", "retries", "enqueued_at", "urcode", "appkey", "type"}
 """Properties that every message has."""
@@ -63,7 +63,7 @@ facts_of_a_message = st.fixed_dictionaries(
     {
         known.name: VALUES[known.kind] if known.name in ALWAYS else st.none() | VALUES[known.kind]
         for known in PROPERTIES
-        if known.kind is not Kind.MSGID
+        if known.kind is not ValueKind.MSGID
     }
     | {"headers": st.dictionaries(header_names, texts, max_size=4)}
 )

@@ -195,7 +195,9 @@ class TestExtendingInAnotherFile:
             device.extend_space("OTHER", 64)
         assert str(tmp_path / "B") in refusal.value.message
         assert (refusal.value.used, refusal.value.limit, refusal.value.wanted) == (40, 100, 64)
-        other = f"60 are free, and entry 2 of the device list, with 1000, is the other file {str(tmp_path / 'C')!r}"
+        other = (
+            f"60 are free, and entry 2 of the device list, with 1000 free, is in another file, {str(tmp_path / 'C')!r}"
+        )
         assert other in refusal.value.message
         assert refusal.value.hint.endswith(f"crdl {tmp_path / 'B'} 100 4")
         device.create_entry(tmp_path / "B", 100, 4)

@@ -15,7 +15,7 @@ from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.comparing import Difference, compare
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.message import State
 from qmcore.times import MICROS
 from tests.fix_store import MovableClock, make_queue, space_definition
@@ -139,7 +139,7 @@ def test_a_queue_that_is_not_there_is_a_difference_also_where_it_is_empty(
 def test_a_queue_space_that_is_not_there_is_told_once(
     content: Content, device: Device, empty: Device, tmp_path: Path
 ) -> None:
-    export(device.config, tmp_path / "archive", ExportOptions(selection=Selection(content=content)))
+    export(device.config, tmp_path / "archive", ExportOptions(selection=ArchiveSelection(content=content)))
     missing = {"queue space 'ONE'": "there is no queue space 'ONE' on the device"}
     assert differences(tmp_path / "archive", empty) == missing
     renamed = {"queue space 'ONE'": "there is no queue space 'NOPE' on the device"}
@@ -147,7 +147,7 @@ def test_a_queue_space_that_is_not_there_is_told_once(
 
 
 def test_an_archive_of_definitions_says_nothing_of_messages(device: Device, tmp_path: Path) -> None:
-    definitions = Selection(content=Content.DEFINITIONS)
+    definitions = ArchiveSelection(content=Content.DEFINITIONS)
     export(device.config, tmp_path / "archive", ExportOptions(selection=definitions))
     assert differences(tmp_path / "archive", device) == {}
 

@@ -18,7 +18,7 @@ from qmadmin.transfer.exporting import ExportOptions, Plan, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import move, remove_exported
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmadmin.transfer.snapshot import snapshot_of
 from qmadmin.transfer.units import ImportUnit
 from qmcore.definitions import OpenSpace
@@ -146,8 +146,8 @@ def test_where_one_of_two_queue_spaces_is_refused_when_it_begins_nothing_is_left
 
 
 def test_imported_queues_are_stopped_for_dequeuing_unless_they_are_to_start(archive: Path, here: Device) -> None:
-    load_archive(archive, here.config, ImportOptions(selection=Selection(spaces=("ONE",))))
-    load_archive(archive, here.config, ImportOptions(selection=Selection(spaces=("TWO",)), start=True))
+    load_archive(archive, here.config, ImportOptions(selection=ArchiveSelection(spaces=("ONE",))))
+    load_archive(archive, here.config, ImportOptions(selection=ArchiveSelection(spaces=("TWO",)), start=True))
     with here.open_space("ONE") as one, here.open_space("TWO") as two:
         with pytest.raises(BadQueueError):
             one.dequeue("A")
@@ -175,7 +175,7 @@ def test_a_queue_that_is_there_is_skipped_replaced_or_appended_to_as_asked(
     existing: Existing, left: list[str], archive: Path, here: Device
 ) -> None:
     here.create_space(space_definition("ONE"))
-    only = Selection(spaces=("ONE",), queues=("A",))
+    only = ArchiveSelection(spaces=("ONE",), queues=("A",))
     with here.open_space("ONE") as space:
         make_queue(space, "A")
         space.enqueue("A", "old")
@@ -186,7 +186,7 @@ def test_a_queue_that_is_there_is_skipped_replaced_or_appended_to_as_asked(
 
 
 def test_the_same_archive_is_not_imported_twice_unless_it_is_to_be(archive: Path, here: Device) -> None:
-    only = Selection(spaces=("ONE",), queues=("A",))
+    only = ArchiveSelection(spaces=("ONE",), queues=("A",))
     load_archive(archive, here.config, ImportOptions(selection=only, start=True))
     another = {"A": "AGAIN"}
     with pytest.raises(InvalidArgumentError, match="imported"):
@@ -268,7 +268,7 @@ class TestPickedMessages:
     def test_only_messages_that_are_picked_are_imported(
         self, selection: dict[str, object], left: list[str], archive: Path, here: Device
     ) -> None:
-        asked = ImportOptions(selection=Selection(queues=("P",), **selection), start=True)  # type: ignore[arg-type]
+        asked = ImportOptions(selection=ArchiveSelection(queues=("P",), **selection), start=True)  # type: ignore[arg-type]
         dry = load_archive(archive, here.config, asked, dry_run=True)
         told = load_archive(archive, here.config, asked)
         with here.open_space("ONE") as space:
@@ -279,7 +279,7 @@ class TestPickedMessages:
     def test_messages_are_picked_alike_by_an_export_and_by_an_import(
         self, there: Device, here: Device, archive: Path, tmp_path: Path
     ) -> None:
-        picked = Selection(spaces=("ONE",), queues=("P",), condition="priority BETWEEN 12 AND 99", count=9)
+        picked = ArchiveSelection(spaces=("ONE",), queues=("P",), condition="priority BETWEEN 12 AND 99", count=9)
         export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
         load_archive(archive, here.config, ImportOptions(selection=picked))
         assert compare(tmp_path / "picked", here.config).differences == ()
@@ -288,7 +288,7 @@ class TestPickedMessages:
 class TestArchivesOfMessages:
     @pytest.fixture
     def archive(self, there: Device, tmp_path: Path) -> Path:
-        export(there.config, tmp_path / "archive", ExportOptions(selection=Selection(content=Content.MESSAGES)))
+        export(there.config, tmp_path / "archive", ExportOptions(selection=ArchiveSelection(content=Content.MESSAGES)))
         return tmp_path / "archive"
 
     def test_they_are_not_imported_where_there_is_no_such_queue_space(self, archive: Path, here: Device) -> None:
@@ -304,14 +304,14 @@ class TestArchivesOfMessages:
             load_archive(archive, here.config)
 
     def test_they_are_appended_to_what_is_there(self, archive: Path, there: Device) -> None:
-        only = ImportOptions(selection=Selection(spaces=("ONE",), queues=("A",)))
+        only = ImportOptions(selection=ArchiveSelection(spaces=("ONE",), queues=("A",)))
         for expected in (["1", "2", "3"] * 2, ["1", "2", "3"]):
             assert load_archive(archive, there.config, dataclasses.replace(only, again=True)).messages == 3
             with there.open_space("ONE") as space:
                 assert drain(space, "A") == expected
 
     def test_they_follow_definitions_that_are_imported_first(self, archive: Path, here: Device) -> None:
-        definitions = ImportOptions(selection=Selection(content=Content.DEFINITIONS), start=True)
+        definitions = ImportOptions(selection=ArchiveSelection(content=Content.DEFINITIONS), start=True)
         assert load_archive(archive, here.config, definitions).messages == 0
         assert load_archive(archive, here.config, ImportOptions(again=True)).messages == 6
         assert compare(archive, here.config, alone=True).differences == ()
@@ -328,8 +328,8 @@ def test_the_first_messages_are_the_same_for_an_export_and_for_an_import_where_s
             space.enqueue("P", str(number), priority=50 + number // 3, persistent=number % 2 == 0)
         for number in range(4):
             space.enqueue("P", "later", delay=3600 - number, persistent=number % 2 == 0)
-    picked = Selection(spaces=("MIX",), queues=("P",), count=count)
-    export(there.config, tmp_path / "all", ExportOptions(selection=Selection(spaces=("MIX",))))
+    picked = ArchiveSelection(spaces=("MIX",), queues=("P",), count=count)
+    export(there.config, tmp_path / "all", ExportOptions(selection=ArchiveSelection(spaces=("MIX",))))
     export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
     told = load_archive(tmp_path / "all", here.config, ImportOptions(selection=picked))
     assert told.messages == count
@@ -342,6 +342,6 @@ def test_the_first_messages_are_shared_among_workers_as_all_are(
     monkeypatch.setattr(exporting, "LEAST_MESSAGES", 10)
     with there.open_space("ONE") as space:
         space.enqueue_many("B", [b"x"] * 100)
-    picked = ExportOptions(selection=Selection(spaces=("ONE",), queues=("B",), count=90))
+    picked = ExportOptions(selection=ArchiveSelection(spaces=("ONE",), queues=("B",), count=90))
     made = export(there.config, tmp_path / "picked", picked, executor=Processes(2)).manifest
     assert [part.rows for part in made.parts] == [12] * 7 + [6]

@@ -14,7 +14,7 @@ from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into
 from qmadmin.transfer.moving import move
-from qmadmin.transfer.selecting import Selection
+from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError
 from qmcore.imports import Stage
 from qmcore.times import MICROS
@@ -51,7 +51,7 @@ def moved(source, there, tmp_path):
             if what == at and done:
                 raise Interrupt
 
-        exporting = ExportOptions(selection=selection or Selection(), **how)
+        exporting = ExportOptions(selection=selection or ArchiveSelection(), **how)
         landing = ImportOptions(start=True, spaces=spaces or {})
         return move(
             source,
@@ -173,13 +173,13 @@ def test_a_queue_that_was_started_by_hand_after_its_messages_arrived_keeps_the_m
 
 
 def test_queues_of_which_only_some_messages_are_moved_go_on_at_the_source(moved, source, there):
-    moved(selection=Selection(condition="priority > 5"))
+    moved(selection=ArchiveSelection(condition="priority > 5"))
     assert (texts(source), texts(there)) == (["0", "1", "2", "3", "4"], ["5", "6", "7", "8"])
     assert (directions(source), directions(there)) == (STARTED, STARTED)
 
 
 def test_a_part_that_was_cut_short_lets_the_queues_go_on_when_it_is_done(moved, source, there):
-    some = Selection(condition="priority > 5")
+    some = ArchiveSelection(condition="priority > 5")
     with pytest.raises(Interrupt):
         moved(at="Removing", selection=some)
     assert directions(source) == STOPPED
@@ -190,13 +190,13 @@ def test_a_part_that_was_cut_short_lets_the_queues_go_on_when_it_is_done(moved, 
 
 def test_definitions_alone_are_not_moved(moved, source):
     with pytest.raises(InvalidArgumentError, match="a move without messages would only stop the queues"):
-        moved(selection=Selection(content=Content.DEFINITIONS))
+        moved(selection=ArchiveSelection(content=Content.DEFINITIONS))
     assert directions(source) == STARTED
 
 
 def test_messages_are_not_moved_without_their_definitions(moved, source):
     with pytest.raises(InvalidArgumentError, match="a move creates the queues at the destination"):
-        moved(selection=Selection(content=Content.MESSAGES))
+        moved(selection=ArchiveSelection(content=Content.MESSAGES))
     assert directions(source) == STARTED
 
 
@@ -210,10 +210,10 @@ def test_what_the_destination_has_no_room_for_is_refused_before_anything_is_stop
 
 
 def test_a_queue_that_is_there_is_refused_with_what_a_move_can_do_about_it(moved, source, there):
-    moved(selection=Selection(condition="priority > 5"))
+    moved(selection=ArchiveSelection(condition="priority > 5"))
     with pytest.raises(InvalidArgumentError, match="queue 'Q' exists already") as caught:
         moved("another")
-    assert caught.value.hint.startswith("A move makes its queues.")
+    assert caught.value.hint.startswith("A move creates its queues.")
     assert (caught.value.alternative, directions(source)) == (None, STARTED)
 
 
@@ -249,7 +249,7 @@ def test_a_move_that_was_done_may_go_on_again_although_its_messages_are_being_co
 
 
 def test_one_goes_on_only_with_the_selection_of_the_first_time(moved, source, there):
-    some = Selection(condition="priority > 5")
+    some = ArchiveSelection(condition="priority > 5")
     with pytest.raises(Interrupt):
         moved(at="Removing", selection=some)
     with pytest.raises(InvalidArgumentError, match="with another selection of queues or messages"):
@@ -295,14 +295,14 @@ def test_a_move_of_several_queues_tells_how_each_is_started(source, there, tmp_p
     with open_device(source) as device, device.open_space("SPACE") as space:
         make_queue(space, "P")
     hints = [notice.hint for notice in moves.moved(move(source, there, tmp_path / "archive", executor=Local())).notices]
-    assert [hint.count("start each of them, as the first: qmadmin") for hint in hints] == [1, 1]
+    assert [hint.count("start each of them, such as the first one: qmadmin") for hint in hints] == [1, 1]
 
 
 def test_a_move_of_a_part_tells_nothing_of_queues_that_go_on(moved):
-    assert told(moved(selection=Selection(condition="priority > 5"))) == []
+    assert told(moved(selection=ArchiveSelection(condition="priority > 5"))) == []
 
 
-@pytest.mark.parametrize("selection", [None, Selection(condition="priority > 5")])
+@pytest.mark.parametrize("selection", [None, ArchiveSelection(condition="priority > 5")])
 def test_a_move_that_goes_on_does_not_take_what_was_removed_before_for_left(moved, source, there, selection):
     with pytest.raises(Interrupt):
         moved(at="Removing", selection=selection)
@@ -365,7 +365,7 @@ def test_an_archive_of_a_move_tells_where_that_goes(moved, there, tmp_path):
 
 
 def test_the_first_messages_of_a_queue_are_moved_and_the_others_stay(moved, source, there):
-    first = Selection(count=4)
+    first = ArchiveSelection(count=4)
     with pytest.raises(Interrupt):
         moved(at="Removing", selection=first)
     done = moved(selection=first, again=True)

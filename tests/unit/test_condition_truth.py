@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qmcore.condition import BY_NAME, PROPERTIES, Condition, Header, Like, Subject
 from qmcore.condition_truth import truth
-from qmcore.message_attributes import Kind
+from qmcore.message_attributes import ValueKind
 from tests import fix_condition
 
 FACTS = st.fixed_dictionaries(
@@ -36,6 +36,6 @@ def test_a_condition_is_of_a_message_at_hand_what_the_model_says(condition: Cond
 def test_bytes_that_are_no_text_are_like_nothing_but_a_beginning(raw: bytes) -> None:
     facts = facts_of({"corrid": raw, "headers": {}})
     assert truth(Like(BY_NAME["corrid"], "%"), facts) is True
-    assert BY_NAME["corrid"].kind is Kind.BYTES
+    assert BY_NAME["corrid"].kind is ValueKind.BYTES
     if b"\0" in raw or raw == b"\xff":
         assert truth(Like(BY_NAME["corrid"], "_%_"), facts) is False

@@ -10,29 +10,29 @@ from pathlib import Path
 import pytest
 
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.settings import SECTIONS, Kind, Setting, ShellSettings
+from qmadmin.settings import SECTIONS, Setting, SettingKind, ShellSettings
 from tests.fix_shell import ROOT
 
 ALL = [setting for section in SECTIONS.values() for setting in section.declared().values()]
 SECONDS = "a whole number of seconds from 0 to 2147483647, or a text such as '10m'"
 OTHER = {
-    Kind.SECONDS: 7,
-    Kind.TEXT: "a word",
-    Kind.PATH: "/a/path",
-    Kind.STATE_PATH: "/a/path",
-    Kind.FLAG: None,
-    Kind.NUMBER: 7,
+    SettingKind.SECONDS: 7,
+    SettingKind.TEXT: "a word",
+    SettingKind.PATH: "/a/path",
+    SettingKind.STATE_PATH: "/a/path",
+    SettingKind.FLAG: None,
+    SettingKind.NUMBER: 7,
 }
 
 
 def other_than_default(setting):
     """Return a value that the file may give it, and that is not its default."""
     match setting.kind:
-        case Kind.FLAG:
+        case SettingKind.FLAG:
             return not setting.default
-        case Kind.CHOICE:
+        case SettingKind.CHOICE:
             return setting.choices[-1]
-        case Kind.TEXTS:
+        case SettingKind.TEXTS:
             return ["one", "two"]
         case _:
             return OTHER[setting.kind]
@@ -100,7 +100,7 @@ def test_the_environment_wins_over_the_file_unless_it_is_empty(setting, write):
     assert value_of(lost, setting) == value
 
 
-@pytest.mark.parametrize("setting", [setting for setting in ALL if setting.kind is Kind.NUMBER], ids=named)
+@pytest.mark.parametrize("setting", [setting for setting in ALL if setting.kind is SettingKind.NUMBER], ids=named)
 def test_a_number_may_be_the_least_and_the_most_and_no_less_and_no_more(setting, write):
     for value in (setting.low, setting.high):
         environ = write(f"[{setting.section}]\n{setting.key} = {value}\n")
@@ -244,8 +244,8 @@ print(sorted({"tomllib", "difflib", "dataclasses"} & set(sys.modules)))
 def test_declaration_is_complete(setting):
     assert setting.help.endswith(".")
     assert setting.allows(setting.default)
-    assert setting.kind is not Kind.NUMBER or setting.low < setting.high
-    assert (setting.kind is Kind.CHOICE) is bool(setting.choices)
+    assert setting.kind is not SettingKind.NUMBER or setting.low < setting.high
+    assert (setting.kind is SettingKind.CHOICE) is bool(setting.choices)
     assert not setting.meaning or setting.allows(setting.meaning)
 
 

@@ -47,7 +47,7 @@ class TestTheCatalogue:
     def test_1205_memory_cannot_be_counted_in_messages(self):
         found = refusal(parse_high, "80m", MEMORY_UNITS)
         assert found.catalogue == 1205
-        assert found.hint == "End it in one of b, B, %."
+        assert found.hint == "Write one of these after the number: b, B, %."
 
     @pytest.mark.parametrize(
         "text", ["m", "x%", "-5m", "+5m", "1.5%", "8 0m", "80bB", "²m", "\N{FULLWIDTH DIGIT FIVE}m", "1_0m"]

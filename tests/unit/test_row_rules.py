@@ -49,7 +49,7 @@ def test_what_is_sound_has_no_fault(values):
         ({"priority": 101}, "its field priority is not a priority from 1 to 100"),
         ({"priority": "50"}, "its field priority is not a priority from 1 to 100"),
         ({"priority": None}, "it has no priority"),
-        ({"corrid": b"x" * 33}, "its field corrid is not 32 bytes at most"),
+        ({"corrid": b"x" * 33}, "its field corrid is not at most 32 bytes"),
         ({"reply_queue": "a\nb"}, "its field reply_queue is not the name of a queue"),
         ({"moved_at": 1}, "its origin is incomplete"),
         (MOVED | {"origin_msgid": "x"}, "its field origin_msgid is not a message identifier"),

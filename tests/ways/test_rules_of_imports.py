@@ -95,10 +95,10 @@ def test_a_dry_run_is_refused_as_the_run_would_be(made, archive, asked):
 
 def test_a_rule_is_not_asked_about_definitions(made, space, asked, tmp_path):
     from qmadmin.archive.manifest import Content
-    from qmadmin.transfer.selecting import Selection
+    from qmadmin.transfer.selecting import ArchiveSelection
 
     export(made.device.config, tmp_path / "archive")
-    definitions = ImportOptions(selection=Selection(content=Content.DEFINITIONS), spaces={"SPACE": "COPY"})
+    definitions = ImportOptions(selection=ArchiveSelection(content=Content.DEFINITIONS), spaces={"SPACE": "COPY"})
     load_archive(tmp_path / "archive", made.device.config, definitions)
     assert asked == []
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from qmadmin.shell.terminal import Aside
+from qmadmin.shell.terminal import BackgroundThread
 from tests.fix_store import eventually
 
 
@@ -16,7 +16,7 @@ def gate():
 
 
 def test_work_that_is_done_in_time_is_returned():
-    aside = Aside(60)
+    aside = BackgroundThread(60)
     assert aside.find(lambda: "found", "nothing") == "found"
     assert not aside.is_busy
 
@@ -25,14 +25,14 @@ def test_work_that_fails_fails_where_it_is_asked_for():
     def fail():
         raise ValueError("broken")
 
-    aside = Aside(60)
+    aside = BackgroundThread(60)
     with pytest.raises(ValueError, match="broken"):
         aside.find(fail, None)
     assert aside.find(lambda: "found", "nothing") == "found"
 
 
 def test_work_that_takes_too_long_is_not_waited_for_and_others_meanwhile_not_even_begun(gate):
-    aside = Aside(0)
+    aside = BackgroundThread(0)
     assert aside.find(gate.wait, "nothing") == "nothing"
     assert aside.is_busy
     begun = []
@@ -44,7 +44,7 @@ def test_work_that_takes_too_long_is_not_waited_for_and_others_meanwhile_not_eve
 
 
 def test_all_work_is_done_by_one_thread_that_ends_with_the_program():
-    aside = Aside(60)
+    aside = BackgroundThread(60)
     threads = {aside.find(threading.current_thread, None) for _ in range(3)}
     (thread,) = threads
     assert thread.daemon

@@ -1,4 +1,4 @@
-"""Commands that look after a device: the doctor, backups, and the record of destructive acts."""
+"""Commands that maintain a device: its check, backups, and the record of destructive acts."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
 
-CARE = Group("Care of the device", "care")
+MAINTENANCE = Group("Maintenance", "maintenance")
 
 
-@CARE.command(
+@MAINTENANCE.command(
     "qcheck",
     Positional("queue_space_name", SpaceName(), "Only this queue space; without it, the whole device."),
     extension=True,
-    looks=True,
+    shows_only=True,
 )
 def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
     """Check the device or a queue space for problems, and say what to do about them.
 
     Quick checks come first: missing error queues, capacity limits that can never be reached and commands that cannot
-    run, limits that are nearly reached, stopped queues, messages that have waited for long, processes that died,
-    transactions that have been open for long, the clock, the permissions of the files, the free disk space; on
+    run, limits that are nearly reached, stopped queues, messages that have waited for a long time, processes that died,
+    transactions that have been open for a long time, the clock, the permissions of the files, the free disk space; on
     PostgreSQL dead rows and what keeps vacuum from removing them, settings of the server and of the tables, indexes,
     owners, privileges, and connections that are running out. Then everything that is stored is read and checked, while
     others go on working. Nothing is changed. In verbose mode, and in formats for programs, checks that found nothing
@@ -106,7 +106,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-@CARE.command(
+@MAINTENANCE.command(
     "qbackup",
     Positional("directory", FileName(), "The backup, a directory that must not exist yet.", "Backup directory: "),
     extension=True,
@@ -141,7 +141,7 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
     return f"Replace device '{path}' by {what}"
 
 
-@CARE.command(
+@MAINTENANCE.command(
     "qrestore",
     Option("-f", "force", "Replace an existing device; its messages are lost.", default=False),
     Positional("backup", FileName(), "The directory that qbackup made.", "Backup directory: "),
@@ -182,7 +182,7 @@ def _described(title: str, report: BackupReport) -> Record:
         title,
         (
             Field("", None, {"path": report.path, "device": report.device}),
-            field("moment", "As it stood", Moment(report.made_us)),
+            field("moment", "As it was at", Moment(report.made_us)),
             Field("Of device", report.device, {}),
             Field("Files", ", ".join(files), {"files": len(files)}),
             Field("Size", f"{report.size} bytes on disk", {"bytes": report.size}),
@@ -195,8 +195,8 @@ def _described(title: str, report: BackupReport) -> Record:
 
 
 def _commands(device: Device) -> Iterator[Notice]:
-    """Yield a warning for each program that queues will have run: another user may have made the backup."""
-    # What is damaged the faults of the report, and qcheck, tell of.
+    """Yield a warning for each capacity command of the queues: another user may have made the backup."""
+    # The faults of the report, and qcheck, describe damage.
     with contextlib.suppress(QueueError):
         for space in device.spaces():
             for queue in device.queues(space.name):
@@ -204,7 +204,7 @@ def _commands(device: Device) -> Iterator[Notice]:
                     yield Notice(
                         Severity.WARN,
                         f"Queue '{queue.name}' of queue space '{space.name}' has the capacity command {command!r}",
-                        "It runs as whoever enqueues; qchange takes it away, and qcommands off holds all of them.",
+                        "It runs as the user whose process enqueues; qchange removes it, qcommands off suspends all.",
                     )
 
 
@@ -220,11 +220,11 @@ def _holds(report: BackupReport) -> str:
     return f"{counted(report.spaces, 'queue space')} and {counted(report.messages, 'message')}"
 
 
-@CARE.command(
+@MAINTENANCE.command(
     "qaudit",
     Positional("count", Number("number of commands", 1), "How many of the newest to list; without it, all."),
     extension=True,
-    looks=True,
+    shows_only=True,
 )
 def qaudit(session: Session, count: int | None) -> Outcome:
     """List what was destroyed or changed on the device by commands and programs, the newest first.

@@ -1,4 +1,4 @@
-"""What is said between the forwarder and a command that runs: its input, and what it writes."""
+"""The input and output of a running command."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class TimeIsUpError(Exception):
 
 
 class TooMuchError(Exception):
-    """The command writes more than is taken; the text says where."""
+    """The command writes more than is accepted; the text says where."""
 
 
-class Conversation:
-    """Writes a command its input while reading what it says, until it says no more and has ended.
+class CommandIO:
+    """Writes the input of a command while reading its output, until the output is closed and the command has ended.
 
     `output` is its standard output, `errors` the end of its standard error output, and `outcome` what it wrote to the
-    pipe of which `outcome_pipe` is the end to read.
+    pipe whose read end is `outcome_pipe`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], outcome_pipe: int, call: Call) -> None:
@@ -47,7 +47,7 @@ class Conversation:
         self.errors = bytearray()
         self.outcome = bytearray()
 
-    def hold(self) -> int:
+    def run(self) -> int:
         """Return the exit status. Raises TimeIsUpError and TooMuchError."""
         process = self._process
         assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three were asked for
@@ -55,7 +55,7 @@ class Conversation:
             self._watch(process.stdin.fileno(), selectors.EVENT_WRITE, self._write)
             self._watch(process.stdout.fileno(), selectors.EVENT_READ, self._read_output)
             self._watch(process.stderr.fileno(), selectors.EVENT_READ, self._read_errors)
-            # Whatever the command leaves behind may keep this one open, and knows nothing of it: nobody waits for that.
+            # Processes that the command leaves behind may keep this one open, unaware of it: do not wait for them.
             self._watch(self._outcome_pipe, selectors.EVENT_READ, self._read_outcome)
             self._open = 3
             while self._open:
@@ -87,11 +87,11 @@ class Conversation:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # It has read what it wanted, and its exit status says whether all is well.
+            # It does not read all of its input, which is no failure: its exit status decides.
             written = len(self._unwritten)
         self._unwritten = self._unwritten[written:]
         if not self._unwritten:
-            self._shut(pipe)
+            self._close(pipe)
             assert self._process.stdin  # noqa: S101 - it was asked for
             self._process.stdin.close()
 
@@ -110,7 +110,7 @@ class Conversation:
         except BlockingIOError:
             return b""
         if not chunk:
-            self._shut(pipe)
+            self._close(pipe)
         return chunk
 
     def _read_outcome(self, pipe: int) -> bool:
@@ -127,6 +127,6 @@ class Conversation:
                 self._selector.unregister(pipe)
         return bool(chunk)
 
-    def _shut(self, pipe: int) -> None:
+    def _close(self, pipe: int) -> None:
         self._selector.unregister(pipe)
         self._open -= 1
