@@ -75,7 +75,7 @@ def hand(server, database):
 
 ALTERED = """
 DO $$ BEGIN
-  EXECUTE replace(pg_get_functiondef('qmadmin.qm_enqueue'::regproc), 'reason := 1', 'reason := 2');
+  EXECUTE replace(pg_get_functiondef('qmadmin.qm_enqueue'::regproc), 'RETURN ARRAY[1,', 'RETURN ARRAY[2,');
 END $$
 """
 

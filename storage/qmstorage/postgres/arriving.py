@@ -6,6 +6,9 @@ refused, and the others bring what is left.
 
 from __future__ import annotations
 
+import enum
+import functools
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -15,12 +18,12 @@ from qmcore.transitions import STALE, Arrival, Enqueue, Enqueued, Level, Reached
 from qmstorage import bodies
 from qmstorage.positions import position_of
 from qmstorage.postgres import keys
-from qmstorage.postgres.row_arrays import Buffer, RowsAlike, add_row, array_of, rows_alike
+from qmstorage.postgres.row_arrays import SENT, Buffer, RowsAlike, add_row, array_of, row_of, rows_alike
 from qmstorage.postgres.tables import quoted
 
 Values: TypeAlias = dict[str, Any]
 
-_USUAL: Final = {
+_OF_QUEUE: Final = {
     "volume_lock": "int8",
     "of_space": "int4",
     "known": "int8",
@@ -28,9 +31,18 @@ _USUAL: Final = {
     "most_pages": "int8",
     "most_memory": "int8",
     "of_queue": "int4",
-    "at_time": "int8",
     "of_slot": "int4",
     "mark": "int8",
+}
+_ALONE: Final = _OF_QUEUE | {
+    "at_time": "int8",
+    "pages": "int8",
+    "size": "int8",
+    "kinds": "bytea",
+    "arrival": "{device}.message",
+}
+_SEVERAL: Final = _OF_QUEUE | {
+    "at_time": "int8",
     "brought": "int8",
     "pages": "int8",
     "size": "int8",
@@ -53,8 +65,18 @@ _SPECIAL: Final = {
     "level_capacity": "int8[]",
     "level_lock": "int8[]",
 }
-TYPES: Final = {False: _USUAL, True: _USUAL | _SPECIAL}
-"""The values of a call and their types: of most, and of those that ask for something special."""
+_PACK_OF_QUEUE: Final = [SENT[kind] for kind in _OF_QUEUE.values()]
+
+
+class Kind(enum.Enum):
+    """What a call brings: one message that asks for nothing special, several of that kind, or others."""
+
+    ALONE = "qm_enqueue"
+    SEVERAL = "qm_enqueue_several"
+    SPECIAL = "qm_enqueue_special"
+
+
+_TYPES: Final = {Kind.ALONE: _ALONE, Kind.SEVERAL: _SEVERAL, Kind.SPECIAL: _SEVERAL | _SPECIAL}
 
 _NOTHING_SPECIAL: Final[Values] = dict.fromkeys(_SPECIAL) | {
     "has_memory": False,
@@ -70,46 +92,64 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 _BYTES_OF_ROW: Final = 400
 _DESCENDS, _IN_MEMORY = 1, 2
+_LONG: Final = SENT["int8"]
 
 
-def text_of(schema: str, *, special: bool, asked: str = "*") -> str:
+@functools.lru_cache(maxsize=64)
+def text_of(schema: str, kind: Kind) -> str:
     """Return the call of the function in a schema, with the names of its values."""
-    values = ", ".join(f"%({name})s::{kind}" for name, kind in TYPES[special].items())
-    called = f"SELECT {asked} FROM {quoted(schema)}.qm_enqueue({values})"  # noqa: S608 - names of ours
+    values = [f"{name} => %({name})s::{its}" for name, its in _TYPES[kind].items()]
+    if kind is Kind.ALONE:
+        values.append("brought => 1")
+    called = f"SELECT {quoted(schema)}.qm_enqueue({', '.join(values)})"
     return called.replace("{device}", quoted(schema))
 
 
-def calls(schema: str) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """Yield the names, the texts and the types of the calls for one small message, for several, and for special ones.
-
-    Of the first it is asked what `refused` takes, behind the number and whether anybody waits.
-    """
-    of_one = "numbers[1], is_awaited, reason, used, most, wanted"
-    yield "qm_enqueue", text_of(schema, special=False, asked=of_one), TYPES[False]
-    yield "qm_enqueue_several", text_of(schema, special=False), TYPES[False]
-    yield "qm_enqueue_special", text_of(schema, special=True), TYPES[True]
+def calls(schema: str) -> dict[Kind, tuple[str, str, Mapping[str, str]]]:
+    """Return the names, the texts and the types of the values of all calls."""
+    return {kind: (kind.value, text_of(schema, kind), types) for kind, types in _TYPES.items()}
 
 
 class Answer(NamedTuple):
-    """What the function gives: a refusal, or all else."""
+    """What the function gives where it does not refuse."""
 
-    reason: int | None
-    used: int | None
-    most: int | None
-    wanted: int | None
-    numbers: list[int]
-    reached: list[int] | None
-    reached_at: list[int] | None
     is_awaited: bool
-    transaction_number: str | None
-
-    @property
-    def refused(self) -> Refused:
-        """The refusal, where there is a reason."""
-        return Refused(Reason(self.reason or 0), self.used or 0, self.most or 0, self.wanted or 0)
+    transaction_number: str
+    numbers: list[int]
+    reached: list[int]
+    reached_at: list[int]
 
 
-_NO_ANSWER: Final = Answer(None, None, None, None, [], None, None, False, None)
+_NO_ANSWER: Final = Answer(is_awaited=False, transaction_number="", numbers=[], reached=[], reached_at=[])
+_DONE_AND_AWAITED: Final = -2
+_FIRST_TWO: Final = struct.Struct("!20x4xq4xq").unpack_from
+"""The numbers of a list as the server sends it, each behind its length."""
+_FIRST_FOUR: Final = struct.Struct("!20x4xq4xq4xq4xq").unpack_from
+
+
+def _answer(found: list[int] | None, count: int) -> Answer | Refused:
+    """Return what the function says of so many messages; without anything the queue space is gone."""
+    if not found:
+        return STALE
+    if found[0] >= 0:
+        return _refused(found)
+    done, transaction_number, limits, *rest = found
+    numbers, reached, reached_at = rest[:count], rest[count : count + limits], rest[count + limits :]
+    return Answer(done == _DONE_AND_AWAITED, str(transaction_number), numbers, reached, reached_at)
+
+
+def answer_of_one(sent: Sequence[bytes | None]) -> tuple[int, bool] | Refused:
+    """Return the number that one message has, and whether anybody waits for its queue, by the list that was sent."""
+    (numbers_sent,) = sent
+    if numbers_sent is None:
+        return STALE
+    done, number = _FIRST_TWO(numbers_sent)
+    return _refused(_FIRST_FOUR(numbers_sent)) if done >= 0 else (number, done == _DONE_AND_AWAITED)
+
+
+def _refused(found: Sequence[int]) -> Refused:
+    reason, used, limit, wanted = found
+    return Refused(Reason(reason), used, limit, wanted)
 
 
 class Caller(NamedTuple):
@@ -124,14 +164,6 @@ class Caller(NamedTuple):
     slot: int
     row_type: int
     has_memory: bool
-
-
-def refused(sent: Sequence[bytes | None]) -> Refused:
-    """Return the refusal of a call for one message as the server has sent it; without one the queue space is gone."""
-    if not sent:
-        return STALE
-    reason, used, most, wanted = (0 if value is None else int.from_bytes(value, signed=True) for value in sent)
-    return Refused(Reason(reason), used, most, wanted)
 
 
 def is_special(command: Enqueue) -> bool:
@@ -152,35 +184,43 @@ def is_small(command: Enqueue) -> bool:
     return len(arrivals) == 1 and size <= bodies.IN_ROW_MAX and not is_special
 
 
-def values_of(command: Enqueue, caller: Caller, now: int, mark: int) -> Values:
-    """Return the values of the one call for a small value."""
-    route, (arrival,) = command.route, command.arrivals
-    terms = arrival.terms
-    position = position_of(route, terms, now)
-    number = numbers.number(command.guard.space_id, arrival.sequence) if arrival.sequence else None
-    rows: list[Buffer] = []
-    add_row(rows, rows_alike(route.queue_id, terms, position, now), number, arrival)
-    values = _usual(command, caller, now, mark)
-    values["kinds"] = b"\1" if position.descends else b"\0"
-    values["arrivals"] = array_of(caller.row_type, 1, rows)
-    return values
+def values_for(command: Enqueue, caller: Caller, mark: int) -> list[Buffer | None]:
+    """Return what all small values of one guard and route have in common, as it is sent."""
+    return [pack(value) for pack, value in zip(_PACK_OF_QUEUE, _of_queue(command, caller, mark).values(), strict=True)]
+
+
+def values_of(command: Enqueue, common: list[Buffer | None], now: int) -> list[Buffer | None]:
+    """Return the values of the one call for a small value, as they are sent."""
+    (space_id, *_), route, (arrival,) = command
+    position = position_of(route, arrival.terms, now)
+    number = numbers.number(space_id, arrival.sequence) if arrival.sequence else None
+    row = row_of(rows_alike(route.queue_id, arrival.terms, position, now), number, arrival)
+    return [
+        *common,
+        _LONG(now),
+        _LONG(arrival.pages),
+        _LONG(arrival.size),
+        b"\1" if position.descends else b"\0",
+        row,
+    ]
 
 
 def enqueue(
     command: Enqueue,
     caller: Caller,
     now: int,
-    call: Callable[[Values, bool], Sequence[Any]],
+    call: Callable[[Kind, Values], list[int] | None],
     keep_apart: Callable[[Arrival, int], None],
 ) -> tuple[Enqueued, Answer] | Refused:
     """Let messages arrive by as many calls as it takes, in one transaction; the last answer comes with the result.
 
-    `call` is told whether the values are all or the usual ones, `keep_apart` keeps the body of a message by its number.
+    `call` gives what the function does, `keep_apart` keeps the body of a message by its number.
     """
     guard, route, arrivals = command
-    values, special = _usual(command, caller, now, None), is_special(command)
+    kind = Kind.SPECIAL if is_special(command) else Kind.SEVERAL if len(arrivals) > 1 else Kind.ALONE
+    values = _of_queue(command, caller, None) | {"at_time": now} | _counts(arrivals)
     places: dict[Terms, int] = {}
-    if special:
+    if kind is Kind.SPECIAL:
         values |= _special(command, caller, places)
     base, found = guard.space_id << numbers.SEQUENCE_BITS, list[int]()
     levels, answer = _levels(command), _NO_ANSWER
@@ -189,33 +229,30 @@ def enqueue(
         _bring(values, command, part, caller, now, places)
         if levels and end == len(arrivals):
             values |= _of_levels(levels, route.queue_id, caller.schema)
-        answer = Answer(*call(values, special))
-        if answer.reason is not None:
-            return answer.refused
+        given = _answer(call(kind, values), len(part))
+        if isinstance(given, Refused):
+            return given
+        answer = given
         found += answer.numbers
         for arrival, number in zip(part, answer.numbers, strict=True):
             if arrival.size > bodies.IN_ROW_MAX:
                 keep_apart(arrival, base | (arrival.sequence or number))
         values |= _COUNTED_BEFORE
-        if special and values["group_id"] is not None:
+        if values.get("group_id") is not None:
             values["group_id"] = base | (arrivals[0].sequence or found[0])
     reached = [
         Reached(route.queue_id, levels[at - 1].memory, use)
-        for at, use in zip(answer.reached or (), answer.reached_at or (), strict=True)
+        for at, use in zip(answer.reached, answer.reached_at, strict=True)
     ]
-    given = [arrival.sequence for arrival in arrivals] if arrivals[0].sequence else found
-    return Enqueued(given, reached), answer
+    its = [arrival.sequence for arrival in arrivals] if arrivals[0].sequence else found
+    return Enqueued(its, reached), answer
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def _usual(command: Enqueue, caller: Caller, now: int, mark: int | None) -> Values:
-    guard, route, arrivals = command
-    if len(arrivals) == 1:
-        ((_, size, pages, _, _),) = arrivals
-    else:
-        size, pages = sum(arrival.size for arrival in arrivals), sum(arrival.pages for arrival in arrivals)
+def _of_queue(command: Enqueue, caller: Caller, mark: int | None) -> Values:
+    guard, route, _ = command
     return {
         "volume_lock": caller.lock,
         "of_space": guard.space_id,
@@ -224,12 +261,8 @@ def _usual(command: Enqueue, caller: Caller, now: int, mark: int | None) -> Valu
         "most_pages": guard.pages,
         "most_memory": guard.memory_pages,
         "of_queue": route.queue_id,
-        "at_time": now,
         "of_slot": caller.slot,
         "mark": mark,
-        "brought": len(arrivals),
-        "pages": pages,
-        "size": size,
     }
 
 
@@ -321,6 +354,7 @@ def _bring(
         kinds.append(kind)
         add_row(rows, same, base | arrival.sequence if arrival.sequence else None, arrival)
     values["kinds"] = kinds
+    values["arrival"] = b"".join(rows[1:]) if len(arrivals) == 1 else None
     values["arrivals"] = array_of(caller.row_type, len(arrivals), rows)
     if places:
         at = [places.get(all_of_them[0].terms if is_grouped else arrival.terms, 0) for arrival in arrivals]

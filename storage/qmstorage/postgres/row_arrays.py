@@ -107,20 +107,27 @@ def add_row(rows: list[Buffer], same: RowsAlike, number: int | None, arrival: Ar
     return length
 
 
-class Packed(NamedTuple):
-    """An array of rows as a value for a cursor of the driver."""
+def row_of(same: RowsAlike, number: int | None, arrival: Arrival) -> bytes:
+    """Return the row of a message by itself."""
+    rows: list[Buffer] = []
+    add_row(rows, same, number, arrival)
+    return b"".join(rows[1:])
 
-    array: bytes
+
+class Packed(NamedTuple):
+    """A row, or an array of rows, as a value for a cursor of the driver."""
+
+    sent: bytes
 
 
 class PackedDumper(Dumper):
-    """Sends an array of rows as it is. The server finds out which type it has."""
+    """Sends rows as they are. The server finds out which type they have."""
 
     format = Format.BINARY
 
     def dump(self, obj: Packed) -> bytes:
         """Return what is sent."""
-        return obj.array
+        return obj.sent
 
 
 def array_of(row_type: int, count: int, rows: list[Buffer]) -> bytes:

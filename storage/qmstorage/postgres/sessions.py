@@ -23,8 +23,10 @@ from qmstorage.postgres.row_arrays import Packed, PackedDumper
 if TYPE_CHECKING:
     from psycopg.adapt import AdaptersMap
 
+    from qmcore.transitions import Guard, Route
     from qmstorage.postgres.connection_timeouts import WatchedConnection
     from qmstorage.postgres.counter_slots import Slot
+    from qmstorage.postgres.row_arrays import Buffer
     from qmstorage.statements import Cursor
 
 MOST: Final = 32
@@ -84,7 +86,8 @@ class Session:
     `slot` says which rows of the counters are its own, `row_type` is the number of the type of rows of messages; `boot`
     identifies the run of the server. The short way has its statements in `prepared`, and in `numbers` the last one that
     it gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the
-    session. `awaited` are the queues that had waiters when the session last enqueued.
+    session. `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
+    of a guard and a route.
     """
 
     def __init__(self, connection: WatchedConnection, slot: Slot, boot: str) -> None:
@@ -96,6 +99,7 @@ class Session:
         self.prepared: dict[bytes, bytes] = {}
         self.numbers: dict[str, int] = {}
         self.awaited: set[int] = set()
+        self.sent_for: tuple[Guard, Route, list[Buffer | None]] | None = None
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)

@@ -21,11 +21,11 @@ from qmcore.probe import Point
 from qmcore.purpose import Purpose
 from qmcore.records import Role, Use
 from qmcore.shortcut import PlainEnd
-from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued, Holder, Refused, Result, Taken
+from qmcore.transitions import STALE, Claim, Claimed, Command, Empty, Enqueue, Enqueued, Holder, Refused, Result, Taken
 from qmstorage import bodies, rows
 from qmstorage.positions import position_of
 from qmstorage.postgres import arriving, committing, keys, plain, plain_transactions, translate
-from qmstorage.postgres.arriving import Caller, Values
+from qmstorage.postgres.arriving import Caller, Kind, Values
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.states import EXPIRE_NO_LONGER
@@ -71,8 +71,7 @@ class PostgresShortcut:
         self._lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
         self._lock_relaxed = Prepared("qm_lock_relaxed", plain.LOCK_RELAXED, texts).step(key=lock)
         self._lock_key = lock
-        calls = arriving.calls(schema)
-        self._enqueue, self._enqueue_several, self._enqueue_special = (Call(*each) for each in calls)
+        self._enqueue = {kind: Call(*its) for kind, its in arriving.calls(schema).items()}
         self._claim = Prepared("qm_claim", plain.CLAIM, texts)
         self._tell = Prepared("qm_tell", plain.TELL, texts)
         self._depart = Prepared("qm_depart", plain.DEPART, texts)
@@ -100,12 +99,17 @@ class PostgresShortcut:
         """Let one message arrive, in the journey of its commit."""
         guard, route, arrivals = command
         with self._volume.session(fresh=fresh) as session:
-            caller = Caller(self._schema, self._lock_key, session.slot, session.row_type, has_memory=False)
-            values = arriving.values_of(command, caller, self._volume.clock.now(), session.mark)
-            steps = (self._enqueue.step(**values),)
-            number, found = self._sent(session, steps, guard.space_id, guard.incarnation, route.queue_id)
-            if number is None:
-                return arriving.refused(found)
+            sent_for = session.sent_for
+            if sent_for is None or sent_for[0] is not guard or sent_for[1] is not route:
+                caller = Caller(self._schema, self._lock_key, session.slot, session.row_type, has_memory=False)
+                sent_for = guard, route, arriving.values_for(command, caller, session.mark)
+                session.sent_for = sent_for
+            values = arriving.values_of(command, sent_for[2], self._volume.clock.now())
+            steps = (Step(self._enqueue[Kind.ALONE], values),)
+            its = session, steps, guard.space_id, guard.incarnation, route.queue_id
+            number = self._sent(*its, arriving.answer_of_one)
+            if isinstance(number, Refused):
+                return number
             return [Enqueued((arrivals[0].sequence or number,))]
 
     def _run(self, commands: Sequence[Command], fresh: bool) -> Sequence[Result] | Refused:
@@ -134,15 +138,16 @@ class PostgresShortcut:
                 self._note_awaited(session, queue_id, is_awaited=queue_id in unit.awaited)
             return results
 
-    def _call(self, session: Session, values: Values, special: bool) -> _Row:
+    def _call(self, session: Session, kind: Kind, values: Values) -> list[int] | None:
         """Let messages arrive, in the transaction of a session or in one that begins with it."""
-        step = (self._enqueue_special if special else self._enqueue_several).step(**values)
+        step = self._enqueue[kind].step(**values)
         steps = (BEGIN, step) if session.is_idle else (step,)
         with Pipeline(session.connection, session.prepared) as pipeline:
             pipeline.send(*steps)
             pipeline.sync()
             pipeline.wait()
-            return tuple(pipeline.rows(0)[0])
+            found: list[int] | None = pipeline.rows(0)[0][0]
+            return found
 
     def _commit(self, session: Session) -> None:
         with Pipeline(session.connection, session.prepared) as pipeline:
@@ -222,7 +227,7 @@ class PostgresShortcut:
         with self._volume.session(fresh=fresh) as session:
             steps = self._lock, self._end.step(slot=session.slot, session=session.mark, **values)
             its = session, steps, end.space.id, end.space.incarnation
-            return self._sent(*its, tells)[0] is not None
+            return not isinstance(self._sent(*its, tells, _number_and_awaited), Refused)
 
     def _values_of(self, command: Claim) -> dict[str, Any]:
         return {
@@ -245,17 +250,17 @@ class PostgresShortcut:
         space_id: int,
         incarnation: str,
         tells: int | None,
-    ) -> tuple[int | None, Sequence[bytes | None]]:
-        """Run statements of which the last gives a number, and commit them; None: nothing was done.
+        read: Callable[[list[bytes | None]], tuple[int, bool] | Refused],
+    ) -> int | Refused:
+        """Run statements of which the last gives a number, and commit them, or return why nothing was done.
 
-        Behind the number the last gives whether anybody waits for the queue whose waiters are told, and perhaps why
-        nothing was done, which comes with the number where the answer is known.
+        `read` tells of what the last gives which number it is, and whether anybody waits for the queue that is told.
         """
         probe = self._volume.probe
         # Not known again before this is done: it may be given up in the middle.
         before = self._take_last_number(session, space_id, incarnation)
         if before is None:
-            return None, ()
+            return STALE
         is_told = tells in session.awaited
         pipeline = Pipeline(session.connection, session.prepared)
         try:
@@ -274,14 +279,16 @@ class PostgresShortcut:
                         probe.reach(Point.AFTER_WAKE_UP, {tells})
         except psycopg.Error as error:
             if not pipeline.is_past_first_sync:
-                return self._number_after(error, session, space_id, before), ()
-        sent, awaited, *found = pipeline.values(len(steps) - 1) or (None, None)
-        number = None if sent is None else int.from_bytes(sent)
-        is_awaited = awaited == _TRUE
-        session.numbers[incarnation] = before if number is None else number
-        if number is not None and tells is not None and is_awaited is not is_told:
+                return self._number_after(error, session, space_id, before)
+        found = read(pipeline.values(len(steps) - 1))
+        if isinstance(found, Refused):
+            session.numbers[incarnation] = before
+            return found
+        number, is_awaited = found
+        session.numbers[incarnation] = number
+        if tells is not None and is_awaited is not is_told:
             self._note_awaited(session, tells, is_awaited=is_awaited)
-        return number, found
+        return number
 
     def _take_last_number(self, session: Session, space_id: int, incarnation: str) -> int | None:
         """Return the last number that the session's own row tells of, and have the row tell whose it is; None: gone."""
@@ -389,6 +396,12 @@ class PostgresShortcut:
                 yield pipeline
         except psycopg.Error as error:
             raise self._volume.before_commit(error, session) from error
+
+
+def _number_and_awaited(sent: list[bytes | None]) -> tuple[int, bool] | Refused:
+    """Return what a statement gives that gives a number; without one something is not as it was known."""
+    number, is_awaited = sent or (None, None)
+    return STALE if number is None else (int.from_bytes(number), is_awaited == _TRUE)
 
 
 def _empty(queue_id: int, rows_of: list[_Row]) -> Empty | None:

@@ -12,7 +12,6 @@ from qmstorage.postgres import arriving, keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.row_arrays import Packed
 from qmstorage.refused import RefusedError
-from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 
 
@@ -77,15 +76,15 @@ class Transitions(SharedArrivals, SqlUnit):
         if isinstance(result, Refused):
             return result
         enqueued, answer = result
-        self.heard.append(answer.transaction_number or "")
+        self.heard.append(answer.transaction_number)
         self.notifications.came(queue_id)
         if answer.is_awaited:
             self.awaited.add(queue_id)
         return enqueued
 
-    def call(self, values: Mapping[str, Any], special: bool) -> Row:
-        """Call the function that lets messages arrive, with all values or the usual ones."""
-        text = arriving.text_of(self.schema, special=special)
-        self._cursor.execute(text, {**values, "arrivals": Packed(values["arrivals"])})
-        row: Row = self._cursor.fetchone()
-        return row
+    def call(self, kind: arriving.Kind, values: Mapping[str, Any]) -> list[int] | None:
+        """Call the function that lets messages arrive."""
+        rows = {name: Packed(values[name]) for name in ("arrival", "arrivals")}
+        self._cursor.execute(arriving.text_of(self.schema, kind), {**values, **rows})
+        found: list[int] | None = self._cursor.fetchone()[0]
+        return found
