@@ -13,6 +13,7 @@ from qmcore.queue import Delivery
 from qmcore.records import Forwarding
 from qmcore.selection import FIRST, FIRST_CHOICE
 from qmcore.transitions import Claimed
+from qmstorage import claiming
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 from tests.fix_storm import session_of
 
@@ -240,6 +241,38 @@ def test_groups_stay_whole_while_others_take_of_the_same_queue(arena):
     usage = space.usage("Q")
     assert usage.messages == 0
     assert usage.expired == 5 * (24 - len(whole))
+    arena.check_counters()
+
+
+@pytest.mark.parametrize("keep_expired", [False, True])
+def test_a_group_of_which_one_is_being_taken_does_not_expire_meanwhile(arena, monkeypatch, keep_expired):
+    space = arena.space(error_queue="ERRORS")
+    make_queue(space, "ERRORS")
+    make_queue(space, grouping=True, keep_expired=keep_expired)
+    space.enqueue_many("Q", list("abc"), EnqueueControl(lifetime=5_000_000))
+    arena.open_sessions(4)
+    read, chosen, go_on = claiming.read, threading.Event(), threading.Event()
+
+    def reading(*arguments, **more):
+        # The first is locked, and the others of its group are looked for after this.
+        chosen.set()
+        assert go_on.wait(60)
+        return read(*arguments, **more)
+
+    def take():
+        with space.transaction():
+            return [space.dequeue("Q").text for _ in "abc"]
+
+    monkeypatch.setattr(claiming, "read", reading)
+    taker = Work(take)
+    assert chosen.wait(60)
+    arena.clock.advance(6)
+    other = Work(lambda: space.usage("Q").expired)
+    waits = "SELECT FROM pg_locks WHERE NOT granted"
+    eventually(lambda: not other.is_running() or arena.sql(waits), "the other waits, or is done")
+    go_on.set()
+    assert taker.results() == [["a", "b", "c"]]
+    assert other.results() == [0]
     arena.check_counters()
 
 

@@ -18,6 +18,9 @@ logger = logging.getLogger("qmadmin.engine")
 
 def expire(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, limit: int) -> int:
     """Do away with at most `limit` messages of a queue whose time is over, and return how many it was."""
+    if queue.definition.grouping and store.pending_work(queue.id, now)[1]:
+        # Whoever takes one of a group takes the others after it: they are not to expire in between.
+        unit.take_alone(queue.id)
     expired = store.take_expired(queue.id, now, limit)
     if expired and queue.definition.keep_expired:
         for holding in expired:
