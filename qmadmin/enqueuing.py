@@ -12,7 +12,7 @@ from qmadmin.attachment import SpaceHandle
 from qmadmin.open_transactions import current
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.acts.enqueue import Outgoing
 from qmcore.checks import buffer_of, flag_of
 from qmcore.errors import InvalidArgumentError, ProtocolError
@@ -200,7 +200,7 @@ class Enqueuing(SpaceHandle):
     ) -> list[str]:
         branch = transaction.branch(attachment)
         try:
-            return transactions.enqueue(attachment.volume, branch, [_kept(item) for item in outgoing], now)
+            return enqueue_in_transaction.enqueue(attachment.volume, branch, [_kept(item) for item in outgoing], now)
         except BaseException as error:
             transaction.note(error)
             attachment.renew(error)
@@ -218,7 +218,7 @@ def refuse_both(transaction: Transaction | None) -> None:
 
 def _kept(outgoing: Outgoing) -> Outgoing:
     """Return a message that may be kept after the call: what it is a view of may change then."""
-    if not isinstance(outgoing.body, memoryview) or outgoing.size > transactions.SPILL_BYTES:
+    if not isinstance(outgoing.body, memoryview) or outgoing.size > enqueue_in_transaction.SPILL_BYTES:
         return outgoing
     return Outgoing(
         outgoing.queue, bytes(outgoing.body), outgoing.control, outgoing.headers, outgoing.size, outgoing.pages

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from qmadmin import open_transactions, tracing
-from qmcore.acts import rolling_back, succession, transactions
+from qmcore.acts import commit, rolling_back
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
 from qmcore.acts.transaction_part import Branch, Mark
@@ -99,7 +99,7 @@ class Transaction:
         if branches:
             volume = self._branches[branches[0].opened.space.name][0].volume
             try:
-                transactions.commit(volume, branches, self._device.clock.now())
+                commit.commit(volume, branches, self._device.clock.now())
             except BaseException as error:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
@@ -134,9 +134,7 @@ class Transaction:
             return None
         following = None if successor is None else successor.branch(attachment)
         try:
-            taken = succession.commit_and_take(
-                attachment.volume, branch, outgoing, following, queue, self._device.clock.now()
-            )
+            taken = commit.commit_and_take(attachment.volume, branch, outgoing, following, queue)
         except BaseException as error:
             self._roll_back(Ending(_cause(error), str(error)))
             if successor is not None:

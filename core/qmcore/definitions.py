@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
@@ -17,6 +17,22 @@ from qmcore.queue import Queue
 from qmcore.records import CommandClaim, Owner
 from qmcore.space import Limited, Space
 from qmcore.transitions import Guard, Route, Source, Terms
+
+
+class Changes:
+    """How often this process has changed the definitions of any queue space."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.last = 0
+        """A number that is another one after each change, and is never that of an earlier moment."""
+
+    def note(self) -> None:
+        """Note that definitions were changed, once that is committed."""
+        self.last = next(self._numbers)
+
+
+CHANGES: Final = Changes()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -27,10 +27,9 @@ from qmcore.records import (
     TransactionRecord,
     Use,
 )
-from qmcore.shortcut import Shortcut
 from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
-from qmcore.transitions import Claim, Claimed, Command, Empty, Enqueue, Enqueued, Refused, Result
+from qmcore.transitions import Claim, Claimed, Command, Commit, Empty, Enqueue, Enqueued, Reached, Refused, Result
 from qmcore.wakeups import Wakeup, WakeupSet
 
 if TYPE_CHECKING:
@@ -147,6 +146,9 @@ class Unit(Store, TransactionRecords, Protocol):
     def claim(self, command: Claim) -> Claimed | Empty | Refused:
         """Take messages out of a queue: they go for good, or a transaction holds them."""
 
+    def follow(self, command: Commit) -> Sequence[Reached]:
+        """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
+
     def afterwards(self, action: Callable[[], None]) -> None:
         """Have something done by whoever asked for the unit, once it is committed."""
 
@@ -203,10 +205,6 @@ class Volume(Protocol):
         """What is told of each step; that of the device."""
 
     @property
-    def shortcut(self) -> Shortcut | None:
-        """The short way for what most calls ask; None where it would not be shorter, or nothing can be changed."""
-
-    @property
     def deaf_seconds(self) -> float:
         """For how long a wait that was just recorded is mostly not woken: what is under way by then may wake nobody.
 
@@ -215,9 +213,9 @@ class Volume(Protocol):
         """
 
     def run(
-        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
-        """Execute commands, all or none, and return what came of each.
+        """Execute commands, all or none, and return what came of each. Without a purpose they change nothing.
 
         With `on`, a connection of the application to the store, it stands or falls with the transaction of that.
         """

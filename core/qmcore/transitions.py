@@ -51,7 +51,8 @@ class Route(NamedTuple):
     """How messages come to stand in a queue: made once for each generation of the definitions.
 
     `head` is the part of an order key before the sequence number, None where that depends on the message by the
-    `criteria` of the order. The last of several messages comes first where it `descends`.
+    `criteria` of the order. The last of several messages comes first where it `descends`. A message whose sender says
+    nothing of that expires after `lifetime` microseconds; None is never.
     """
 
     queue_id: int
@@ -59,11 +60,19 @@ class Route(NamedTuple):
     criteria: tuple[str, ...]
     descends: bool
     grouping: bool
+    lifetime: int | None
     levels: tuple[Level, ...]
 
 
+NEVER = -1
+"""The lifetime of a message that does not expire, whatever its queue says."""
+
+
 class Times(NamedTuple):
-    """When a message is available and expires, in microseconds: moments, or spans that begin when it comes."""
+    """When a message is available and expires, in microseconds: moments, or spans that begin when it comes.
+
+    Where it has neither a lifetime nor a time of expiry, its queue says when it expires.
+    """
 
     delay: int | None
     available_us: int | None
@@ -75,9 +84,10 @@ class Terms(NamedTuple):
     """What a sender asks for, but for the content: messages may have it in common.
 
     `head` is the part of the order key before the sequence number, None where it depends on times that the store
-    gives; the number is inverted where it `descends`. Where the message is to stand before another one, that is to be
-    found: `before` are the numbers that it may have, the newest first. `times` is None where there is none. `options`
-    are what few senders give: () for none, the values of USUAL_OPTIONS, or those of ALL_OPTIONS.
+    gives; the number is inverted where it `descends`. `times` is None where the sender says nothing of them. `place` is
+    where the message stands out of order: TOP, or before the one with this order key; else it is empty. Where it is to
+    stand before another one, that is to be found: `before` are the numbers that it may have, the newest first.
+    `options` are what few senders give: () for none, the values of USUAL_OPTIONS, or those of ALL_OPTIONS.
     """
 
     memory: bool
@@ -86,6 +96,7 @@ class Terms(NamedTuple):
     head: bytes | None
     descends: bool
     times: Times | None
+    place: bytes
     before: tuple[int, ...]
     options: tuple[int | str | bytes | None, ...]
 
@@ -118,14 +129,6 @@ class Arrival(NamedTuple):
     sequence: int = 0
 
 
-class Enqueue(NamedTuple):
-    """Messages are to come to stand in a queue, in this order, all or none."""
-
-    guard: Guard
-    route: Route
-    arrivals: Sequence[Arrival]
-
-
 class Source(NamedTuple):
     """How messages are taken out of a queue: made once for each generation of the definitions.
 
@@ -141,11 +144,11 @@ class Source(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A transaction that is to hold what is claimed: as a store is to know it, unless it is `recorded` already.
+    """A transaction that is to hold messages: as a store is to know it, unless it is `recorded` already.
 
     The queue space may have so many `transactions`, and had at most `highest` at one time, as far as is known. It holds
-    messages to consume them, or only to lock them (`role`). Where it `locks` some, those come first. With the claim it
-    gets `numbers` sequence numbers for what it enqueues.
+    messages to consume them, or only to lock them (`role`), or has spilled them. Where it `locks` some, those come
+    first. With a claim it gets `numbers` sequence numbers for what it enqueues.
     """
 
     transaction_id: int
@@ -158,6 +161,19 @@ class Holder(NamedTuple):
     role: int
     locks: bool
     numbers: int
+
+
+class Enqueue(NamedTuple):
+    """Messages are to come to stand in a queue, in this order, all or none.
+
+    With a `holder` they are spilled: that transaction has them, and they come to stand there when it commits. Their
+    numbers and places are known then.
+    """
+
+    guard: Guard
+    route: Route
+    arrivals: Sequence[Arrival]
+    holder: Holder | None = None
 
 
 class Claim(NamedTuple):
@@ -174,6 +190,42 @@ class Claim(NamedTuple):
     body: bool
     is_tidy: bool
     holder: Holder | None
+
+
+class Admit(NamedTuple):
+    """Messages are to come when a transaction commits: there has to be room then, as far as that is known now.
+
+    The transaction will have added `has` by then, and with these messages `more` besides: each a pair, of the disk and
+    of the memory; less than nothing where it takes more away. It gets so many sequence `numbers`. `before` are messages
+    that others are to stand before: a queue, and the numbers that the message may have, the newest first.
+    """
+
+    guard: Guard
+    has: tuple[Use, Use]
+    more: tuple[Use, Use]
+    numbers: int
+    before: Sequence[tuple[int, tuple[int, ...]]]
+
+
+class Commit(NamedTuple):
+    """A transaction is to be committed: what it holds goes, and what it brings comes, all or nothing.
+
+    It is that of an owner, and `recorded` where it holds or has spilled anything: messages of the `sources`, of which
+    `holds` are known on disk, and ones that are to come to stand by the routes `stored`, of which the disk has
+    `spilled`. It `locks` some perhaps, which go back. `brings` are the others; they have the numbers of their
+    identifiers, or the store gives them.
+    """
+
+    guard: Guard
+    transaction_id: int
+    owner_id: int
+    recorded: bool
+    sources: Sequence[Source]
+    holds: Use
+    locks: bool
+    stored: Sequence[Route]
+    spilled: int
+    brings: Sequence[tuple[Route, Sequence[Arrival]]]
 
 
 class Taken(NamedTuple):
@@ -222,9 +274,31 @@ class Empty(NamedTuple):
 
 
 class Enqueued(NamedTuple):
-    """Messages have come: the sequence numbers of their identifiers, and the capacity commands to start."""
+    """Messages have come: the sequence numbers of their identifiers, and the capacity commands to start.
+
+    `transactions` is as in `Claimed`.
+    """
 
     sequences: Sequence[int]
+    reached: Sequence[Reached] = ()
+    transactions: int = 0
+
+
+class Admitted(NamedTuple):
+    """The messages may come: the sequence numbers, and the order keys of those that others are to stand before.
+
+    `level` is what the queue space holds on disk.
+    """
+
+    sequences: Sequence[int]
+    places: Sequence[bytes]
+    level: Use
+    reached: Sequence[Reached] = ()
+
+
+class Committed(NamedTuple):
+    """The transaction is committed."""
+
     reached: Sequence[Reached] = ()
 
 
@@ -247,13 +321,15 @@ class Reason(enum.IntEnum):
     """Others have rolled the transaction back."""
     TRANSACTIONS = 8
     """The limit of the queue space."""
+    LOST = 9
+    """The store lacks something that the transaction had taken or spilled."""
 
 
 class Refused(NamedTuple):
     """Nothing was done. Of a limit it says how much was in use, the limit, and what was wanted.
 
     Of NO_SUCH_MESSAGE and DAMAGED `used` is the number of the queue, `wanted` that of the message, and `what` says what
-    is wrong with it.
+    is wrong with it. `command` says which of several was refused.
     """
 
     reason: Reason
@@ -261,9 +337,10 @@ class Refused(NamedTuple):
     limit: int = 0
     wanted: int = 0
     what: str = ""
+    command: int = 0
 
 
 STALE = Refused(Reason.STALE)
 
-Command: TypeAlias = Enqueue | Claim
-Result: TypeAlias = Enqueued | Claimed | Empty
+Command: TypeAlias = Enqueue | Claim | Admit | Commit
+Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed

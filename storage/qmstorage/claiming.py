@@ -46,17 +46,23 @@ class Read(NamedTuple):
     is_locked: bool
 
 
+def stores_of(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
+    """Return the stores of a queue space, the one on disk first."""
+    memory = unit.memory(guard.space_id) if guard.memory_pages else None
+    return (unit,) if memory is None else (unit, memory)
+
+
 def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
     """Return whether something in the queue is due or has expired, or was kept for long enough."""
     queue_id, retention = command.source.queue_id, command.source.retention_us
-    if any(any(store.pending_work(queue_id, now)) for store in _stores(unit, command.guard)):
+    if any(any(store.pending_work(queue_id, now)) for store in stores_of(unit, command.guard)):
         return True
     return command.source.retains and retention is not None and unit.history.has_outlived(queue_id, now - retention)
 
 
 def nothing(unit: SqlUnit, command: Claim) -> Empty:
     """Return that there is no message, and when there may be one."""
-    queue_id, stores = command.source.queue_id, _stores(unit, command.guard)
+    queue_id, stores = command.source.queue_id, stores_of(unit, command.guard)
     due = [moment for store in stores if (moment := store.next_due(queue_id)) is not None]
     return Empty(queue_id, min(due, default=None), any(store.held_in(queue_id) for store in stores))
 
@@ -174,7 +180,7 @@ def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[P
 
     What is not taken is not locked: others would pass it over, and find nothing.
     """
-    source, holder, stores = command.source, command.holder, _stores(unit, command.guard)
+    source, holder, stores = command.source, command.holder, stores_of(unit, command.guard)
     mine: list[Part] = []
     if holder is not None and holder.locks and holder.role == Role.DEQUEUED:
         for store in stores:
@@ -237,11 +243,6 @@ def _others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
         found = [row for row in rows if row[0] not in known]
         others += [Part(store, found)] if found else []
     return others
-
-
-def _stores(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
-    memory = unit.memory(guard.space_id) if guard.memory_pages else None
-    return (unit,) if memory is None else (unit, memory)
 
 
 def _in_order(parts: Sequence[Part]) -> list[tuple[Store, Row]]:

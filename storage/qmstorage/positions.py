@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from qmcore.order import head_before, head_of
-from qmcore.transitions import Route, Terms, Times
+from qmcore.order import head_before, head_of, head_on_top
+from qmcore.transitions import NEVER, TOP, Route, Terms, Times
 
 _NONE = Times(None, None, None, None)
 
@@ -27,10 +27,13 @@ def position_of(route: Route, terms: Terms, now: int, before: bytes = b"") -> Po
     delay, available, lifetime, expires = terms.times or _NONE
     if delay is not None:
         available = now + delay
-    if lifetime is not None:
+    if lifetime is None and expires is None:
+        lifetime = route.lifetime
+    if lifetime is not None and lifetime != NEVER:
         expires = now + lifetime
-    if before:
-        return Position(available, expires, *head_before(before))
+    place = before or terms.place
+    if place:
+        return Position(available, expires, *(head_on_top() if place == TOP else head_before(place)))
     head = terms.head
     if head is None:
         moment = now if available is None else available

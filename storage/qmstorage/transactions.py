@@ -17,8 +17,8 @@ def written_state(outcome: Outcome) -> ColumnElement[str]:
 
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
-_ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == Outcome.ACTIVE.value)
-_END = delete(trans).where(*_ACTIVE_OF_OWNER)
+_ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == written_state(Outcome.ACTIVE))
+END = delete(trans).where(*_ACTIVE_OF_OWNER)
 _FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
 # Locked, where several write at the same time: whoever ends the transaction then finds all that it holds.
 _IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER).with_for_update(read=True)
@@ -59,7 +59,7 @@ class Transactions(Runner):
 
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
-        return self.run(_END, trans_id=transaction_id, of_owner=owner_id).rowcount > 0
+        return self.run(END, trans_id=transaction_id, of_owner=owner_id).rowcount > 0
 
     def forget_committed(self, transaction_id: int) -> None:
         """Remove a committed transaction, because memory has followed it."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, select, union_all, update
 
+from qmcore.definitions import CHANGES
 from qmcore.purpose import alone
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
-from qmcore.seen import CHANGES
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
 from qmstorage.auditing import Audit
@@ -147,14 +147,16 @@ class SqlUnit(Counters, States, Holdings, Transactions, Claims):
 
     def finds_place(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
         """Look for the message that others are to stand before; note its order key, and return whether it is there."""
-        stores = (self, self.memory(space_id))
-        keys = (
-            store.key_of(route.queue_id, number) for number in terms.before for store in stores if store is not None
-        )
-        found = next((key for key in keys if key is not None), None)
+        found = self.place_of(space_id, route.queue_id, terms.before)
         if found is not None:
             before[terms] = found
         return found is not None
+
+    def place_of(self, space_id: int, queue_id: int, candidates: Sequence[int]) -> bytes | None:
+        """Return the order key of the first of these messages that is still to be consumed from the queue."""
+        stores = (self, self.memory(space_id))
+        keys = (store.key_of(queue_id, number) for number in candidates for store in stores if store is not None)
+        return next((key for key in keys if key is not None), None)
 
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""

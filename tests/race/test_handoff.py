@@ -348,7 +348,7 @@ FORKING_INSIDE = """
 from qmstorage.sqlite.unit import SqliteUnit
 
 def arrives_and_forks(*arguments):
-    SqliteUnit.enqueue = arrive
+    SqliteUnit.execute = arrive
     sequence = arrive(*arguments)
     global forked
     forked = os.fork()
@@ -359,7 +359,7 @@ def arrives_and_forks(*arguments):
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     space.enqueue("Q", "one")
     reading, writing = os.pipe()
-    arrive, SqliteUnit.enqueue = SqliteUnit.enqueue, arrives_and_forks
+    arrive, SqliteUnit.execute = SqliteUnit.execute, arrives_and_forks
     try:
         space.enqueue("Q", "two")
         how = "done"

@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from qmadmin.opening import open_device
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import QueueError
 from qmcore.message import Body, EnqueueControl
 from tests.fix_store import DEADLINE, MovableClock
@@ -51,7 +51,7 @@ def die_in_a_transaction(
 
 def _work(pipe: Connection, path: str, memory: str, now: int, spill: int, queues: list[str], items: list[Any]) -> None:
     os.environ["QM_SHM_DIR"] = memory
-    transactions.SPILL_BYTES = spill
+    enqueue_in_transaction.SPILL_BYTES = spill
     found, refused = [], ""
     space = open_device(path, clock=MovableClock(now)).open_space("SPACE")
     with space.transaction():

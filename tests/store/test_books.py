@@ -73,7 +73,7 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         first=st.lists(draw.asked(), min_size=2, max_size=5),
     )
     def define(self, definitions, error_queues, error_queue, memory, spill, first) -> None:
-        self.patch.setattr("qmcore.acts.transactions.SPILL_BYTES", spill)
+        self.patch.setattr("qmcore.acts.enqueue_in_transaction.SPILL_BYTES", spill)
         both = [
             QueueDefinition(name=name, order=order) for name, order in zip(draw.ERROR_QUEUES, error_queues, strict=True)
         ]

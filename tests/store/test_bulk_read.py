@@ -146,9 +146,9 @@ def test_a_row_of_a_consumed_message_says_when_and_by_whom(space, clock):
 
 
 def test_held_messages_are_those_that_are_dequeued_or_locked_and_not_those_to_be_enqueued(space, monkeypatch):
-    from qmcore.acts import transactions
+    from qmcore.acts import enqueue_in_transaction
 
-    monkeypatch.setattr(transactions, "SPILL_BYTES", 10)
+    monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 10)
     ids = space.enqueue_many("Q", [b"a", b"b", b"c"])
     with space.transaction():
         space.dequeue("Q")

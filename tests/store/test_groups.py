@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from qmcore.queue import Delivery
@@ -117,7 +117,7 @@ class TestTogether:
             assert space.dequeue("G").text == "c"
 
     def test_what_a_transaction_spills_is_one_group_with_what_it_keeps(self, space, monkeypatch):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", 2_000)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 2_000)
         with space.transaction():
             for at in range(20):
                 space.enqueue("G", f"{at}".ljust(300))

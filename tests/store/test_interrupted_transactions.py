@@ -8,13 +8,13 @@ import qmadmin.attachment
 import qmadmin.device
 import qmadmin.transacting
 from qmcore.acts import (
+    commit,
     dequeue_in_transaction,
+    enqueue_in_transaction,
     outstanding,
     returning,
     rolling_back,
-    succession,
     transaction_part,
-    transactions,
 )
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
@@ -122,7 +122,7 @@ def test_an_interrupt_at_any_line_of_a_dequeue_leaves_nothing_that_a_rollback_wo
         assert (_stand(space), _left_behind(space)) == ([(State.READY, 0)], False)
 
 
-@pytest.mark.parametrize("module", [succession, transaction_part])
+@pytest.mark.parametrize("module", [commit, transaction_part])
 def test_an_interrupt_at_any_line_of_a_commit_that_takes_the_next_message_leaves_nothing_to_its_successor(
     store, module
 ):
@@ -143,7 +143,7 @@ def test_an_interrupt_at_any_line_of_a_commit_that_takes_the_next_message_leaves
         begun[:] = [_take(space)]
 
 
-@pytest.mark.parametrize("module", [transactions, transaction_part])
+@pytest.mark.parametrize("module", [enqueue_in_transaction, transaction_part])
 @pytest.mark.parametrize("call", ["enqueue", "commit"])
 def test_an_interrupt_at_any_line_where_messages_are_spilled_leaves_nothing_that_a_rollback_would_not_find(
     store, monkeypatch, memory_dir, module, call
@@ -152,7 +152,7 @@ def test_an_interrupt_at_any_line_where_messages_are_spilled_leaves_nothing_that
     space = store.space(memory=1_000_000)
     make_queue(space)
     if call == "enqueue":
-        monkeypatch.setattr(transactions, "SPILL_BYTES", 1)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 1)
     begun = []
 
     def spill():

@@ -5,7 +5,7 @@ import ctypes
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import BODY_MAX
 from qmcore.queue import FOREVER
@@ -26,7 +26,7 @@ def body(size, seed=1):
 
 @pytest.fixture(autouse=True)
 def spill_soon(monkeypatch):
-    monkeypatch.setattr(transactions, "SPILL_BYTES", SPILL)
+    monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", SPILL)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import EnqueueControl
@@ -231,7 +231,7 @@ class TestPutMany:
 
     @pytest.mark.parametrize("spill_bytes", [1, 2_000])
     def test_spilled_ones_keep_it_too(self, space, monkeypatch, spill_bytes):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", spill_bytes)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", spill_bytes)
         with space.transaction():
             space.enqueue("Q", "0")
             space.put_many(self.items())

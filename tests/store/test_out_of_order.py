@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from qmcore.order import QueueOrder, key_before, key_on_top
@@ -142,7 +142,7 @@ class TestBefore:
 
     @pytest.mark.parametrize("persistent", [True, False])
     def test_what_a_transaction_spills_takes_its_place_too(self, space, monkeypatch, persistent):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", 1)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 1)
         target = space.enqueue("Q", "target")
         with space.transaction():
             space.enqueue("Q", "a", before=target, persistent=persistent)
@@ -153,7 +153,7 @@ class TestBefore:
 
     @pytest.mark.parametrize("spill_bytes", [1, 10_000])
     def test_what_no_transaction_has_committed_yet_has_no_place(self, space, monkeypatch, spill_bytes):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", spill_bytes)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", spill_bytes)
         with space.transaction():
             pending = space.enqueue("Q", "pending")
             for transactional in (True, False):

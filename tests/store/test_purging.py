@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.errors import BadQueueError, InvalidArgumentError
 from qmcore.message import EnqueueControl
 from qmcore.queue import FOREVER, Delivery
@@ -71,7 +71,7 @@ def test_a_condition_sees_when_a_message_that_is_kept_back_comes(space, clock):
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("spill_bytes", [1, 100_000])
 def test_what_transactions_hold_lock_or_bring_stays(space, monkeypatch, persistent, spill_bytes):
-    monkeypatch.setattr(transactions, "SPILL_BYTES", spill_bytes)
+    monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", spill_bytes)
     for text in ("held", "locked", "gone", "gone too"):
         space.enqueue("Q", text, persistent=persistent)
     with space.transaction() as transaction:

@@ -7,12 +7,14 @@ import pytest
 from qmadmin.audit import entry_of
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.transaction_part import Branch, record_once
+from qmcore.acts.commit import commit_of
+from qmcore.acts.transaction_part import Branch, holder_of
 from qmcore.device import Extent
 from qmcore.message import PLAIN_CONTROL
 from qmcore.purpose import Purpose, WrongPurposeError
+from qmcore.records import Role
 from qmcore.selection import FIRST
-from qmcore.transitions import Claimed
+from qmcore.transitions import Claimed, Committed, Enqueued
 from tests.fix_store import Work, attachment_of, drain
 
 
@@ -32,7 +34,19 @@ def hold(unit, opened):
 
 
 def begin(unit, opened):
-    record_once(unit, Branch(opened, opened.owner, 0, None))
+    known = opened.definitions(unit)
+    holder = holder_of(Branch(opened, opened.owner, 0, None), known.space, Role.ENQUEUED, 0)
+    spilled = enqueuing.prepare("Q", b"spilled", PLAIN_CONTROL, 4096)
+    (command,) = enqueuing.commands_for(opened, known, [spilled])
+    numbered = [command.arrivals[0]._replace(sequence=unit.reserve(opened.space.id, 1)[0])]
+    assert isinstance(unit.enqueue(command._replace(arrivals=numbered, holder=holder)), Enqueued)
+
+
+def commit(unit, opened):
+    branch = Branch(opened, opened.owner, 0, None, reserved=unit.reserve(opened.space.id, 1))
+    brought = enqueuing.prepare("Q", b"brought", PLAIN_CONTROL, 4096)
+    (result,) = unit.execute([commit_of(opened, opened.definitions(unit), branch, [brought])])
+    assert isinstance(result, Committed)
 
 
 def record(unit, _opened):
@@ -68,6 +82,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
         (consume, FOR_GOOD),
         (hold, ONCE),
         (begin, ONCE),
+        (commit, FOR_GOOD),
         (record, ONCE),
         (switch, ALONE),
         (create, ALONE),

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import Run
 from qmcore.condition_parser import parse
@@ -189,7 +189,7 @@ def test_no_way_to_select_a_message_scans_or_sorts(rich, queue, selection):
 
 def test_no_statement_around_them_scans_or_sorts(rich, clock, monkeypatch):
     # So that little is spilled already.
-    monkeypatch.setattr(transactions, "SPILL_BYTES", 2_000)
+    monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 2_000)
 
     def work():
         for queue in QUEUES:

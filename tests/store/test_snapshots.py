@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qmcore.acts import transactions
+from qmcore.acts import enqueue_in_transaction
 from qmcore.bulk_rows import BODY, Run, Tally
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.message import State
@@ -165,7 +165,7 @@ def described(space, snapshot, *names):
 
 
 def test_a_summary_counts_the_messages_of_each_state_and_delivery(space, monkeypatch):
-    monkeypatch.setattr(transactions, "SPILL_BYTES", 10)
+    monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 10)
     consumed = space.enqueue("KEPT", b"c" * 5_000)
     space.dequeue("KEPT")
     for number in range(3):

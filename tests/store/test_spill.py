@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from qmcore.acts.transactions import SPILL_BYTES
+from qmcore.acts.enqueue_in_transaction import SPILL_BYTES
 from qmcore.errors import InUseError, NoSpaceError, Resource
 from qmcore.message import State
 from tests.fix_store import attachment_of, count_rows, drain, make_queue, queue_definition

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy
 
 from qmadmin.opening import create_device
-from qmcore.acts import transactions, waiting
+from qmcore.acts import enqueue_in_transaction, waiting
 from qmcore.errors import BadQueueError, InUseError, InvalidArgumentError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.order import OutOfOrder, QueueOrder
@@ -70,7 +70,7 @@ class TestStopped:
 
     @pytest.mark.parametrize("spill_bytes", [1, 10_000])
     def test_what_a_transaction_enqueued_before_arrives_at_its_commit(self, space, monkeypatch, spill_bytes):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", spill_bytes)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", spill_bytes)
         with space.transaction():
             space.enqueue("Q", "a")
             space.stop_queue("Q")
@@ -173,7 +173,7 @@ class TestOpenTransactions:
         assert work.results() == [None]
 
     def test_one_that_has_only_enqueued_is_not_waited_for(self, space, monkeypatch):
-        monkeypatch.setattr(transactions, "SPILL_BYTES", 1)
+        monkeypatch.setattr(enqueue_in_transaction, "SPILL_BYTES", 1)
         with space.transaction():
             space.enqueue("Q", "a")
             space.stop_queue("Q")

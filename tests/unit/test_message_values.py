@@ -170,8 +170,8 @@ def sent(control):
     )
     known = Definitions(1, space, {"Q": queue}, {1: queue}, {1: 1}, frozenset(), 4096)
     opened = OpenSpace(space)
-    ((_, _, arrivals),) = commands_for(opened, known, [prepare("Q", b"body", control, 4096)])
-    return arrivals
+    (command,) = commands_for(opened, known, [prepare("Q", b"body", control, 4096)])
+    return command.arrivals
 
 
 @pytest.mark.parametrize("name", ASKED)

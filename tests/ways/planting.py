@@ -2,7 +2,7 @@
 
 A rule is called with the transition and the name of the queue that it is about, and refuses by raising. It is planted
 in the functions that say of each transition what the queue grants; wherever they are named, as `from` imports copy
-names. What goes by without asking them escapes, and `test_planted_rules` lists what does.
+names. `test_planted_rules` shows that nothing goes by without asking them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plant(rule: Rule) -> Callable[[], None]:
 
 def _places(rule: Rule) -> Iterator[Place]:
     """Yield the functions that build what is asked of a store, each with one that asks the rule first."""
-    from qmcore.acts import dequeue, enqueue, manage_messages, transactions
+    from qmcore.acts import commit, dequeue, enqueue, manage_messages
 
     def asking(function: Callable[..., Any], ask: Callable[..., None]) -> Place:
         @functools.wraps(function)
@@ -61,12 +61,7 @@ def _places(rule: Rule) -> Iterator[Place]:
 
         return function, planted
 
-    def ask_of_commit(unit: Any, branch: Any, *_: Any) -> None:
-        known = branch.opened.definitions(unit)
-        for queue_id in branch.queue_ids:
-            rule(SETTLE, known.by_id[queue_id].name)
-
     yield asking(enqueue.route_to, lambda _known, name: rule(ARRIVE, name))
     yield asking(dequeue.source_from, lambda _known, name: rule(CLAIM, name))
-    yield asking(transactions.commit_branch, ask_of_commit)
+    yield asking(commit.consumed_from, lambda _known, queue: rule(SETTLE, queue.name))
     yield asking(manage_messages.choose, lambda _volume, _opened, queue, *_: rule(MOVE, queue))

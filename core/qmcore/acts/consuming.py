@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore.acts import thresholds
-from qmcore.acts.unlocking import give_back_locked
 from qmcore.definitions import OpenSpace
 from qmcore.message import Message
 from qmcore.port import Unit
@@ -39,24 +38,3 @@ def consume_now(
     store.leave(space.id, queue.id, count=len(messages), pages=pages, size=size, how="dequeued")
     thresholds.note_departure(unit, opened, queue, store)
     return messages
-
-
-def consume(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, transaction_id: int, now: int, *, locks: bool = True
-) -> int:
-    """Consume all that a transaction has dequeued from a queue, and give back what it has only locked, if it `locks`.
-
-    Return how many messages it had dequeued.
-    """
-    if store is unit and queue.definition.retention:
-        use = unit.history.retain_held(transaction_id, queue.id, now, str(opened.me))
-        pages = 0
-    else:
-        use = store.consume(transaction_id, queue.id)
-        pages = use.pages
-    if use.messages:
-        store.leave(queue.space_id, queue.id, count=use.messages, pages=pages, size=use.size, how="dequeued")
-    if locks:
-        give_back_locked(unit, opened, store, queue, transaction_id, now)
-    thresholds.note_departure(unit, opened, queue, store)
-    return use.messages

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from qmcore import numbers
 from qmcore.acts.enqueue import stopped
 from qmcore.acts.housekeeping import freshen
+from qmcore.acts.routes import source_of
 from qmcore.acts.sending import send
 from qmcore.acts.stores import stores
 from qmcore.acts.transaction_part import RESERVED_AT_A_TIME, Branch, holder_of
@@ -20,13 +21,12 @@ from qmcore.message import Message
 from qmcore.message_rows import message_of
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
-from qmcore.queue import FOREVER, Delivery, Queue
+from qmcore.queue import Delivery, Queue
 from qmcore.records import Nothing, Role
 from qmcore.selection import FIRST, FIRST_CHOICE, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
-from qmcore.times import MICROS
-from qmcore.transitions import Claim, Claimed, Empty, Level, Source
+from qmcore.transitions import Claim, Claimed, Empty, Source
 
 
 class Wanted(NamedTuple):
@@ -100,7 +100,7 @@ def source_from(known: Definitions, name: str) -> Source:
     queue = known.queues.get(name)
     if queue is None or not queue.dequeue_enabled:
         raise stopped(known.queue(name), "dequeuing")
-    return known.sources.get(name) or _source_of(known, queue)
+    return known.sources.get(name) or source_of(known, queue)
 
 
 def choices_of(space: Space, selection: Selection) -> Sequence[Choice]:
@@ -184,23 +184,6 @@ def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
     if on is not None:
         return volume.write_on(on, tidy)
     return volume.write(tidy, Purpose.TIDY)
-
-
-def _source_of(known: Definitions, queue: Queue) -> Source:
-    retention = queue.definition.retention
-    kept = None if retention == FOREVER else retention * MICROS
-    found = Source(queue.id, queue.definition.grouping, bool(retention), kept, tuple(_low_levels(known, queue)))
-    known.sources[queue.name] = found
-    return found
-
-
-def _low_levels(known: Definitions, queue: Queue) -> list[Level]:
-    """Return the low limits of a queue that have capacity commands."""
-    return [
-        Level(memory, threshold.low.unit.value, threshold.low.value, capacity)
-        for memory, threshold, capacity in known.thresholds_of(queue)
-        if threshold.command
-    ]
 
 
 def _first(unit: Unit, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from qmcore.acts.dequeue import Wanted, claim, messages_of
+from qmcore.acts.room import RecentLevel
 from qmcore.acts.transaction_part import NO_USE, Branch, left_numbers
+from qmcore.definitions import CHANGES
 from qmcore.message import Message
 from qmcore.message_rows import PAGES, SIZE
 from qmcore.port import Volume
 from qmcore.queue import Delivery
 from qmcore.records import Nothing, Role, Use
-from qmcore.seen import CHANGES, Seen
 from qmcore.transitions import Claimed
 
 
 def dequeue(volume: Volume, branch: Branch, wanted: Wanted, now: int) -> list[Message] | Nothing:
     """Take messages and let the transaction hold them: to consume them, or to lock them only."""
     branch.reserved = branch.reserved or left_numbers(branch, 1)
-    last_change = CHANGES.last
+    behind = CHANGES.last
     with branch.at_risk() as risk:
         claimed = claim(volume, branch.opened, Wanted(*wanted[:4], branch, wanted.role))
         if isinstance(claimed, Nothing):
@@ -24,7 +25,7 @@ def dequeue(volume: Volume, branch: Branch, wanted: Wanted, now: int) -> list[Me
             return claimed
     note(branch, wanted, claimed)
     if claimed.level is not None:
-        branch.seen = Seen(claimed.level, now, last_change)
+        branch.level = RecentLevel(claimed.level, now, behind)
     return messages_of(branch.opened, wanted.queue, claimed)
 
 

@@ -12,21 +12,18 @@ from typing import Final, NamedTuple
 
 from qmcore import numbers
 from qmcore.acts.making_room import make_room
-from qmcore.acts.room import no_memory, refuse_overflow
+from qmcore.acts.room import no_memory
+from qmcore.acts.routes import route_of
 from qmcore.acts.sending import execute, no_such_message, send
-from qmcore.acts.stores import delivery_of, store_for, stores
+from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
 from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of
-from qmcore.order import Criterion, OutOfOrder, head_before, head_on_top
+from qmcore.order import OutOfOrder
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
-from qmcore.times import MICROS
-from qmcore.transitions import TOP, Arrival, Enqueue, Enqueued, Level, Route, Terms, Times
-
-_SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
-"""What an order goes by in which the keys of all messages begin in the same way."""
+from qmcore.transitions import NEVER, TOP, Arrival, Enqueue, Enqueued, Route, Terms, Times
 
 _NO_TIMES: Final = Times(None, None, None, None)
 _NO_USUAL: Final = (0, 0, None, None, None)
@@ -106,39 +103,29 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
 
 
 class Accepted(NamedTuple):
-    """A message that its queue accepts, by the definitions as they were `known`, until its transaction commits.
-
-    `place` is where it is to stand: empty for its order, `TOP`, or the order key of the message that it stands before.
-    """
+    """A message that its queue accepts, by the definitions as they were `known`, until its transaction commits."""
 
     outgoing: Outgoing
     known: Definitions
     route: Route
     arrival: Arrival
-    place: bytes
-    delivery: Delivery
+
+    @property
+    def delivery(self) -> Delivery:
+        """Where it is to be kept."""
+        return Delivery.NONPERSIST if self.arrival.terms.memory else Delivery.PERSIST
 
 
-def accepted(
-    unit: Unit | None, known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[int]
-) -> list[Accepted]:
-    """Return messages as their queues accept them, or refuse what one of the queues does not allow.
-
-    `given` are the numbers of their identifiers. Without a unit nobody looks for messages that others stand before.
-    """
+def accepted(known: Definitions, outgoing: Sequence[Outgoing]) -> list[Accepted]:
+    """Return messages as their queues accept them, without their numbers, or refuse what a queue does not allow."""
     routes: dict[str, Route] = {}
     found = []
-    for item, sequence in zip(outgoing, given, strict=False):
-        route = routes.get(item.queue) or route_to(known, item.queue)
-        routes[item.queue] = route
-        terms, place = _terms_asked(known, item, route), TOP if item.control.top else b""
-        if terms.before:
-            place = _place_before(unit, known, item, terms)
-            head, descends = head_before(place)
-            terms = terms._replace(head=head, descends=descends, before=())
-        delivery = Delivery.NONPERSIST if terms.memory else Delivery.PERSIST
-        arrival = Arrival(item.body, item.size, item.pages, terms, sequence)
-        found.append(Accepted(item, known, route, arrival, place, delivery))
+    for item in outgoing:
+        route = routes.get(item.queue)
+        if route is None:
+            route = routes[item.queue] = route_to(known, item.queue)
+        terms = _terms_asked(known, item, route)
+        found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms)))
     return found
 
 
@@ -151,8 +138,8 @@ def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
         return item.route, item.arrival
     queue = known.queue(item.outgoing.queue)
     route = route_of(known, queue)
-    terms = _terms(queue, route, item.outgoing, item.arrival.terms.memory, item.place, ())
-    return route, item.arrival._replace(terms=terms)
+    its = item.arrival.terms
+    return route, item.arrival._replace(terms=_terms(queue, route, item.outgoing, its.memory, its.place, ()))
 
 
 def route_to(known: Definitions, name: str, *, even_stopped: bool = False) -> Route:
@@ -166,34 +153,11 @@ def route_to(known: Definitions, name: str, *, even_stopped: bool = False) -> Ro
     return known.routes.get(name) or route_of(known, queue)
 
 
-def route_of(known: Definitions, queue: Queue) -> Route:
-    """Return how messages come to a queue, be it started or not."""
-    found = known.routes.get(queue.name)
-    if found is None:
-        order, groups = queue.definition.order, queue.definition.grouping
-        is_same = _SAME_HEAD.issuperset(order.criteria)
-        head = order.head(priority=0, available_at=0, expires_at=None) if is_same else None
-        levels = tuple(_levels(known, queue))
-        found = known.routes[queue.name] = Route(queue.id, head, order.values, order.descends, groups, levels)
-    return found
-
-
 def stopped(queue: Queue, what: str) -> BadQueueError:
     """Return the diagnostic for a queue that an administrator has stopped."""
     return BadQueueError(
         f"queue {queue.name!r} is stopped for {what}", hint="Start it with qstart.", queue=queue.name, stopped=what
     )
-
-
-def check_room(unit: Unit, known: Definitions, new: Accepted, more: Use) -> None:
-    """Refuse now what could not be enqueued when the transaction commits.
-
-    `more` is what the whole transaction will add, itself included: messages to both stores, the rest to the store of
-    this message; less than nothing where it takes more away.
-    """
-    store = store_for(unit, known, new.delivery)
-    after = store.level(known.space.id).plus(more)
-    refuse_overflow(unit, known, store, after, new.outgoing.use)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
@@ -233,29 +197,14 @@ def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
 
 
 def _terms(queue: Queue, route: Route, item: Outgoing, memory: bool, place: bytes, before: tuple[int, ...]) -> Terms:
-    control, head, descends = item.control, route.head, route.descends
-    if place:
-        head, descends = head_on_top() if place == TOP else head_before(place)
-    elif head is None and not queue.definition.order.goes_by_times:
+    control, head = item.control, route.head
+    if head is None and not queue.definition.order.goes_by_times:
         head = queue.definition.order.head(priority=control.priority, available_at=0, expires_at=None)
-    times = Times(
-        control.delay, control.available_us, lifetime_of(control, queue.definition.expiration), control.expires_us
-    )
-    has_times = times != _NO_TIMES
+    lifetime = NEVER if control.never_expires else control.lifetime
+    times = Times(control.delay, control.available_us, lifetime, control.expires_us)
+    asked = times if times != _NO_TIMES else None
     options = _options(control, item.headers)
-    return Terms(memory, control.type, control.priority, head, descends, times if has_times else None, before, options)
-
-
-def lifetime_of(control: EnqueueControl, default: int | None) -> int | None:
-    """Return how many microseconds after its arrival a message expires; None where it has a time, or never does.
-
-    `default` is the expiration of its queue in seconds.
-    """
-    if control.lifetime is not None:
-        return control.lifetime
-    if control.expires_us is not None or control.never_expires or default is None:
-        return None
-    return default * MICROS
+    return Terms(memory, control.type, control.priority, head, route.descends, asked, place, before, options)
 
 
 def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | bytes | None, ...]:
@@ -274,15 +223,6 @@ def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | 
     return () if usual == _NO_USUAL else usual
 
 
-def _levels(known: Definitions, queue: Queue) -> list[Level]:
-    """Return the high limits of a queue that have capacity commands."""
-    return [
-        Level(memory, threshold.high.unit.value, threshold.high.value, capacity)
-        for memory, threshold, capacity in known.thresholds_of(queue)
-        if threshold.command
-    ]
-
-
 def _refuse_memory(known: Definitions, queue: Queue) -> None:
     """Refuse a non-persistent message that the queue, or the queue space, cannot take."""
     if not known.space.definition.memory:
@@ -293,18 +233,6 @@ def _refuse_memory(known: Definitions, queue: Queue) -> None:
             hint="Send it as a persistent message.",
             queue=queue.name,
         )
-
-
-def _place_before(unit: Unit | None, known: Definitions, item: Outgoing, terms: Terms) -> bytes:
-    """Return the order key of the message that another is to stand before."""
-    queue = known.queue(item.queue)
-    if unit is not None:
-        for number in terms.before:
-            for store in stores(unit, known.space.id):
-                key = store.key_of(queue.id, number)
-                if key is not None:
-                    return key
-    raise no_such_message(queue.name, item.control.before or "")
 
 
 def _refuse_unless_granted(queue: Queue, wanted: OutOfOrder, what: str) -> None:

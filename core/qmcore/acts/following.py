@@ -8,13 +8,14 @@ rolled back. So a record goes only after memory was seen to have followed, in a 
 
 from __future__ import annotations
 
-from qmcore.acts.consuming import consume
 from qmcore.acts.returning import Cause, Ending, give_back
-from qmcore.acts.spilling import stand
+from qmcore.acts.routes import route_of, source_of
+from qmcore.acts.sending import start_afterwards
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
-from qmcore.records import Outcome
+from qmcore.records import Outcome, TransactionRecord, Use
 from qmcore.store import MemoryStore
+from qmcore.transitions import Commit
 
 
 def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
@@ -43,7 +44,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
         if record is None:
             give_back(unit, opened, transaction_id, opened.definitions(unit).by_id, now, Ending(Cause.DEATH))
         elif record.state is Outcome.COMMITTED:
-            _follow_commit(unit, opened, memory, transaction_id, now)
+            _follow_commit(unit, opened, record)
     for record in records.values():
         if record.state is Outcome.COMMITTED and record.id not in holders:
             unit.forget_committed(record.id)
@@ -68,8 +69,9 @@ def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
     return {queue.id for _, queue in unit.imports.hidden_queues(opened.space.id)}
 
 
-def _follow_commit(unit: Unit, opened: OpenSpace, memory: MemoryStore, transaction_id: int, now: int) -> None:
-    for queue in opened.definitions(unit).queues.values():
-        consume(unit, opened, memory, queue, transaction_id, now)
-        if memory.spilled_use(transaction_id, queue.id).messages:
-            stand(unit, opened, queue, transaction_id, now, committed=(memory,))
+def _follow_commit(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> None:
+    known = opened.definitions(unit)
+    queues = known.queues.values()
+    sources, stored = [source_of(known, queue) for queue in queues], [route_of(known, queue) for queue in queues]
+    its = record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ()
+    start_afterwards(unit, opened, unit.follow(Commit(opened.guard(known), *its)))

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
-from qmcore.definitions import Definitions
+from typing import Final, NamedTuple
+
+from qmcore.definitions import CHANGES, Definitions
 from qmcore.errors import InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.port import Unit
 from qmcore.records import Use
 from qmcore.store import Store
+from qmcore.transitions import Guard
+
+_RECENT_MICROS: Final = 100_000
+"""How old a level may be that is relied on: what other processes have changed since is not seen."""
+
+_AMPLE: Final = 1000
+"""Messages, and pages, that have to be free besides, so that it does not matter if others have taken some meanwhile."""
+
+
+class RecentLevel(NamedTuple):
+    """How much a queue space held on disk, at which time in microseconds, and after which change of definitions.
+
+    For a moment it need not be looked at again. The commit holds the limits in any case: what is enqueued in that
+    moment may be refused then instead of at once. What this process has changed itself is seen at once.
+    """
+
+    use: Use
+    at_us: int
+    behind: int
+
+    def has_room(self, messages: int, pages: int, guard: Guard, now: int) -> bool:
+        """Return whether it can be relied on that there is room for so much more, as the definitions were then."""
+        return (
+            self.behind == CHANGES.last
+            # A clock may be set back.
+            and 0 <= now - self.at_us < _RECENT_MICROS
+            and self.use.messages + messages + _AMPLE <= guard.messages
+            and self.use.pages + pages + _AMPLE <= guard.pages
+        )
 
 
 def refuse_overflow(unit: Unit, known: Definitions, store: Store, after: Use, more: Use) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from qmcore import numbers
 from qmcore.acts.room import no_memory, overflow
@@ -28,6 +28,14 @@ Asked = TypeVar("Asked")
 _LIMITS = {Reason.MESSAGES: Resource.MESSAGES, Reason.PAGES: Resource.PAGES, Reason.MEMORY: Resource.MEMORY}
 
 
+class Part(NamedTuple):
+    """One command that is built for another queue space, of what is `asked`."""
+
+    opened: OpenSpace
+    build: Callable[[OpenSpace, Definitions, Any], Sequence[Command]]
+    asked: Any
+
+
 def send(
     volume: Volume,
     opened: OpenSpace,
@@ -35,12 +43,14 @@ def send(
     asked: Asked,
     on: object = None,
     *,
-    purpose: Purpose = Purpose.MESSAGES,
+    purpose: Purpose | None = Purpose.MESSAGES,
+    others: Sequence[Part] = (),
 ) -> Sequence[Any]:
     """Have a store execute what is built of what is `asked`, all or none, and return what came of each.
 
-    It runs in a commit of ours, or in the transaction of the application's connection `on`. Where the definitions are
-    others by then it is built again: so a refusal by them is final only when they were looked at.
+    It runs in a commit of ours, or in the transaction of the application's connection `on`; without a purpose it
+    changes nothing. Where the definitions are others by then it is built again: so a refusal by them is final only when
+    they were looked at. With `others` one command is built here, and one for each of them.
     """
     known = opened.known or _looked_at(volume, opened, on)
     while True:
@@ -51,16 +61,27 @@ def send(
             if known is last:
                 raise
             continue
-        results = volume.run(values, on=on, purpose=purpose)
+        if others:
+            values = [*values, *_of_others(volume, others)]
+        results = volume.run(values, on=on, purpose=purpose) if values else ()
         if not isinstance(results, Refused):
-            for result in results:
+            for at, result in enumerate(results):
                 if result.reached:
-                    starts = partial(_start, opened, result.reached)
-                    volume.after_commit(starts, on=on)
+                    its = others[at - 1].opened if others and at else opened
+                    volume.after_commit(partial(_start, its, result.reached), on=on)
             return results
         if results.reason != Reason.STALE:
-            raise refusal(known, results)
+            its = others[results.command - 1].opened if others and results.command else opened
+            raise refusal(its.known or known, results)
         known = _looked_at(volume, opened, on)
+
+
+def _of_others(volume: Volume, others: Sequence[Part]) -> list[Command]:
+    return [
+        command
+        for part in others
+        for command in part.build(part.opened, _looked_at(volume, part.opened, None), part.asked)
+    ]
 
 
 def execute(unit: Unit, opened: OpenSpace, value: Enqueue) -> Enqueued:
@@ -68,9 +89,14 @@ def execute(unit: Unit, opened: OpenSpace, value: Enqueue) -> Enqueued:
     result = unit.enqueue(value)
     if isinstance(result, Refused):
         raise refusal(opened.definitions(unit), result)
-    if result.reached:
-        unit.afterwards(partial(_start, opened, result.reached))
+    start_afterwards(unit, opened, result.reached)
     return result
+
+
+def start_afterwards(unit: Unit, opened: OpenSpace, reached: Sequence[Reached]) -> None:
+    """Start capacity commands that were claimed once the database transaction is committed."""
+    if reached:
+        unit.afterwards(partial(_start, opened, reached))
 
 
 def refusal(known: Definitions, refused: Refused) -> QueueError:
@@ -86,8 +112,8 @@ def refusal(known: Definitions, refused: Refused) -> QueueError:
         return no_memory(known)
     if reason is Reason.TRANSACTIONS:
         return NoSpaceError(f"queue space {name!r}", Resource.TRANSACTIONS, used=refused.used, limit=refused.limit)
-    if reason is Reason.GIVEN_UP:
-        return given_up(name)
+    if reason in (Reason.GIVEN_UP, Reason.LOST):
+        return given_up(name) if reason is Reason.GIVEN_UP else _lost_in_part(name)
     return SystemFailureError(f"the definitions of queue space {name!r} have changed meanwhile")
 
 
@@ -103,6 +129,16 @@ def given_up(space: str) -> AbortedError:
     return AbortedError(
         f"the transaction on queue space {space!r} was rolled back by others, because its time was over, its process"
         " was taken for dead, or an administrator aborted it",
+        hint="Begin it again; nothing of it remains.",
+        space=space,
+    )
+
+
+def _lost_in_part(space: str) -> AbortedError:
+    """Return the diagnostic for a transaction of which the store lacks something that it had taken or brought."""
+    return AbortedError(
+        f"the transaction on queue space {space!r} was rolled back, because the server has lost a part of it in a"
+        " crash",
         hint="Begin it again; nothing of it remains.",
         space=space,
     )

@@ -10,20 +10,11 @@ from typing import NamedTuple, Self
 
 from qmcore.acts import sending
 from qmcore.acts.enqueue import Accepted, Outgoing
+from qmcore.acts.room import RecentLevel
 from qmcore.definitions import OpenSpace
-from qmcore.errors import (
-    AbortedError,
-    NoSpaceError,
-    OperatingSystemError,
-    OutcomeUnknownError,
-    QueueError,
-    Resource,
-    SystemFailureError,
-)
-from qmcore.port import Unit
+from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 from qmcore.queue import Delivery
-from qmcore.records import Outcome, Owner, Role, TransactionRecord, Use
-from qmcore.seen import Seen
+from qmcore.records import Owner, Role, Use
 from qmcore.space import Space
 from qmcore.transitions import Holder
 
@@ -59,7 +50,7 @@ class Branch:
     """Persistent messages that the store has already."""
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
-    seen: Seen | None = None
+    level: RecentLevel | None = None
 
     def at_risk(self, *queue_ids: int) -> Risk:
         """Note that a work may leave something with the transaction, of these queues or others; return its block."""
@@ -122,44 +113,6 @@ def given_up(branch: Branch) -> AbortedError:
     return sending.given_up(branch.opened.space.name)
 
 
-def lost_in_part(branch: Branch) -> AbortedError:
-    """Return the diagnostic for a transaction of which the store lacks something that it had taken or brought."""
-    return AbortedError(
-        f"the transaction on queue space {branch.opened.space.name!r} was rolled back, because the server has lost a"
-        " part of it in a crash",
-        hint="Begin it again; nothing of it remains.",
-        space=branch.opened.space.name,
-    )
-
-
-def record_once(unit: Unit, branch: Branch) -> None:
-    """Make the transaction known to the volume, or see that it still is."""
-    if branch.recorded:
-        if not unit.is_active(branch.id, branch.owner.id):
-            raise given_up(branch)
-        return
-    space = branch.opened.definitions(unit).space
-    if not unit.owners.is_attached(branch.owner.id):
-        raise given_up(branch)
-    count, limit = unit.transaction_count(space.id), space.definition.transactions
-    if count >= limit:
-        raise NoSpaceError(f"queue space {space.name!r}", Resource.TRANSACTIONS, used=count, limit=limit)
-    branch.opened.note_use(unit, "transactions", count + 1)
-    unit.add_transaction(record_of(branch, space))
-
-
-def record_of(branch: Branch, space: Space) -> TransactionRecord:
-    """Return the active transaction as the volume is to know it."""
-    return TransactionRecord(
-        id=branch.id,
-        space_id=space.id,
-        owner_id=branch.owner.id,
-        state=Outcome.ACTIVE,
-        started_us=branch.started_us,
-        deadline_us=branch.deadline_us,
-    )
-
-
 def holder_of(branch: Branch, space: Space, role: Role, numbers: int) -> Holder:
     """Return the transaction as the store is to know it that lets it hold messages."""
     return Holder(
@@ -174,11 +127,6 @@ def holder_of(branch: Branch, space: Space, role: Role, numbers: int) -> Holder:
         branch.locks,
         numbers,
     )
-
-
-def reserve(unit: Unit, branch: Branch, least: int) -> Sequence[int]:
-    """Return at least so many sequence numbers for identifiers: what a transaction has left over, or new ones."""
-    return left_numbers(branch, least) or unit.reserve(branch.opened.space.id, max(least, RESERVED_AT_A_TIME))
 
 
 def left_numbers(branch: Branch, least: int) -> Sequence[int]:
@@ -208,8 +156,16 @@ def count_pending(branch: Branch) -> None:
     """Count again what the process keeps of what the transaction enqueues."""
     branch.kept_bytes = sum(bytes_kept(item.outgoing) for item in branch.pending)
     branch.brings = {}
-    for item in branch.pending:
-        branch.brings[item.delivery] = branch.brings.get(item.delivery, NO_USE).plus(item.outgoing.use)
+    count_brought(branch, branch.pending)
+
+
+def count_brought(branch: Branch, items: Sequence[Accepted]) -> None:
+    """Count what the transaction enqueues besides."""
+    for item in items:
+        _, size, pages, terms, _ = item.arrival
+        delivery = Delivery.NONPERSIST if terms.memory else Delivery.PERSIST
+        has = branch.brings.get(delivery, NO_USE)
+        branch.brings[delivery] = Use(has.messages + 1, has.pages + pages, has.size + size)
 
 
 def bytes_kept(outgoing: Outgoing) -> int:

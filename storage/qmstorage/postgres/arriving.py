@@ -168,7 +168,7 @@ class Caller(NamedTuple):
 
 def is_special(command: Enqueue) -> bool:
     """Return whether a value asks for more than what messages that go to the disk always need."""
-    _, route, arrivals = command
+    _, route, arrivals, _ = command
     return bool(
         route.levels
         or (route.grouping and len(arrivals) > 1)
@@ -178,7 +178,7 @@ def is_special(command: Enqueue) -> bool:
 
 def is_small(command: Enqueue) -> bool:
     """Return whether a value brings one message, of which nothing is to be known but that it has come."""
-    _, route, arrivals = command
+    _, route, arrivals, _ = command
     terms, size = arrivals[0].terms, arrivals[0].size
     is_special = route.levels or terms.memory or terms.before
     return len(arrivals) == 1 and size <= bodies.IN_ROW_MAX and not is_special
@@ -191,7 +191,7 @@ def values_for(command: Enqueue, caller: Caller, mark: int) -> list[Buffer | Non
 
 def values_of(command: Enqueue, common: list[Buffer | None], now: int) -> list[Buffer | None]:
     """Return the values of the one call for a small value, as they are sent."""
-    (space_id, *_), route, (arrival,) = command
+    (space_id, *_), route, (arrival,), _ = command
     position = position_of(route, arrival.terms, now)
     number = numbers.number(space_id, arrival.sequence) if arrival.sequence else None
     row = row_of(rows_alike(route.queue_id, arrival.terms, position, now), number, arrival)
@@ -216,7 +216,7 @@ def enqueue(
 
     `call` gives what the function does, `keep_apart` keeps the body of a message by its number.
     """
-    guard, route, arrivals = command
+    guard, route, arrivals, _ = command
     kind = Kind.SPECIAL if is_special(command) else Kind.SEVERAL if len(arrivals) > 1 else Kind.ALONE
     values = _of_queue(command, caller, None) | {"at_time": now} | _counts(arrivals)
     places: dict[Terms, int] = {}
@@ -252,7 +252,7 @@ def enqueue(
 
 
 def _of_queue(command: Enqueue, caller: Caller, mark: int | None) -> Values:
-    guard, route, _ = command
+    guard, route, _, _ = command
     return {
         "volume_lock": caller.lock,
         "of_space": guard.space_id,
@@ -268,7 +268,7 @@ def _of_queue(command: Enqueue, caller: Caller, mark: int | None) -> Values:
 
 def _special(command: Enqueue, caller: Caller, places: dict[Terms, int]) -> Values:
     """Return the values that few need; in `places` is noted which message those on such terms are to stand before."""
-    guard, route, arrivals = command
+    guard, route, arrivals, _ = command
     values = _NOTHING_SPECIAL | {"has_memory": caller.has_memory, "of_owner": guard.owner_id}
     its = [arrival for arrival in arrivals if arrival.terms.memory]
     if its:
@@ -292,7 +292,7 @@ def _counts(arrivals: Sequence[Arrival]) -> Values:
 
 def _levels(command: Enqueue) -> list[Level]:
     """Return the high limits that may be reached, where somebody is attached who can claim their commands."""
-    guard, route, arrivals = command
+    guard, route, arrivals, _ = command
     if not route.levels or guard.owner_id is None:
         return []
     stores = {arrival.terms.memory for arrival in arrivals}
@@ -336,7 +336,7 @@ def _bring(
     places: Mapping[Terms, int],
 ) -> None:
     """Add the rows of messages to the values, and what kind each is of."""
-    guard, route, all_of_them = command
+    guard, route, all_of_them, _ = command
     is_grouped = route.grouping and len(all_of_them) > 1
     base = guard.space_id << numbers.SEQUENCE_BITS
     rows: list[Buffer] = []

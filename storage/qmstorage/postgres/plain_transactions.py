@@ -18,10 +18,13 @@ from sqlalchemy import (
     union_all,
 )
 
+from qmcore import numbers
 from qmcore.order import LAST
 from qmcore.records import Outcome, Role, Use
-from qmstorage import rows
+from qmcore.transitions import Arrival, Commit, Route
+from qmstorage import bodies, rows
 from qmstorage.dialect import Among
+from qmstorage.positions import position_of
 from qmstorage.postgres.plain import (
     IS_KNOWN,
     NUMBER_OF_TRANSACTION,
@@ -185,7 +188,9 @@ _CHANGES = union_all(
 
 _SUMS = {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_USE, "enqueued", "dequeued")}
 
-END: Final = select(_NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id"))).add_cte(
+END: Final = select(
+    _NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id")), NUMBER_OF_TRANSACTION
+).add_cte(
     delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
     *_arrival(_PLACE, by("id")),
     counted(_CHANGES.c.number, select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES), _SUMS),
@@ -193,6 +198,70 @@ END: Final = select(_NUMBER.c.number, exists().where(given(waiter.c.queue_id, "q
 """Commits a transaction that holds so many messages of a queue, and enqueues what it `brings`: 0 messages or 1.
 
 It gives a sequence number, also where no message needs one: this session's row of the queue space tells by it what was
-done; and whether anybody waits for the message. It does nothing where the definitions are other ones, there is no room,
-or the transaction is not as it is known.
+done; whether anybody waits for the message, and the number of the transaction. It does nothing where the definitions
+are other ones, there is no room, or the transaction is not as it is known.
 """
+
+# ---- the values of END -----------------------------------------------------------------------------------------------
+
+_NO_MESSAGE: Final[dict[str, Any]] = dict.fromkeys((*message.columns.keys(), "key_head", "inverting"))
+_MOST: Final = 2**62
+"""More than there is room for."""
+
+_INVERTED: Final = -1
+"""What turns a number around, bit by bit."""
+
+
+def is_plain(command: Commit, now: int) -> bool:
+    """Return whether a transaction holds messages of one queue, and brings at most one that is available at once."""
+    brings = [(route, arrival) for route, arrivals in command.brings for arrival in arrivals]
+    if command.guard.memory_pages or command.locks or command.stored or len(command.sources) != 1 or len(brings) > 1:
+        return False
+    (source,) = command.sources
+    if source.retains or source.levels or not command.holds.messages:
+        return False
+    for route, arrival in brings:
+        available = position_of(route, arrival.terms, now).available_us
+        if route.levels or arrival.size > bodies.IN_ROW_MAX or (available is not None and available > now):
+            return False
+    return True
+
+
+def values_of_end(command: Commit, now: int, sequences: str) -> dict[str, Any]:
+    """Return the values of END: what changes in the queue space, in the queue that messages go from, and in another.
+
+    `sequences` is what the names of sequences begin with.
+    """
+    space_id, holds, (source,) = command.guard.space_id, command.holds, command.sources
+    values: dict[str, Any] = _NO_MESSAGE | {"queue_id": source.queue_id, "most_messages": _MOST, "most_pages": _MOST}
+    brought, has_other = Use(0, 0, 0), False
+    for route, (arrival,) in command.brings:
+        values |= _values_of_arrival(command, route, arrival, now)
+        brought, has_other = Use(1, arrival.pages, arrival.size), route.queue_id != source.queue_id
+    gone = Use(-holds.messages, -holds.pages, -holds.size)
+    whole = gone.plus(brought)
+    for place, change in (("whole", whole), ("from", gone if has_other else whole), ("to", brought)):
+        values.update(zip(CHANGES[place], change, strict=True))
+    return values | {
+        "trans_id": command.transaction_id,
+        "of_owner": command.owner_id,
+        "of_queue": source.queue_id,
+        "space_id": space_id,
+        "known": command.guard.generation,
+        "sequence": f"{sequences}{space_id}",
+        "held_messages": holds.messages,
+        "held_pages": holds.pages,
+        "held_size": holds.size,
+        "brings": brought.messages,
+        "from_enqueued": 0 if has_other else brought.messages,
+        "has_other": int(has_other),
+    }
+
+
+def _values_of_arrival(command: Commit, route: Route, arrival: Arrival, now: int) -> dict[str, Any]:
+    guard = command.guard
+    available, expires, head, descends = position_of(route, arrival.terms, now)
+    first = guard.space_id << numbers.SEQUENCE_BITS
+    row = rows.full_row(first | arrival.sequence, route.queue_id, b"", now, available, expires, None, arrival)
+    limits = {"most_messages": guard.messages, "most_pages": guard.pages}
+    return row | limits | {"key_head": head, "inverting": _INVERTED if descends else 0}

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    volume: PostgresVolume, commands: Sequence[Command], on: object, purpose: Purpose
+    volume: PostgresVolume, commands: Sequence[Command], on: object, purpose: Purpose | None
 ) -> Sequence[Result] | Refused:
     """Execute commands, all or none: in a commit of ours, or in the transaction of the application's connection."""
     try:
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
+        if purpose is None:
+            return volume.read(lambda unit: ours(unit).execute(commands))
         return volume.write(lambda unit: ours(unit).execute(commands), purpose)
     except RefusedError as error:
         return error.refused

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from qmcore.purpose import WrongPurposeError
-from qmcore.transitions import STALE, Arrival, Claim, Claimed, Command, Empty, Enqueue, Enqueued, Refused, Result
-from qmstorage import claiming
+from qmcore.records import Use
+from qmcore.transitions import (
+    STALE,
+    Admit,
+    Admitted,
+    Arrival,
+    Claim,
+    Claimed,
+    Command,
+    Commit,
+    Committed,
+    Empty,
+    Enqueue,
+    Enqueued,
+    Reached,
+    Reason,
+    Refused,
+    Result,
+)
+from qmstorage import claiming, settling
 from qmstorage.postgres import arriving, keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.row_arrays import Packed
@@ -30,11 +48,11 @@ class Transitions(SharedArrivals, SqlUnit):
 
         Raises RefusedError where one is refused: the caller undoes the others.
         """
-        results = []
+        results: list[Result] = []
         for command in commands:
-            result: Result | Refused = self.claim(command) if isinstance(command, Claim) else self.enqueue(command)
+            result: Result | Refused = _VERBS[type(command)](self, command)
             if isinstance(result, Refused):
-                raise RefusedError(result)
+                raise RefusedError(result._replace(command=len(results)))
             results.append(result)
         return results
 
@@ -61,6 +79,8 @@ class Transitions(SharedArrivals, SqlUnit):
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
+        if command.holder is not None:
+            return settling.spill(self, command)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
         space_id, queue_id = command.guard.space_id, command.route.queue_id
@@ -82,9 +102,62 @@ class Transitions(SharedArrivals, SqlUnit):
             self.awaited.add(queue_id)
         return enqueued
 
+    def admit(self, command: Admit) -> Admitted | Refused:
+        """Say whether there is room for what a transaction enqueues, and give it numbers."""
+        return settling.admit(self, command)
+
+    def commit_transaction(self, command: Commit) -> Committed | Refused:
+        """Commit a transaction: what it holds goes, and what it brings arrives."""
+        if not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "commits a transaction")
+        guard = command.guard
+        if self.generation(guard.space_id) != guard.generation:
+            return STALE
+        # First, so that others who end it wait.
+        reason = settling.end(self, command)
+        if reason is None and command.spilled and settling.lacks_spilled(self, command):
+            reason = Reason.LOST
+        if reason is not None:
+            return Refused(reason)
+        now, stores = self.clock.now(), claiming.stores_of(self, guard)
+        for store in stores:
+            count = sum(settling.consume(self, command, store, source, now) for source in command.sources)
+            if store is self and count < command.holds.messages:
+                return Refused(Reason.LOST)
+            if command.locks:
+                settling.give_back_locked(command, store)
+        settling.rearm_levels(self, command)
+        refused = settling.overflow_of_spilled(self, command, _NOTHING, _NOTHING) if command.stored else None
+        if refused is not None:
+            return refused
+        reached: list[Reached] = []
+        brings = settling.keep_with_spilled(self, command)
+        # What stands in the store already comes first.
+        for route in command.stored:
+            reached += settling.stand_spilled(self, command, route, now)
+        for route, arrivals in brings:
+            result = self.enqueue(Enqueue(guard, route, arrivals))
+            if isinstance(result, Refused):
+                return result
+            reached += result.reached
+        return Committed(reached)
+
+    def follow(self, command: Commit) -> Sequence[Reached]:
+        """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
+        return settling.follow(self, command, self.clock.now())
+
     def call(self, kind: arriving.Kind, values: Mapping[str, Any]) -> list[int] | None:
         """Call the function that lets messages arrive."""
         rows = {name: Packed(values[name]) for name in ("arrival", "arrivals")}
         self._cursor.execute(arriving.text_of(self.schema, kind), {**values, **rows})
         found: list[int] | None = self._cursor.fetchone()[0]
         return found
+
+
+_NOTHING: Final = Use(0, 0, 0)
+_VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
+    Enqueue: Transitions.enqueue,
+    Claim: Transitions.claim,
+    Admit: Transitions.admit,
+    Commit: Transitions.commit_transaction,
+}

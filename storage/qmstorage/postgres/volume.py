@@ -111,13 +111,8 @@ class PostgresVolume:
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
-    @property
-    def shortcut(self) -> PostgresShortcut | None:
-        """The short way, which spares journeys to the server; None also where libpq is too old for it."""
-        return None if self.readonly or not _CAN_SEND_TOGETHER else self._short
-
     def run(
-        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and return what came of each."""
         done = None

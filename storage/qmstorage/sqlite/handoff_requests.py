@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgpack import Packer, unpackb
 
+from qmcore.records import Use
 from qmcore.selection import Choice
 from qmcore.transitions import (
     Arrival,
     Claim,
     Claimed,
     Command,
+    Commit,
+    Committed,
     Empty,
     Enqueue,
     Enqueued,
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 # As large as what it packs; it would be made for each.
 packb: Final = Packer(buf_size=2 * CONTENT_MAX).pack
 
-_CLAIM, _ENQUEUE = range(1, 3)
-_EMPTY, _CLAIMED, _ENQUEUED, _REFUSED = range(4)
+_CLAIM, _ENQUEUE, _COMMIT = range(1, 4)
+_EMPTY, _CLAIMED, _ENQUEUED, _REFUSED, _COMMITTED = range(5)
 _ROW_BYTES: Final = 512
 """About what a message takes in an answer, beside its body: more are not asked for than may find room."""
 
@@ -57,9 +60,11 @@ def packed(command: Command) -> bytes | None:
     """Return what is asked; None where that is nothing for another process."""
     if isinstance(command, Claim):
         return _packed_claim(command)
-    if sum(arrival.size for arrival in command.arrivals) >= CONTENT_MAX:
-        return None
-    return _packed((_ENQUEUE, *command))
+    if isinstance(command, Enqueue):
+        return _packed_if_small((_ENQUEUE, *command[:3]), command.arrivals)
+    if isinstance(command, Commit):
+        return _packed_if_small((_COMMIT, *command), [each for _, arrivals in command.brings for each in arrivals])
+    return None
 
 
 def outcome(answer: bytes) -> Sequence[Result] | Refused:
@@ -71,6 +76,8 @@ def outcome(answer: bytes) -> Sequence[Result] | Refused:
         return [Enqueued(*values)]
     if kind == _EMPTY:
         return [Empty(*values)]
+    if kind == _COMMITTED:
+        return [Committed(*values)]
     return [Claimed([Taken(*each) for each in values])]
 
 
@@ -81,6 +88,10 @@ def _packed(request: tuple[Any, ...]) -> bytes | None:
         # What cannot be stored either, as half of a character.
         return None
     return content if len(content) <= CONTENT_MAX else None
+
+
+def _packed_if_small(request: tuple[Any, ...], arrivals: Sequence[Arrival]) -> bytes | None:
+    return None if sum(arrival.size for arrival in arrivals) >= CONTENT_MAX else _packed(request)
 
 
 def _packed_claim(claim: Claim) -> bytes | None:
@@ -100,9 +111,7 @@ def _claim(
     body: bool,
     is_tidy: bool,
 ) -> bytes | None:
-    queue_id, grouping, retains, retention, levels = source
-    its = Source(queue_id, grouping, retains, retention, _levels(levels))
-    command = Claim(guard, its, [Choice(*choice) for choice in choices], limit, body, is_tidy, None)
+    command = Claim(guard, _source(source), [Choice(*choice) for choice in choices], limit, body, is_tidy, None)
     unit.begin_part()
     try:
         result = unit.claim(command)
@@ -121,10 +130,7 @@ def _claim(
 def _enqueue(
     unit: SqliteUnit, guard: Guard, route: tuple[Any, ...], arrivals: Sequence[tuple[Any, ...]]
 ) -> bytes | None:
-    queue_id, head, criteria, descends, groups, levels = route
-    way = Route(queue_id, head, criteria, descends, groups, _levels(levels))
-    made = [Arrival(body, size, pages, _terms(*terms), given) for body, size, pages, terms, given in arrivals]
-    result = unit.enqueue(Enqueue(guard, way, made))
+    result = unit.enqueue(Enqueue(guard, _route(route), _arrivals(arrivals)))
     # There is room for it: each message takes more in the request than its number takes here.
     answer: bytes
     if isinstance(result, Refused):
@@ -132,6 +138,40 @@ def _enqueue(
     else:
         answer = packb((_ENQUEUED, (tuple(result.sequences), result.reached)))
     return answer
+
+
+def _commit(
+    unit: SqliteUnit,
+    guard: Guard,
+    transaction_id: int,
+    owner_id: int,
+    recorded: bool,
+    sources: Sequence[tuple[Any, ...]],
+    holds: tuple[int, int, int],
+    locks: bool,
+    stored: Sequence[tuple[Any, ...]],
+    spilled: int,
+    brings: Sequence[tuple[Any, Any]],
+) -> bytes | None:
+    its = [_source(source) for source in sources], Use(*holds), locks, [_route(route) for route in stored], spilled
+    coming = [(_route(route), _arrivals(arrivals)) for route, arrivals in brings]
+    result = unit.commit_transaction(Commit(guard, transaction_id, owner_id, recorded, *its, coming))
+    answer: bytes = packb((_REFUSED if isinstance(result, Refused) else _COMMITTED, result))
+    return answer
+
+
+def _source(source: tuple[Any, ...]) -> Source:
+    found = Source(*source)
+    return found._replace(levels=_levels(found.levels))
+
+
+def _route(route: tuple[Any, ...]) -> Route:
+    found = Route(*route)
+    return found._replace(levels=_levels(found.levels))
+
+
+def _arrivals(arrivals: Sequence[tuple[Any, ...]]) -> list[Arrival]:
+    return [Arrival(body, size, pages, _terms(*terms), given) for body, size, pages, terms, given in arrivals]
 
 
 def _levels(levels: Sequence[tuple[Any, ...]]) -> tuple[Level, ...]:
@@ -142,4 +182,4 @@ def _terms(memory: bool, kind: str, priority: int, head: bytes, descends: bool, 
     return Terms(memory, kind, priority, head, descends, None if times is None else Times(*times), *others)
 
 
-_ACTS: Final[dict[int, Callable[..., bytes | None]]] = {_CLAIM: _claim, _ENQUEUE: _enqueue}
+_ACTS: Final[dict[int, Callable[..., bytes | None]]] = {_CLAIM: _claim, _ENQUEUE: _enqueue, _COMMIT: _commit}

@@ -52,13 +52,8 @@ class ReadOnlyVolume:
                 # It is open now, and read as such.
                 continue
 
-    @property
-    def shortcut(self) -> None:
-        """None: no step is a round trip."""
-        return None
-
     def run(
-        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Refuse."""
         del commands, on, purpose

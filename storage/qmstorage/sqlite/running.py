@@ -18,11 +18,15 @@ _ALLOCATION_STEP: Final = 1024
 """Pages that are written at a time when disk is allocated."""
 
 
-def run(volume: SqliteVolume, commands: Sequence[Command], on: object, purpose: Purpose) -> Sequence[Result] | Refused:
+def run(
+    volume: SqliteVolume, commands: Sequence[Command], on: object, purpose: Purpose | None
+) -> Sequence[Result] | Refused:
     """Execute commands, all or none: in a commit of ours, or in the transaction of the application's connection."""
     try:
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
+        if purpose is None:
+            return volume.read(lambda unit: ours(unit).execute(commands))
         if len(commands) == 1:
             request = commands[0] if purpose.durable else None
             return volume.done(Work(SqliteUnit.execute, commands, purpose=purpose, looks_first=True, request=request))

@@ -262,19 +262,20 @@ class Traffic(States, Holdings):
 
     def _delete_held(self, transaction_id: int, queue_id: int, role: Role) -> Use:
         its = self.run_in_order(HELD[role], queue_id, transaction_id).fetchall()
-        self._delete_each(its, transaction_id, queue_id, role)
+        self.delete_held(its, transaction_id, queue_id, role)
         return use_of(its)
 
-    def _delete_each(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> None:
+    def delete_held(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> None:
         """Delete what a transaction has of a queue for this: the number, the pages and the size of each."""
         for _, _, size in its:
             if size > bodies.IN_ROW_MAX:
                 super()._delete_held(transaction_id, queue_id, role)
                 return
+        execute, texts = self._cursor.execute, self._texts.in_order
         for number, _, _ in its:
-            self.run_in_order(REMOVE, number)
+            execute(texts[REMOVE], (number,))
         if its:
-            self.run_in_order(_LET_GO[role], queue_id, transaction_id)
+            execute(texts[_LET_GO[role]], (queue_id, transaction_id))
 
 
 def use_of(its: Sequence[Row]) -> Use:

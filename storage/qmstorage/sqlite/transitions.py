@@ -6,19 +6,24 @@ is known that all can be: whoever is refused has done nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from operator import add
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, select
 
 from qmcore.purpose import WrongPurposeError
-from qmcore.records import Outcome, Use
+from qmcore.records import Outcome, Role, Use
 from qmcore.transitions import (
     STALE,
+    Admit,
+    Admitted,
     Arrival,
     Claim,
     Claimed,
     Command,
+    Commit,
+    Committed,
     Empty,
     Enqueue,
     Enqueued,
@@ -28,12 +33,14 @@ from qmcore.transitions import (
     Reason,
     Refused,
     Result,
+    Route,
+    Source,
     Terms,
 )
-from qmstorage import claiming
+from qmstorage import claiming, settling
 from qmstorage.claiming import Part
-from qmstorage.counters import OF_SPACE, adding
-from qmstorage.levels import claim_reached
+from qmstorage.counters import MOST, OF_SPACE, adding
+from qmstorage.levels import claim_reached, rearm
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
@@ -53,6 +60,11 @@ _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "deq
 )
 
 
+_COUNT_OUT: Final = (
+    adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
+)
+"""Of the queue space as a whole, where messages leave it, be there others that come."""
+
 _OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
 _OPEN: Final = (
     select(func.count())
@@ -70,6 +82,11 @@ _BEGIN: Final = insert(trans).from_select(
 """Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 
 
+_Gone: TypeAlias = tuple[Source, Sequence[Row], Use]
+"""Messages that a transaction holds of a queue: the number, the pages and the size of each, and of all."""
+_Coming: TypeAlias = tuple[Route, Sequence[Arrival], Use]
+
+
 class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     """What a store does to messages: one function for each transition, whoever asks."""
 
@@ -80,19 +97,22 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         """
         results: list[Result] = []
         for command in commands:
-            result: Result | Refused = self.claim(command) if isinstance(command, Claim) else self.enqueue(command)
+            result: Result | Refused = _VERBS[type(command)](self, command)
             if isinstance(result, Refused):
                 if results:
-                    raise RefusedError(result)
+                    raise RefusedError(result._replace(command=len(results)))
                 return result
             results.append(result)
         return results
 
-    def enqueue(self, command: Enqueue) -> Enqueued | Refused:
+    # Each refusal is a return, and another call would cost each message.
+    def enqueue(self, command: Enqueue) -> Enqueued | Refused:  # noqa: PLR0911 - see above
         """Let messages arrive in a queue."""
+        guard, route, arrivals, holder = command
+        if holder is not None:
+            return settling.spill(self, command)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
-        guard, route, arrivals = command
         space_id, count = guard.space_id, len(arrivals)
         execute, texts = self._cursor.execute, self._texts.in_order
         main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
@@ -154,6 +174,52 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             return claiming.consume(self, command, taken, now)
         return claiming.hold(self, command, holder, taken, _begin_holding, Use(*level))
 
+    def admit(self, command: Admit) -> Admitted | Refused:
+        """Say whether there is room for what a transaction enqueues, and give it numbers."""
+        return settling.admit(self, command)
+
+    def commit_transaction(self, command: Commit) -> Committed | Refused:
+        """Commit a transaction: what it holds goes, and what it brings arrives."""
+        if not self.purpose.settles:
+            raise WrongPurposeError(self.purpose, "commits a transaction")
+        guard, transaction_id, _, _, sources, _, locks, stored, _, brings = command
+        execute, texts = self._cursor.execute, self._texts.in_order
+        main: Row | None = execute(texts[MAIN], (guard.space_id,)).fetchone()
+        if main is None or main[0] != guard.generation:
+            return STALE
+        gone: list[_Gone] = []
+        for source in sources:
+            its = execute(texts[traffic.HELD[Role.DEQUEUED]], (source.queue_id, transaction_id)).fetchall()
+            if its:
+                gone.append((source, its, traffic.use_of(its)))
+        coming = _with_use(brings)
+        refused = self._refusal(command, main, gone, coming)
+        if refused is not None:
+            return refused
+        now, last = self.clock.now(), main[1]
+        reached: list[Reached] = []
+        if guard.memory_pages or locks or stored:
+            coming = _with_use(self._end_in_part(command, now, reached))
+            last = self.last_sequence(guard.space_id)
+        changes = self._consume(command, gone, now)
+        for route, arrivals, (count, pages, size) in coming:
+            change, before = [count, count, pages, size, count, 0], changes.get(route.queue_id)
+            changes[route.queue_id] = change if before is None else list(map(add, before, change))
+            self.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
+            last += count
+        self._count_all(guard.space_id, changes)
+        for source in sources:
+            if source.levels:
+                rearm(self, guard, source, on_disk=True, in_memory=bool(guard.memory_pages))
+        for route, _, _ in coming:
+            if route.levels:
+                reached += claim_reached(self, guard, route, now, on_disk=True, in_memory=False)
+        return Committed(reached)
+
+    def follow(self, command: Commit) -> Sequence[Reached]:
+        """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
+        return settling.follow(self, command, self.clock.now())
+
     def count(
         self,
         space_id: int,
@@ -169,9 +235,86 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
         self._cursor.execute(self._texts.in_order[_COUNT], its)
 
+    def _consume(self, command: Commit, gone: Sequence[_Gone], now: int) -> dict[int, list[int]]:
+        """Consume what the transaction holds, and return what changes in the counters of each queue."""
+        changes = {}
+        for source, its, (count, pages, size) in gone:
+            if source.retains:
+                self.history.retain_held(command.transaction_id, source.queue_id, now, command.guard.consumer)
+                # The room of what is kept is given back when it is forgotten.
+                changes[source.queue_id] = [0, -count, 0, -size, 0, count]
+            else:
+                self.delete_held(its, command.transaction_id, source.queue_id, Role.DEQUEUED)
+                changes[source.queue_id] = [0, -count, -pages, -size, 0, count]
+        return changes
+
+    def _count_all(self, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
+        """Count what changes in queues, and in the queue space as a whole."""
+        execute, texts = self._cursor.execute, self._texts.in_order
+        for queue_id, change in changes.items():
+            execute(texts[_COUNT], (*change, space_id, queue_id))
+        if changes:
+            execute(texts[_COUNT_OUT], (*map(sum, zip(*changes.values(), strict=True)), space_id))
+
+    def _refusal(self, command: Commit, main: Row, gone: Sequence[_Gone], coming: Sequence[_Coming]) -> Refused | None:
+        """Return why a transaction cannot be committed; None where it can, and its record is taken away."""
+        count = pages = 0
+        for source, _, use in gone:
+            count += use.messages
+            pages += 0 if source.retains else use.pages
+        if count < command.holds.messages or (command.spilled and settling.lacks_spilled(self, command)):
+            is_active = self.is_active(command.transaction_id, command.owner_id)
+            return Refused(Reason.LOST if is_active else Reason.GIVEN_UP)
+        if coming or command.stored:
+            refused = self._overflow(command, main, Use(count, pages, 0), coming)
+            if refused is not None:
+                return refused
+        reason = settling.end(self, command)
+        return None if reason is None else Refused(reason)
+
+    def _overflow(self, command: Commit, main: Row, freed: Use, coming: Sequence[_Coming]) -> Refused | None:
+        """Return what limit is exceeded by what the transaction brings, with the room that is freed by then."""
+        guard = command.guard
+        _, _, messages, pages, _ = main
+        messages, pages = messages - freed.messages, pages - freed.pages
+        if guard.memory_pages or command.stored:
+            freed_in_memory = settling.held_in_memory(self, command)
+            refused = settling.overflow_of_spilled(self, command, freed, freed_in_memory)
+            if refused is not None:
+                return refused
+            messages += self.memory_level(guard.space_id).messages - freed_in_memory.messages
+        wanted = wanted_pages = 0
+        for _, _, use in coming:
+            wanted += use.messages
+            wanted_pages += use.pages
+        if messages + wanted > guard.messages:
+            return Refused(Reason.MESSAGES, messages, guard.messages, wanted)
+        if wanted and pages + wanted_pages > guard.pages:
+            return Refused(Reason.PAGES, pages, guard.pages, wanted_pages)
+        return None
+
+    def _end_in_part(
+        self, command: Commit, now: int, reached: list[Reached]
+    ) -> Sequence[tuple[Route, Sequence[Arrival]]]:
+        """Let go what the transaction has in memory, has locked and has spilled; return what is still to come."""
+        stores = claiming.stores_of(self, command.guard)
+        for store in stores:
+            if store is not self:
+                for source in command.sources:
+                    settling.consume(self, command, store, source, now)
+            if command.locks:
+                settling.give_back_locked(command, store)
+        if not command.stored:
+            return command.brings
+        # What stands in the store already comes first.
+        brings = settling.keep_with_spilled(self, command)
+        for route in command.stored:
+            reached += settling.stand_spilled(self, command, route, now)
+        return brings
+
     def _enqueue_in_memory(self, command: Enqueue, main: Row, before: dict[Terms, bytes]) -> Enqueued | Refused:
         """Let messages arrive of which some, or all, are not persistent."""
-        guard, route, arrivals = command
+        guard, route, arrivals, _ = command
         space_id = guard.space_id
         memory = self.memory(space_id)
         if memory is None:
@@ -211,6 +354,30 @@ def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Ref
         if unit.run_in_order(_BEGIN, *its, holder.owner_id, guard.space_id, most).rowcount:
             return 0
     return claiming.begin_holding(unit, guard, holder)
+
+
+_VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
+    Enqueue: Transitions.enqueue,
+    Claim: Transitions.claim,
+    Admit: Transitions.admit,
+    Commit: Transitions.commit_transaction,
+}
+
+
+def _with_use(brings: Sequence[tuple[Route, Sequence[Arrival]]]) -> list[_Coming]:
+    """Return what comes, and how much of a queue space it takes for each queue."""
+    coming = []
+    for route, arrivals in brings:
+        coming.append((route, arrivals, _use_of(arrivals)))
+    return coming
+
+
+def _use_of(arrivals: Sequence[Arrival]) -> Use:
+    """Return how much messages take of a queue space."""
+    if len(arrivals) == 1:
+        ((_, size, pages, _, _),) = arrivals
+        return Use(1, pages, size)
+    return Use(len(arrivals), sum(each.pages for each in arrivals), sum(each.size for each in arrivals))
 
 
 def _given(arrivals: Sequence[Arrival], sequences: Sequence[int]) -> Sequence[int]:

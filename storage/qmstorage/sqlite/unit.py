@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, literal_column, select, update
 
 from qmcore.port import Unit
 from qmcore.purpose import WrongPurposeError
@@ -16,9 +16,8 @@ from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
-from qmstorage.sqlite.plain import PlainTraffic
 from qmstorage.sqlite.traffic import SqliteMemoryStore
-from qmstorage.sqlite.transitions import MAIN
+from qmstorage.sqlite.transitions import MAIN, Transitions
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Row, Texts, given
 from qmstorage.unit_part import PartOf
@@ -35,7 +34,15 @@ _PROMISED = (
 """Pages that queue spaces have been promised and do not use yet."""
 
 
-class SqliteUnit(PlainTraffic):
+_OF_HANDOFF: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_handoff"))
+_HANDOFF_COMMIT: Final = select(counter.c.sequence).where(*_OF_HANDOFF)
+_COUNT_HANDOFF_COMMIT: Final = (
+    update(counter).where(*_OF_HANDOFF, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
+)
+"""Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
+
+
+class SqliteUnit(Transitions):
     """One short database transaction on an SQLite file."""
 
     listing = PartOf(DecodedListing)
@@ -92,6 +99,21 @@ class SqliteUnit(PlainTraffic):
             if len(in_turn) < len(rows) and queue_id in self.notifications.queues:
                 wanted.append(([address for (address,) in rows if not is_in_turn(address)], ALL))
         return wanted
+
+    def handoff_commit(self, handoff: int) -> int:
+        """Return the number of the last commit that did works of several processes."""
+        found: Row | None = self.run_in_order(_HANDOFF_COMMIT, handoff).fetchone()
+        return int(found[0]) if found is not None else 0
+
+    def count_handoff_commit(self, handoff: int, commit: int) -> int:
+        """Note that this is such a commit, and return its number: the one that is given, if it is a later one."""
+        if self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit).rowcount == 0:
+            last = self.handoff_commit(handoff)
+            if not last:
+                self.add_counters(0, handoff)
+            commit = last + 1
+            self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit)
+        return commit
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""

@@ -27,12 +27,11 @@ from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.group_commit import CommitQueue, Work
 from qmstorage.sqlite.memory_files import MemoryFiles, memory_files
 from qmstorage.sqlite.owner_files import is_same_boot
-from qmstorage.sqlite.shortcut import SqliteShortcut
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once, roll_back
 from qmstorage.sqlite.wakeups import PipeWakeups, SocketWakeup
 from qmstorage.sqlite.wal import WriterResources
-from qmstorage.statements import Row, Statement, Texts
+from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
@@ -62,7 +61,6 @@ class SqliteVolume:
         self.path = path
         self.probe = probe
         self.clock = clock
-        self.shortcut = SqliteShortcut(self)
         self._connection = connection
         self._texts = Texts(files.DIALECT)
         self._memory_files = MemoryFiles(path, connection)
@@ -87,7 +85,7 @@ class SqliteVolume:
         FORKS.add(self)
 
     def run(
-        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose = Purpose.MESSAGES
+        self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and return what came of each."""
         return running.run(self, commands, on, purpose)
@@ -130,16 +128,6 @@ class SqliteVolume:
         with self._writing:
             self._check_usable()
             return read_once(self._connection, self._texts, self.path, work, self._memory_files.texts)
-
-    def look(self, statement: Statement, *values: Any) -> list[Row]:
-        """Return the rows of a statement that changes nothing, and that is a database transaction by itself."""
-        with self._writing:
-            self._check_usable()
-            try:
-                rows: list[Row] = self._connection.execute(self._texts.in_order[statement], values).fetchall()
-            except sqlite3.Error as error:
-                raise translate.from_sqlite(error, self.path) from error
-            return rows
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, which other writers may take until then."""

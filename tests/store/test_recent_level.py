@@ -1,9 +1,11 @@
-"""What a transaction saw when it took its message is relied on for a moment, but where we have changed it ourselves."""
+"""How full a queue space was when a transaction took its message is relied on for a moment."""
 
 import pytest
 
+from qmcore.acts import enqueue_in_transaction
+from qmcore.acts.sending import send
 from qmcore.errors import BadQueueError, NoSpaceError
-from tests.fix_store import Work, attachment_of, drain, eventually, make_queue, queue_definition, waiting_for
+from tests.fix_store import Work, drain, eventually, make_queue, queue_definition, waiting_for
 
 
 @pytest.fixture
@@ -20,17 +22,16 @@ def space(store):
 
 
 @pytest.fixture
-def looks(space, monkeypatch):
+def looks(monkeypatch):
     """How often it was looked how much a queue space holds."""
     made = []
-    shortcut = type(attachment_of(space).volume.shortcut)
-    level = shortcut.level
 
-    def noting(self, space_id):
-        made.append(space_id)
-        return level(self, space_id)
+    def noting(*values, **more):
+        results = send(*values, **more)
+        made.extend(results)
+        return results
 
-    monkeypatch.setattr(shortcut, "level", noting)
+    monkeypatch.setattr(enqueue_in_transaction, "send", noting)
     return made
 
 

@@ -1,0 +1,178 @@
+"""The act of enqueuing in a transaction: messages are accepted now, and come to stand in their queues at the commit.
+
+A transaction holds no database transaction. What it enqueues is kept by its process, or spilled where it gets too
+large: then the store has it as the transaction's own, and nobody sees it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
+from qmcore.acts.making_room import make_room, with_room
+from qmcore.acts.room import RecentLevel
+from qmcore.acts.sending import send
+from qmcore.acts.transaction_part import (
+    NO_USE,
+    RESERVED_AT_A_TIME,
+    Branch,
+    adds,
+    bytes_kept,
+    count_brought,
+    count_pending,
+    holder_of,
+    left_numbers,
+)
+from qmcore.definitions import CHANGES, Definitions, OpenSpace
+from qmcore.errors import NoSpaceError
+from qmcore.port import Volume
+from qmcore.purpose import Purpose
+from qmcore.queue import Delivery
+from qmcore.records import Role, Use
+from qmcore.transitions import Admit, Admitted, Arrival, Command, Enqueue, Route
+
+SPILL_BYTES = 8 * 1024 * 1024
+"""What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Asked:
+    """What is to be enqueued, and how the queues accept it by the definitions that were known last."""
+
+    branch: Branch
+    outgoing: Sequence[Outgoing]
+    now: int
+    spills: bool
+    numbers: int
+    """How many sequence numbers the transaction lacks."""
+    items: list[Accepted] = dataclasses.field(default_factory=list)
+
+
+def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: int) -> list[str]:
+    """Let the transaction enqueue messages when it commits, and return the identifiers that they will have."""
+    kept = branch.kept_bytes + sum(map(bytes_kept, outgoing))
+    if len(branch.reserved) < len(outgoing):
+        branch.reserved = left_numbers(branch, len(outgoing))
+    lacks = len(branch.reserved) < len(outgoing)
+    numbers = max(len(outgoing), RESERVED_AT_A_TIME) if lacks else 0
+    asked = _Asked(branch, outgoing, now, kept > SPILL_BYTES, numbers)
+    try:
+        _ask(volume, asked)
+    except NoSpaceError:
+        if make_room(volume, branch.opened, now) == 0:
+            raise
+        _ask(volume, asked)
+    items = asked.items
+    if asked.spills:
+        _spill(volume, branch, [*branch.pending, *items])
+    else:
+        branch.pending += items
+        branch.kept_bytes = kept
+        count_brought(branch, items)
+    named = branch.opened.space.naming
+    return [named(item.arrival.sequence) for item in items]
+
+
+def bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
+    """Put non-persistent messages into memory before the commit, so that they can follow it whatever happens."""
+    bound = [item for item in branch.pending if item.delivery is Delivery.NONPERSIST]
+    with_room(volume, [branch.opened], now, lambda: _spill(volume, branch, bound))
+
+
+def by_queue(known: Definitions, items: Sequence[Accepted]) -> list[tuple[Route, list[Arrival]]]:
+    """Return how messages come that were accepted before, each with its number: for each queue, in one order."""
+    if len(items) == 1:
+        route, arrival = arrival_of(known, items[0])
+        return [(route, [arrival])]
+    routes: dict[int, Route] = {}
+    arrivals: dict[int, list[Arrival]] = {}
+    for item in items:
+        route, arrival = arrival_of(known, item)
+        routes[route.queue_id] = route
+        arrivals.setdefault(route.queue_id, []).append(arrival)
+    # In one order everywhere: their capacity limits are rows that others may want, too.
+    return [(routes[queue_id], arrivals[queue_id]) for queue_id in sorted(routes)]
+
+
+# ---- acceptance ------------------------------------------------------------------------------------------------------
+
+
+def _ask(volume: Volume, asked: _Asked) -> None:
+    """Have a store say that there is room, and give what is needed of it; where nothing is, nobody is asked."""
+    branch, opened = asked.branch, asked.branch.opened
+    behind = CHANGES.last
+    # Where no number is needed either, nothing changes.
+    purpose = Purpose.HOLDING if asked.numbers else None
+    results = send(volume, opened, _admissions, asked, purpose=purpose)
+    places: Sequence[bytes] = ()
+    if results:
+        (admitted,) = results
+        assert isinstance(admitted, Admitted)  # noqa: S101 - that is what was asked
+        branch.reserved = admitted.sequences or branch.reserved
+        branch.level = RecentLevel(admitted.level, asked.now, behind)
+        places = admitted.places
+    count = len(asked.items)
+    asked.items = _numbered(asked.items, branch.reserved[:count], places)
+    branch.reserved = branch.reserved[count:]
+
+
+def _admissions(opened: OpenSpace, known: Definitions, asked: _Asked) -> list[Command]:
+    """Return what the store is asked: nothing where it is known that there is room, and no number is needed."""
+    branch, guard = asked.branch, opened.guard(known)
+    asked.items = accepted(known, asked.outgoing)
+    more, more_in_memory = [0, 0, 0], [0, 0, 0]
+    before = []
+    for _, _, route, (_, size, pages, terms, _) in asked.items:
+        its = more_in_memory if terms.memory else more
+        its[0] += 1
+        its[1] += pages
+        its[2] += size
+        if terms.before:
+            before.append((route.queue_id, terms.before))
+    has, has_in_memory = adds(branch, Delivery.PERSIST), NO_USE
+    if guard.memory_pages:
+        has_in_memory = adds(branch, Delivery.NONPERSIST)
+    elif not (asked.numbers or before) and branch.level is not None:
+        messages, pages = has.messages + more[0], has.pages + more[1]
+        if branch.level.has_room(messages, pages, guard, asked.now):
+            return []
+    return [Admit(guard, (has, has_in_memory), (Use(*more), Use(*more_in_memory)), asked.numbers, before)]
+
+
+def _numbered(items: Sequence[Accepted], sequences: Sequence[int], places: Sequence[bytes]) -> list[Accepted]:
+    """Return messages with their numbers, and with the places of those that others stand before."""
+    found, left = [], iter(places)
+    for item, sequence in zip(items, sequences, strict=True):
+        arrival = item.arrival._replace(sequence=sequence)
+        if arrival.terms.before:
+            arrival = arrival._replace(terms=arrival.terms._replace(place=next(left), before=()))
+        found.append(item._replace(arrival=arrival))
+    return found
+
+
+# ---- spilling --------------------------------------------------------------------------------------------------------
+
+
+def _spill(volume: Volume, branch: Branch, items: Sequence[Accepted]) -> None:
+    """Leave messages to the store, and keep them no longer."""
+    with branch.at_risk(*(item.route.queue_id for item in items)):
+        branch.may_spill = True
+        send(volume, branch.opened, _spilled, (branch, items), purpose=Purpose.HOLDING)
+    branch.recorded = True
+    gone = {item.arrival.sequence for item in items}
+    branch.spilled += sum(item.delivery is Delivery.PERSIST for item in items)
+    branch.pending = [item for item in branch.pending if item.arrival.sequence not in gone]
+    count_pending(branch)
+
+
+def _spilled(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Sequence[Accepted]]) -> list[Enqueue]:
+    branch, items = asked
+    guard, holder = opened.guard(known), holder_of(branch, known.space, Role.ENQUEUED, 0)
+    commands = []
+    for route, arrivals in by_queue(known, items):
+        branch.queue_ids.add(route.queue_id)
+        commands.append(Enqueue(guard, route, arrivals, holder))
+        # The first one makes it known.
+        holder = holder._replace(recorded=True)
+    return commands

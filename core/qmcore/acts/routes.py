@@ -1,0 +1,57 @@
+"""How messages come to a queue and go from it, as a store is told: once for each generation of the definitions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qmcore.definitions import Definitions
+from qmcore.order import Criterion
+from qmcore.queue import FOREVER, Queue
+from qmcore.times import MICROS
+from qmcore.transitions import Level, Route, Source
+
+_SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
+"""What an order goes by in which the keys of all messages begin in the same way."""
+
+
+def route_of(known: Definitions, queue: Queue) -> Route:
+    """Return how messages come to a queue, be it started or not."""
+    found = known.routes.get(queue.name)
+    if found is None:
+        order, groups = queue.definition.order, queue.definition.grouping
+        is_same = _SAME_HEAD.issuperset(order.criteria)
+        head = order.head(priority=0, available_at=0, expires_at=None) if is_same else None
+        expiration, levels = queue.definition.expiration, tuple(_levels(known, queue))
+        lifetime = None if expiration is None else expiration * MICROS
+        its = queue.id, head, order.values, order.descends, groups, lifetime, levels
+        found = known.routes[queue.name] = Route(*its)
+    return found
+
+
+def source_of(known: Definitions, queue: Queue) -> Source:
+    """Return how messages are taken out of a queue, be it started or not."""
+    found = known.sources.get(queue.definition.name)
+    if found is None:
+        retention = queue.definition.retention
+        kept = None if retention == FOREVER else retention * MICROS
+        found = Source(queue.id, queue.definition.grouping, bool(retention), kept, tuple(_low_levels(known, queue)))
+        known.sources[queue.definition.name] = found
+    return found
+
+
+def _levels(known: Definitions, queue: Queue) -> list[Level]:
+    """Return the high limits of a queue that have capacity commands."""
+    return [
+        Level(memory, threshold.high.unit.value, threshold.high.value, capacity)
+        for memory, threshold, capacity in known.thresholds_of(queue)
+        if threshold.command
+    ]
+
+
+def _low_levels(known: Definitions, queue: Queue) -> list[Level]:
+    """Return the low limits of a queue that have capacity commands."""
+    return [
+        Level(memory, threshold.low.unit.value, threshold.low.value, capacity)
+        for memory, threshold, capacity in known.thresholds_of(queue)
+        if threshold.command
+    ]

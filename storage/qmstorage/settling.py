@@ -1,0 +1,308 @@
+"""What becomes of what transactions hold and bring: admission, spilling, and the parts of a commit.
+
+Messages that are spilled stand in the store as the transaction's own: nobody sees them, the room that they take is
+kept for them, and they go when the transaction ends without a commit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from qmcore import numbers
+from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
+from qmcore.records import Place, Role, Spilled, Standing, Use
+from qmcore.transitions import (
+    NEVER,
+    STALE,
+    TOP,
+    Admit,
+    Admitted,
+    Arrival,
+    Commit,
+    Enqueue,
+    Enqueued,
+    Reached,
+    Reason,
+    Refused,
+    Route,
+    Source,
+    Terms,
+)
+from qmstorage.claiming import Store, begin_holding, stores_of
+from qmstorage.levels import claim_reached, rearm
+from qmstorage.positions import Position
+from qmstorage.unit import SqlUnit
+
+_AT_A_TIME = 500
+_NOTHING = Use(0, 0, 0)
+
+
+def admit(unit: SqlUnit, command: Admit) -> Admitted | Refused:
+    """Return whether there is room for what a transaction enqueues, and give it numbers."""
+    guard, _, more, count, before = command
+    if unit.generation(guard.space_id) != guard.generation:
+        return STALE
+    places = []
+    for queue_id, candidates in before:
+        place = unit.place_of(guard.space_id, queue_id, candidates)
+        if place is None:
+            return Refused(Reason.NO_SUCH_MESSAGE, queue_id, wanted=candidates[0])
+        places.append(place)
+    level = unit.level(guard.space_id)
+    in_memory = unit.memory_level(guard.space_id) if guard.memory_pages else _NOTHING
+    if more[1].messages and unit.memory(guard.space_id) is None:
+        return Refused(Reason.NO_MEMORY)
+    refused = overflow(command, level, in_memory)
+    if refused is not None:
+        return refused
+    return Admitted(unit.reserve(guard.space_id, count) if count else (), places, level)
+
+
+def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
+    """Return what limit would be exceeded, as much as there is on disk and in memory; None where there is room."""
+    guard, has, more, _, _ = command
+    wanted = more[0].messages + more[1].messages
+    messages = level.messages + in_memory.messages + has[0].messages + has[1].messages
+    limits = [(Reason.MESSAGES, messages, guard.messages, wanted)]
+    if more[0].messages:
+        limits.append((Reason.PAGES, level.pages + has[0].pages, guard.pages, more[0].pages))
+    if more[1].messages:
+        limits.append((Reason.MEMORY, in_memory.pages + has[1].pages, guard.memory_pages, more[1].pages))
+    return next((Refused(reason, used, most, its) for reason, used, most, its in limits if used + its > most), None)
+
+
+def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
+    """Store messages that a transaction enqueues when it commits. Whether there is room is known since they came."""
+    guard, route, arrivals, holder = command
+    assert holder is not None  # noqa: S101 - who has none does not spill
+    if unit.generation(guard.space_id) != guard.generation:
+        return STALE
+    memory = unit.memory(guard.space_id) if guard.memory_pages else None
+    if memory is None and any(arrival.terms.memory for arrival in arrivals):
+        return Refused(Reason.NO_MEMORY)
+    begun = begin_holding(unit, guard, holder)
+    if isinstance(begun, Refused):
+        return begun
+    for arrival in arrivals:
+        store: Store = memory if memory is not None and arrival.terms.memory else unit
+        _spill(store, holder.transaction_id, guard.space_id, route.queue_id, arrival)
+    return Enqueued([arrival.sequence for arrival in arrivals], transactions=begun)
+
+
+def end(unit: SqlUnit, command: Commit) -> Reason | None:
+    """End the transaction on disk; where it has a part in memory, leave a record for that to follow.
+
+    Return why it cannot be committed, if so; nothing was changed then.
+    """
+    if not command.recorded:
+        return None if unit.owners.is_attached(command.owner_id) else Reason.GIVEN_UP
+    is_with_memory = command.guard.memory_pages and not unit.commits_memory and _has_part_in_memory(unit, command)
+    ends = unit.mark_committed if is_with_memory else unit.end_transaction
+    return None if ends(command.transaction_id, command.owner_id) else Reason.GIVEN_UP
+
+
+def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:
+    """Return whether the disk lacks messages that were spilled: the crash of a server takes the last steps with it."""
+    return _spilled_use(unit, command).messages < command.spilled
+
+
+def consume(unit: SqlUnit, command: Commit, store: Store, source: Source, now: int) -> int:
+    """Consume all that the transaction has dequeued from a queue in a store; return how many messages that was."""
+    its = command.transaction_id, source.queue_id
+    if store is unit and source.retains:
+        use = unit.history.retain_held(*its, now, command.guard.consumer)
+        # The room of what is kept is given back when it is forgotten.
+        pages = 0
+    else:
+        use = store.consume(*its)
+        pages = use.pages
+    if use.messages:
+        where = command.guard.space_id, source.queue_id
+        store.leave(*where, count=use.messages, pages=pages, size=use.size, how="dequeued")
+    return use.messages
+
+
+def rearm_levels(unit: SqlUnit, command: Commit) -> None:
+    """Arm the capacity commands again whose low limit the commit has reached."""
+    for source in command.sources:
+        if source.levels:
+            in_memory = bool(command.guard.memory_pages)
+            rearm(unit, command.guard, source, on_disk=True, in_memory=in_memory)
+
+
+def give_back_locked(command: Commit, store: Store) -> None:
+    """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
+    for source in command.sources:
+        for holding in store.give_back(command.transaction_id, source.queue_id, Role.LOCKED):
+            store.make_ready(holding.place)
+            if holding.expires_us is not None:
+                store.make_expiring(source.queue_id, holding.place.message_id, holding.expires_us)
+
+
+def held_in_memory(unit: SqlUnit, command: Commit) -> Use:
+    """Return how much the transaction has dequeued in memory, which gives its room back."""
+    memory = unit.memory(command.guard.space_id) if command.guard.memory_pages else None
+    if memory is None:
+        return _NOTHING
+    its = (memory.use_held(command.transaction_id, source.queue_id, Role.DEQUEUED)[0] for source in command.sources)
+    return functools.reduce(Use.plus, its, _NOTHING)
+
+
+def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_memory: Use) -> Refused | None:
+    """Return what limit is exceeded by what was spilled, with the room that is freed by then; None where none is.
+
+    The room was kept for it, but limits may be lower now, and nobody has looked at them while it was spilled.
+    """
+    guard, level = command.guard, unit.level(command.guard.space_id)
+    in_memory = unit.memory_level(guard.space_id) if guard.memory_pages else _NOTHING
+    more, more_in_memory = _spilled_use(unit, command), _NOTHING
+    memory = unit.memory(guard.space_id) if guard.memory_pages else None
+    if memory is not None:
+        more_in_memory = _spilled_use(memory, command)
+    messages = level.messages - freed.messages + in_memory.messages - freed_in_memory.messages
+    limits = []
+    if more.messages or more_in_memory.messages:
+        limits.append((Reason.MESSAGES, messages, guard.messages, more.messages + more_in_memory.messages))
+    if more.messages:
+        limits.append((Reason.PAGES, level.pages - freed.pages, guard.pages, more.pages))
+    if more_in_memory.messages:
+        used = in_memory.pages - freed_in_memory.pages
+        limits.append((Reason.MEMORY, used, guard.memory_pages, more_in_memory.pages))
+    return next((Refused(reason, used - its, most, its) for reason, used, most, its in limits if used > most), None)
+
+
+def keep_with_spilled(unit: SqlUnit, command: Commit) -> list[tuple[Route, Sequence[Arrival]]]:
+    """Spill what has to stand together with what is spilled already, and return the others.
+
+    So it is in queues that group messages or have a capacity command, which counts all that comes, and where the
+    messages of two stores have one order.
+    """
+    spilled = {route.queue_id for route in command.stored}
+    for route, arrivals in command.brings:
+        if route.queue_id in spilled:
+            for arrival in arrivals:
+                _spill(unit, command.transaction_id, command.guard.space_id, route.queue_id, arrival)
+    return [(route, arrivals) for route, arrivals in command.brings if route.queue_id not in spilled]
+
+
+def stand_spilled(
+    unit: SqlUnit, command: Commit, route: Route, now: int, *, committed: Sequence[Store] = ()
+) -> Sequence[Reached]:
+    """Let what the transaction has spilled for a queue come to stand in it, in the order in which it was enqueued.
+
+    What is `committed` stands in one of these stores alone. Return the capacity commands to start.
+    """
+    guard, transaction_id = command.guard, command.transaction_id
+    stores = committed or stores_of(unit, guard)
+    brings = [store for store in stores if store.spilled_use(transaction_id, route.queue_id).messages]
+    orders: Mapping[int, int] = {}
+    if len(brings) > 1:
+        # The order that messages have together which go to several stores is that of their enqueuing.
+        given = sorted(item.message_id for store in brings for item in _items(store, transaction_id, route.queue_id))
+        orders = dict(zip(given, unit.reserve(guard.space_id, len(given)), strict=True))
+    for store in brings:
+        sequences = _count_in(unit, command, route, store)
+        _stand_all(store, route, transaction_id, sequences, orders, now)
+    if not (brings and route.levels):
+        return ()
+    on_disk, in_memory = unit in brings, any(store is not unit for store in brings)
+    return claim_reached(unit, guard, route, now, on_disk=on_disk, in_memory=in_memory)
+
+
+def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
+    """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
+    memory = unit.memory(command.guard.space_id)
+    if memory is None:
+        return ()
+    for source in command.sources:
+        consume(unit, command, memory, source, now)
+        if source.levels:
+            rearm(unit, command.guard, source, on_disk=False, in_memory=True)
+    give_back_locked(command, memory)
+    return [each for route in command.stored for each in stand_spilled(unit, command, route, now, committed=(memory,))]
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _has_part_in_memory(unit: SqlUnit, command: Commit) -> bool:
+    memory = unit.memory(command.guard.space_id)
+    queue_ids = [source.queue_id for source in command.sources]
+    return memory is not None and memory.holds_any(command.transaction_id, queue_ids)
+
+
+def _spilled_use(store: Store, command: Commit) -> Use:
+    its = (store.spilled_use(command.transaction_id, route.queue_id) for route in command.stored)
+    return functools.reduce(Use.plus, its, _NOTHING)
+
+
+def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, arrival: Arrival) -> None:
+    store.charge(space_id, messages=1, pages=arrival.pages, size=arrival.size)
+    terms = arrival.terms
+    number = numbers.number(space_id, arrival.sequence)
+    store.spill(transaction_id, number, queue_id, arrival, terms.place, lifetime=_lifetime(terms))
+
+
+def _lifetime(terms: Terms) -> int | None:
+    """Return how long the message lives from the commit on; None where it has a time of expiry, or none."""
+    times = terms.times
+    if times is None or (times.lifetime is None and times.expires_us is None):
+        return Spilled.DEFAULT
+    return None if times.lifetime == NEVER else times.lifetime
+
+
+def _count_in(unit: SqlUnit, command: Commit, route: Route, store: Store) -> Sequence[int]:
+    """Give back the room that was kept, count what arrives, and return its sequence numbers."""
+    space_id, more = command.guard.space_id, store.spilled_use(command.transaction_id, route.queue_id)
+    store.charge(space_id, messages=-more.messages, pages=-more.pages, size=-more.size)
+    arrival = store.arrive(space_id, route.queue_id, count=more.messages, pages=more.pages, size=more.size)
+    # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
+    return arrival.sequences if store is unit else unit.reserve(space_id, more.messages)
+
+
+def _stand_all(
+    store: Store,
+    route: Route,
+    transaction_id: int,
+    sequences: Sequence[int],
+    orders: Mapping[int, int],
+    now: int,
+) -> None:
+    """Let messages stand. In a queue that groups they are one."""
+    group_id, first = None, None
+    for sequence, item in zip(sequences, _items(store, transaction_id, route.queue_id), strict=True):
+        position = _position_of(item, route, now)
+        if route.grouping and len(sequences) > 1:
+            # The first says when they are available and where they stand.
+            group_id, position = (item.message_id, position) if first is None else (group_id, first)
+            first = position
+        number = orders.get(item.message_id, sequence)
+        key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
+        store.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
+        place = Place(item.message_id, route.queue_id, key, 0)
+        if position.available_us is not None and position.available_us > now:
+            store.make_due(place, position.available_us)
+        else:
+            store.make_ready(place)
+        if position.expires_us is not None:
+            store.make_expiring(route.queue_id, item.message_id, position.expires_us)
+    store.forget_spilled(transaction_id, route.queue_id)
+
+
+def _position_of(item: Spilled, route: Route, now: int) -> Position:
+    available = item.available_us if item.delay is None else now + item.delay
+    lifetime = route.lifetime if item.lifetime == Spilled.DEFAULT else item.lifetime
+    expires = item.expires_us if lifetime is None else now + lifetime
+    if item.place:
+        return Position(available, expires, *(head_on_top() if item.place == TOP else head_before(item.place)))
+    moment = now if available is None else available
+    head = head_of(route.criteria, priority=item.priority, available_at=moment, expires_at=expires)
+    return Position(available, expires, head, route.descends)
+
+
+def _items(store: Store, transaction_id: int, queue_id: int) -> Iterator[Spilled]:
+    step = store.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
+    while step:
+        yield from step
+        step = store.spilled(transaction_id, queue_id, step[-1].message_id, _AT_A_TIME)
