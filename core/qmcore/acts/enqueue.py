@@ -176,7 +176,11 @@ def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Seque
 
 
 def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
-    """Return on what terms a message comes, or refuse those that its queue does not grant."""
+    """Return on what terms a message comes, or refuse those that its queue does not grant.
+
+    Not each message is seen here: those on usual terms are alike. A rule about one message, such as its size, stands
+    where its `Arrival` is made.
+    """
     control = item.control
     queue = known.queues[item.queue]
     memory = delivery_of(queue, control) is Delivery.NONPERSIST
