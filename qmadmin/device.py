@@ -128,7 +128,7 @@ class Device(Maintenance):
             self._refuse_other_device(file)
         elif self._maker.is_there(file):
             users = self._main.read(lambda unit: manage_devices.users_of(unit, index))
-            self._refuse_stranger(file, users if file != entry.path else [])
+            self._refuse_foreign_volume(file, users if file != entry.path else [])
         return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
 
     def is_there(self, path: str) -> bool:
@@ -301,7 +301,7 @@ class Device(Maintenance):
                 path=file,
             )
 
-    def _refuse_stranger(self, file: str, users: list[str]) -> None:
+    def _refuse_foreign_volume(self, file: str, users: list[str]) -> None:
         with contextlib.closing(self._maker.open(file)) as volume:
             if volume.read(lambda unit: unit.device.info()).id != self.info.id:
                 raise _of_another(file, self.path)

@@ -134,7 +134,7 @@ class ManagingSpaces(ABC):
         pages, InvalidArgumentError if the name is taken, InUseError if the file still holds messages of a queue space
         of that name that was given up, OperatingSystemError if the disk is full.
         """
-        told = (progress or _tell_nobody) if initialize else None
+        told = (progress or _ignore_progress) if initialize else None
         return manage_spaces.create(
             self._main, self.volume_of, definition, self.clock.now(), told, self._missing_paths()
         )
@@ -154,7 +154,7 @@ class ManagingSpaces(ABC):
         full; InvalidArgumentError for fewer than four pages; OperatingSystemError if the disk is full.
         """
         volume, found = self._found(name)
-        return growing.extend(self._main, volume, self._looked_at(found), pages, progress or _tell_nobody)
+        return growing.extend(self._main, volume, self._looked_at(found), pages, progress or _ignore_progress)
 
     def change_space(
         self,
@@ -180,7 +180,7 @@ class ManagingSpaces(ABC):
                 changed, lost = self._redefine(volume, present, definition)
                 begun.tell(f"removed with {counted(lost, 'non-persistent message')}")
         if initialize and not changed.initialized:
-            return manage_spaces.initialize(volume, changed, progress or _tell_nobody)
+            return manage_spaces.initialize(volume, changed, progress or _ignore_progress)
         return changed
 
     def _redefine(self, volume: Volume, present: Space, definition: SpaceDefinition) -> tuple[Space, int]:
@@ -395,5 +395,5 @@ class ManagingSpaces(ABC):
         return OpenSpace(found, page_size=self.info.page_size)
 
 
-def _tell_nobody(_percent: int) -> None:
+def _ignore_progress(_percent: int) -> None:
     pass

@@ -73,7 +73,7 @@ def _run(device: str, choices: Choices, out: TextIO) -> Exit:
     print(f"Device {plan.path} upgraded to schema version {plan.target}", file=out)
     print(_way_back(device, plan, backup), file=out, flush=True)
     # Told before: what may go wrong with the memory undoes nothing.
-    _bring_memory_along(device)
+    _upgrade_memory(device)
     return Exit.OK
 
 
@@ -135,7 +135,7 @@ def _way_back(device: str, plan: UpgradePlan, backup: str | None) -> str:
     )
 
 
-def _bring_memory_along(device: str) -> None:
+def _upgrade_memory(device: str) -> None:
     """Upgrade the memory of queue spaces, which is done by whoever attaches it, and which readers could not do."""
     with open_device(device) as opened:
         for name in [space.name for space in opened.spaces() if opened.memory_files(space.name)]:

@@ -257,7 +257,7 @@ class _Dequeue:
         self._qname = qname
         self._flags = flags
         self._kind = kind
-        self._seconds, self._ends_with_transaction = self._patience()
+        self._seconds, self._ends_with_transaction = self._wait_limit()
 
     def run(self) -> Message:
         """Return the message, or raise why there is none."""
@@ -274,7 +274,7 @@ class _Dequeue:
             _context.transaction.timed_out = True
         raise TPException(TPETIME, f"no message arrived on queue {self._qname!r} in time")
 
-    def _patience(self) -> tuple[float, bool]:
+    def _wait_limit(self) -> tuple[float, bool]:
         """Return how long to wait, and whether that is the remaining time of the transaction."""
         if not self._control.waits:
             return 0.0, False

@@ -77,7 +77,7 @@ class Dispatcher:
                     pool.start_one()
             while not self.stop.asked:
                 between()
-                self._work_of_the_main_thread()
+                self._run_main_thread_tasks()
                 self._throttle()
                 try:
                     seconds = self._start_workers(watch)
@@ -166,7 +166,7 @@ class Dispatcher:
             watch.leave(sorted(left))
         self._left = left
 
-    def _work_of_the_main_thread(self) -> None:
+    def _run_main_thread_tasks(self) -> None:
         if self._error is not None:
             raise self._error
         self.calls.give_up_late()

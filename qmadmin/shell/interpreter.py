@@ -55,7 +55,7 @@ class Interpreter:
             except KeyboardInterrupt:
                 if not self._first.patient:
                     return Exit.INTERRUPTED
-                self._return_to_the_first()
+                self._abandon_files()
                 session.previous = ""
                 self._dialogue.interrupted()
         return session.status
@@ -73,8 +73,8 @@ class Interpreter:
         if failed and self._session.modes.stop_on_error and not self._dialogue.patient:
             if not self._first.patient:
                 return False
-            self._return_to_the_first()
-        self._begin_what_was_named()
+            self._abandon_files()
+        self._begin_named_file()
         return True
 
     def _fails(self, line: str) -> bool:
@@ -93,12 +93,12 @@ class Interpreter:
         """The first dialogue, which is not a file that a command named."""
         return self._waiting[0] if self._waiting else self._dialogue
 
-    def _return_to_the_first(self) -> None:
+    def _abandon_files(self) -> None:
         """Abandon the running command files."""
         self._dialogue = self._first
         self._waiting.clear()
 
-    def _begin_what_was_named(self) -> None:
+    def _begin_named_file(self) -> None:
         """Take the next commands from the file that the last one named, and continue here after them."""
         script, self._session.named = self._session.named, None
         if script is None:
@@ -142,7 +142,7 @@ class Interpreter:
         with sent(self._session, to) as told:
             with self._documented(command.name):
                 self._do(command, rest, line)
-            self._begin_what_was_named()
+            self._begin_named_file()
             while len(self._waiting) > depth and not self._session.finished and self._goes_on():
                 pass
         if len(self._waiting) > depth:
@@ -282,7 +282,7 @@ class Interpreter:
                 self._draw_at_once(results)
         except KeyboardInterrupt:
             if not self._in_time:
-                self._leave_the_line()
+                self._end_line()
             raise
 
     def _draw_at_once(self, results: Sequence[Result]) -> None:
@@ -306,20 +306,20 @@ class Interpreter:
                 self._show(shown, start)
                 self._session.output.flush()
         except KeyboardInterrupt:
-            self._leave_the_line()
+            self._end_line()
             raise
         finally:
             self._in_time = False
 
     def _interrupted(self, command: Command, outcome: Outcome) -> None:
         """Show that the command was carried out, if it was, because its results are not shown."""
-        self._leave_the_line()
+        self._end_line()
         if outcome is not None:
             self._notice(
                 Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is omitted")
             )
 
-    def _leave_the_line(self) -> None:
+    def _end_line(self) -> None:
         """Continue below the `^C` that a terminal shows for an interrupt outside a prompt."""
         if self._session.at_terminal:
             self._session.output.prompt("\n")

@@ -154,7 +154,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
     if not (asked.start or call.dry_run):
         call.report.note(archives.WILL_BE_STOPPED)
     with (
-        _interrupts_told(destination, place, asked),
+        _reporting_interrupts(destination, place, asked),
         call.working() as (executor, progress),
     ):
         done = importing.load_archive(
@@ -164,7 +164,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def _interrupts_told(destination: str, place: Place, asked: ImportOptions) -> Iterator[None]:
+def _reporting_interrupts(destination: str, place: Place, asked: ImportOptions) -> Iterator[None]:
     """Report an interrupt of a published import, which can no longer be abandoned."""
     from qmadmin.archive.reading import open_archive
     from qmadmin.transfer import importing

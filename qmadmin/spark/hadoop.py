@@ -143,14 +143,14 @@ class HadoopPlace:
             contextlib.closing(self._files.create(self._at(name), False)) as there,
         ):
             self._hadoop.io.IOUtils.copyBytes(source, there, _COPIED_AT_A_TIME, False)
-            _bring_to_the_disk(there)
+            _sync_file(there)
         path.unlink()
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file."""
         with self._faults(), contextlib.closing(self._files.create(self._at(name), False)) as there:
             there.write(data)
-            _bring_to_the_disk(there)
+            _sync_file(there)
 
     def rename(self, name: str, new: str) -> None:
         """Rename a file."""
@@ -212,7 +212,7 @@ def _length(name: str, status: Any) -> int:
     return int(status.getLen())
 
 
-def _bring_to_the_disk(stream: Any) -> None:
+def _sync_file(stream: Any) -> None:
     # Object stores have a file as soon as it is closed.
     if stream.hasCapability("hsync"):
         stream.hsync()

@@ -71,7 +71,7 @@ def _conf(master: str, settings: Mapping[str, str]) -> SparkConf:
     conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
     conf.set("spark.sql.session.timeZone", "UTC")
     if master.startswith("local"):
-        _stay_on_this_machine()
+        _set_local_defaults()
         conf.set("spark.driver.memory", f"{megabytes_for(master)}m")
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
@@ -129,7 +129,7 @@ def _quiet(session: SparkSession) -> SparkSession:
     return session
 
 
-def _stay_on_this_machine() -> None:
+def _set_local_defaults() -> None:
     """Set what Spark would determine wrongly, or report at length, before it starts; settings of the user win."""
     for name, value in (
         # A host name with an underscore, or one that does not resolve, must not prevent the start.

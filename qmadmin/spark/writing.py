@@ -76,7 +76,7 @@ class QueueWriter(DataSourceArrowWriter):
         self._kind = type_of(schema)
         self._directory = Path(options.staging, f"qmspark-{secrets.token_hex(8)}")
         # Tasks create no directory: a late attempt would leave it behind.
-        with _telling(self._directory):
+        with _naming_the_directory(self._directory):
             self._directory.mkdir(mode=0o700)
 
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
@@ -85,7 +85,7 @@ class QueueWriter(DataSourceArrowWriter):
         assert context is not None  # noqa: S101 - Spark calls this in a task
         path = self._directory / f"{context.partitionId():08d}-{context.taskAttemptId()}.parquet"
         count = 0
-        with _telling(self._directory), path.open("wb") as file:
+        with _naming_the_directory(self._directory), path.open("wb") as file:
             with pq.ParquetWriter(file, staged_schema(), compression="zstd") as writer:
                 for batch in iterator:
                     writer.write_batch(checked(batch))
@@ -98,7 +98,7 @@ class QueueWriter(DataSourceArrowWriter):
         """Store what the tasks have written."""
         staged = sorted((each for each in messages if isinstance(each, Staged)), key=lambda each: each.partition)
         directory = self._directory
-        with _telling(directory):
+        with _naming_the_directory(directory):
             archive = self._archive(directory / _ARCHIVE, [each.path for each in staged if each.messages])
         asked = ImportOptions(existing=self._options.existing, start=True)
         try:
@@ -175,20 +175,22 @@ class QueueWriter(DataSourceArrowWriter):
                 written = 0
                 while batch is not None and written < PART_MESSAGES:
                     for state, rows in arriving.rows(batch).items():
-                        part.write(batch_of(self._options.space, self._options.queue, state, memory, rows, _nobody))
+                        part.write(
+                            batch_of(self._options.space, self._options.queue, state, memory, rows, _unassigned_id)
+                        )
                     written += batch.num_rows
                     batch = next(batches, None)
                 yield part.close()
             number += 1
 
 
-def _nobody(sequence: int) -> str:
+def _unassigned_id(sequence: int) -> str:
     """Return an identifier that is valid nowhere; a message gets its own when it is imported."""
     return message_id(NO_INCARNATION, sequence)
 
 
 @contextlib.contextmanager
-def _telling(directory: Path) -> Iterator[None]:
+def _naming_the_directory(directory: Path) -> Iterator[None]:
     """Raise errors in the directory with a sentence about it."""
     try:
         yield

@@ -93,7 +93,7 @@ def snapshot_of(
     with contextlib.closing(SnapshotReader(device, names)) as own, contextlib.ExitStack() as stack:
         moment = device.clock.now()
         if isinstance(executor, Local):
-            _begin_still(own)
+            _begin_together(own)
             yield own, local_workers(own), moment
         elif device.kind == "postgresql":
             yield own, stack.enter_context(executor.workers(reading, device.config, names, own.begin({}))), moment
@@ -101,11 +101,11 @@ def snapshot_of(
             workers = stack.enter_context(executor.gathered(reading, device.config, names, {}))
             moment = device.clock.now()
             # A worker that does not answer must not keep all processes from writing.
-            _begin_still(own, lambda: workers.each(SnapshotReader.begin, {}, seconds=_BEGIN_SECONDS))
+            _begin_together(own, lambda: workers.each(SnapshotReader.begin, {}, seconds=_BEGIN_SECONDS))
             yield own, workers, moment
 
 
-def _begin_still(own: SnapshotReader, others: Callable[[], object] = lambda: None) -> None:
+def _begin_together(own: SnapshotReader, others: Callable[[], object] = lambda: None) -> None:
     with contextlib.ExitStack() as still:
         # Always in the same order, or two exports could deadlock.
         for _, volume in sorted({volume.path: volume for volume in own.volumes.values()}.items()):
