@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -75,6 +76,9 @@ def say(*lines: str) -> None:
         click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
 
+_SLEEP_SECONDS = 1.0
+
+
 class _Note:
     """A handler that notes a first interrupt, and raises a second one."""
 
@@ -114,6 +118,16 @@ def let_through() -> Iterator[None]:
         raise KeyboardInterrupt
     with _handled(signal.default_int_handler):
         yield
+
+
+def sleep(seconds: float) -> None:
+    """Sleep for these seconds; an interrupt ends it within a second.
+
+    An interrupt that arrives right before a sleep of Python is noticed only when that is over.
+    """
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _SLEEP_SECONDS))
 
 
 @contextlib.contextmanager

@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qmadmin.console.process import sleep
 from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, table_of
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.files import refuse_the_device
@@ -179,7 +179,7 @@ def _rounds(session: Session, queue_name: str | None, seconds: float, rounds: in
     flow = Flow()
     for number in range(rounds):
         if number:
-            time.sleep(seconds)
+            sleep(seconds)
         flow.add(sample_of(session, queue_name))
         yield [_table(flow)]
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import layout
+from qmadmin.console.process import sleep
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import (
     Afterwards,
@@ -101,7 +102,7 @@ def watch(session: Session, command: str, seconds: float, rounds: int | None) ->
 def _rounds(watched: Watched, seconds: float, rounds: int | None) -> Iterator[list[Shown]]:
     for number in itertools.count() if rounds is None else range(rounds):
         if number:
-            time.sleep(seconds)
+            sleep(seconds)
         shown = watched.run()
         now = layout.cell(Moment(time.time_ns() // 1000), scripted=True)
         yield [Line(f"{now}  {watched.line}"), *shown]

@@ -3,10 +3,11 @@
 import io
 import os
 import signal
+import time
 
 import pytest
 
-from qmadmin.console.process import Exit, let_through
+from qmadmin.console.process import Exit, let_through, sleep
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import Column, Line, Table
 from qmadmin.shell.catalogue import Catalogue
@@ -139,3 +140,17 @@ def test_error_while_a_result_is_drawn_is_told_and_the_script_goes_on(run):
     status, shown = run("tell\ntell\n")
     assert status is Exit.FAILED
     assert shown == "ERROR: QMEBADRMID: it is gone (crque, line 1)\nERROR: QMEBADRMID: it is gone (crque, line 2)\n"
+
+
+def test_an_interrupt_right_before_a_long_sleep_ends_it_within_a_second(monkeypatch):
+    # Python notices it only when the sleep of the system is over.
+    asked = []
+
+    def interrupted_before(seconds):
+        asked.append(seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted_before)
+    with pytest.raises(KeyboardInterrupt):
+        sleep(3600)
+    assert asked == [1.0]
