@@ -10,6 +10,7 @@ from qmadmin.opening import open_device
 from qmcore.acts import waiting
 from qmcore.findings import Severity
 from qmstorage.postgres import connection_timeouts, keys, sessions
+from qmstorage.postgres.connection_timeouts import WatchedConnection
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import Work, attachment_of, eventually, make_queue, waiting_for
 from tests.fix_storm import new_session
@@ -100,6 +101,23 @@ def test_what_a_role_is_set_up_for_changes_nothing(arena, setting):
             assert session.run("SHOW statement_timeout") == [("0",)]
         found = but_for_this_server(device.check())
         assert [finding.sentence for finding in found if finding.severity is Severity.ERROR] == []
+
+
+def test_a_limit_that_ends_what_a_session_begins_with_does_not_keep_it_from_beginning(arena, monkeypatch):
+    """On a busy server the first statement may take longer than a role allows."""
+    arena.space()
+    execute, slow = WatchedConnection.execute, [True, True]
+
+    def executing(connection, query, *arguments, **more):
+        if "SET statement_timeout = 0" in str(query) and slow:
+            slow.pop()
+            query = f"SELECT pg_sleep(60); {query}"
+        return execute(connection, query, *arguments, **more)
+
+    monkeypatch.setattr(WatchedConnection, "execute", executing)
+    with open_device(f"{arena.url}&options=-c%20statement_timeout%3D1") as device:
+        assert [space.name for space in device.spaces()] == ["SPACE"]
+    assert slow == []
 
 
 def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, monkeypatch, caplog):

@@ -6,6 +6,7 @@ on a long statement. So where a session says nothing for long, another one is as
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import time
@@ -45,15 +46,18 @@ _AT_WORK: Final = ("active", "fastpath function call", "disabled")
 
 
 _SETTINGS: Final = (
+    # A wait for a lock has a limit of its own. What a server works on long it is asked about, and left to.
+    "SET statement_timeout = 0;"
     # All tables are named with their schema. Functions are those of the server, not those that anybody may have created
     # in a schema such as public, which would run with our rights.
     "SET search_path = pg_catalog;"
     # How we read and write does not depend on what a role, a database or the environment is set up for.
-    "SET client_encoding = 'UTF8'; SET standard_conforming_strings = on; SET DateStyle = ISO;"
-    # A wait for a lock has a limit of its own. What a server works on long it is asked about, and left to.
-    "SET statement_timeout = 0"
+    "SET client_encoding = 'UTF8'; SET standard_conforming_strings = on; SET DateStyle = ISO"
 )
 """What every session of ours begins with."""
+
+_SETTINGS_TRIES: Final = 20
+"""How often a session begins so: the limit of a role may be so short that a busy server ends that, too."""
 
 
 class WatchedConnection(psycopg.Connection[Any]):
@@ -156,9 +160,17 @@ def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnectio
         ) from error
     connection.conninfo = conninfo
     try:
-        connection.execute(_SETTINGS)
+        _set_up(connection)
         connection.identity, connection.reading = liveness_queries.introduced(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _set_up(connection: WatchedConnection) -> None:
+    for _ in range(_SETTINGS_TRIES - 1):
+        with contextlib.suppress(psycopg.errors.QueryCanceled):
+            connection.execute(_SETTINGS)
+            return
+    connection.execute(_SETTINGS)
