@@ -175,8 +175,8 @@ class Attachment:
 
     def _attach_again(self, lost: Owner) -> None:
         processes.attach(self.volume, self.opened, lost.role, self._clock)
-        self.volume.release_owner(lost)
-        self.volume.detach_memory(self.opened.space)
+        self.volume.liveness.release(lost)
+        self.volume.memories.detach(self.opened.space)
         logger.warning(
             "this process was taken for dead; it has attached to queue space %r again", self.opened.space.name
         )
@@ -189,8 +189,8 @@ class Attachment:
     def forget(self) -> None:
         """Release the heartbeat of the attachment, because the queue space is gone."""
         if self.opened.me is not None:
-            self.volume.release_owner(self.opened.me)
-            self.volume.detach_memory(self.opened.space)
+            self.volume.liveness.release(self.opened.me)
+            self.volume.memories.detach(self.opened.space)
 
     def detach(self) -> None:
         """Leave the queue space."""

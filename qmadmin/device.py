@@ -234,7 +234,7 @@ class Device(Maintenance):
             if found is None:
                 return
             # Calls that wait through the closed handle end; others go on waiting.
-            found.volume.wake_own()
+            found.volume.wakeups.wake_own()
             if self._users[name] <= 0:
                 del self._attachments[name]
                 found.detach()

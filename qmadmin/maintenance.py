@@ -69,7 +69,7 @@ class Maintenance(ManagingSpaces):
         from qmcore.attached import MemoryFile
 
         volume, found = self._found(name)
-        return [MemoryFile(*file) for file in volume.memory_files(found)]
+        return [MemoryFile(*file) for file in volume.memories.files(found)]
 
     def backup(
         self, directory: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None

@@ -205,9 +205,9 @@ class ManagingSpaces(ABC):
     def _follow_memory(self, volume: Volume, before: Space, changed: Space, *, attached: bool) -> None:
         """Create or remove the memory as the definition now says; no other process has it open."""
         if not changed.definition.memory:
-            volume.remove_memory(before)
+            volume.memories.remove(before)
         elif attached and not before.definition.memory:
-            volume.attach_memory(changed, volume.read(lambda unit: unit.queues.of_space(changed.id)))
+            volume.memories.attach(changed, volume.read(lambda unit: unit.queues.of_space(changed.id)))
 
     @destructive("queue space {name}")
     def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
@@ -307,7 +307,7 @@ class ManagingSpaces(ABC):
         if used is not None:
             tell(f"destroyed with {counted(used.queues, 'queue')} and {counted(used.messages, 'message')}")
         if present is not None and present.definition.memory:
-            volume.remove_memory(present)
+            volume.memories.remove(present)
 
     def lost_volume_of(self, name: str) -> MissingVolume | None:
         """Return the file or schema that a queue space is on, if it is lost; None if it is available."""
@@ -367,7 +367,7 @@ class ManagingSpaces(ABC):
             # A damaged one can only be removed.
             if volume.read(lambda unit: unit.owners.of_space(found.id)):
                 raise
-        volume.remove_memory(found, unused=True)
+        volume.memories.remove(found, unused=True)
 
     def volume_of_space(self, name: str) -> Volume:
         """Return the volume that a queue space is on, or raise BadResourceError."""
@@ -381,14 +381,14 @@ class ManagingSpaces(ABC):
     def _memory(self, volume: Volume, found: Space | None) -> Iterator[None]:
         """Open the memory of a queue space, if there is one, for the time of a reading act."""
         # A missing one holds nothing, and reading must not create it.
-        if found is None or not found.definition.memory or not volume.memory_files(found):
+        if found is None or not found.definition.memory or not volume.memories.files(found):
             yield
             return
-        volume.attach_memory(found, volume.read(lambda unit: unit.queues.of_space(found.id)))
+        volume.memories.attach(found, volume.read(lambda unit: unit.queues.of_space(found.id)))
         try:
             yield
         finally:
-            volume.detach_memory(found)
+            volume.memories.detach(found)
 
     def _looked_at(self, found: Space) -> OpenSpace:
         """Return a queue space for an act that does not attach this process."""

@@ -85,11 +85,11 @@ class QueueWatch(watching.Watch):
                 return WatchResult(
                     seen.found, min(seconds_until(seen.next_due_us, self._clock), self._reliable_seconds())
                 )
-            self._hears_from = self._clock.monotonic() + self._volume.deaf_seconds
+            self._hears_from = self._clock.monotonic() + self._volume.wakeups.deaf_seconds
 
     def _reliable_seconds(self) -> float:
         """Return for how many seconds wake-ups are reliable."""
-        if not self._volume.deaf_seconds:
+        if not self._volume.wakeups.deaf_seconds:
             return inf
         deaf = self._hears_from - self._clock.monotonic()
         return deaf if deaf > 0 else CHECK_SECONDS
@@ -375,7 +375,7 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
 
     def wake(self) -> None:
         """Make the waiting calls of this process look for a message now; a signal handler may call it."""
-        self._attachment.volume.wake_own()
+        self._attachment.volume.wakeups.wake_own()
 
     def _switch(self, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
         return self._write(manage_queues.switch, name, enqueue=enqueue, dequeue=dequeue)

@@ -34,7 +34,7 @@ class Loop:
         self._space = space
         self._attachment = attachment_of(space)
         self._clock = clock or SystemClock()
-        self._wakeups = self._attachment.volume.wakeup_set()
+        self._wakeups = self._attachment.volume.wakeups.new_set()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self.open: dict[Wait[Any, WakeupAddress], str] = {}

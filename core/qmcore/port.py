@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmcore.definition_records import QueueRecords, SpaceRecords
 from qmcore.device import DeviceInfo
@@ -17,20 +17,19 @@ from qmcore.device_records import AuditRecords, DeviceRecords
 from qmcore.highest_records import HighestRecords
 from qmcore.history_records import HistoryRecords
 from qmcore.import_records import ImportRecords
+from qmcore.liveness import Liveness
+from qmcore.memories import Memories
 from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
-from qmcore.queue import Queue
 from qmcore.records import (
     CommandClaim,
-    Owner,
     TransactionRecord,
     Use,
 )
-from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import Claim, Claimed, Command, Commit, Empty, Enqueue, Enqueued, Reached, Refused, Result
-from qmcore.wakeups import Wakeup, WakeupSet
+from qmcore.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from qmcore.findings import Finding
@@ -205,12 +204,16 @@ class Volume(Protocol):
         """What is told of each step; that of the device."""
 
     @property
-    def deaf_seconds(self) -> float:
-        """For how long a wait that was just recorded is mostly not woken: what is under way by then may wake nobody.
+    def memories(self) -> Memories:
+        """The memories of queue spaces."""
 
-        A commit may take longer, and its process may be gone before it wakes anybody. So where this is not 0, a waiter
-        looks again each second, too, or now and then where many wait. 0: nothing is ever missed.
-        """
+    @property
+    def liveness(self) -> Liveness:
+        """Which owners live."""
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """What those who wait sleep on, and how they are woken."""
 
     def run(
         self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
@@ -250,18 +253,6 @@ class Volume(Protocol):
         It has joined one on the store, or is about to join that of the connection.
         """
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Open the memory of a queue space for its non-persistent messages; return whether it had to be made."""
-
-    def detach_memory(self, space: Space) -> None:
-        """Let go of the memory of a queue space, once for each time that it was attached."""
-
-    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
-        """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
-
-    def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
-
     def quiesced(self, seconds: float) -> AbstractContextManager[None]:
         """Keep writers out for as long as the block lasts; readers go on.
 
@@ -295,34 +286,6 @@ class Volume(Protocol):
 
     def compare_clocks(self) -> None:
         """Bring the clock of this process up to date with the one that all who share the volume go by."""
-
-    def wakeup(self, *, in_turn: bool = False) -> Wakeup:
-        """Return a new wake-up of this process.
-
-        Of those that wait `in_turn` a message may wake one alone. They are for waiters that take any message of one
-        queue, and pass on what they leave (`WaitRecords.pass_on`).
-        """
-
-    def wakeup_set(self) -> WakeupSet[Any]:
-        """Return a new set of wake-ups, for an event loop of this process."""
-
-    def wake(self, addresses: Sequence[str]) -> None:
-        """Wake the waiters at these addresses, of whichever process; one that is gone is passed over."""
-
-    def wake_own(self) -> None:
-        """Wake all waiters of this process; a signal handler may call it."""
-
-    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Lock a private file that tells others, as long as this process lives, that it does."""
-
-    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
-        """Remove the private file of an owner, ours or one that died, and the wake-ups that it has left."""
-
-    def living(self, owners: Sequence[Owner]) -> set[int]:
-        """Return the numbers of those owners whose processes live and are still attached."""
-
-    def is_same_boot(self, owner: Owner) -> bool:
-        """Return whether the machine has run without restart since the owner attached."""
 
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""

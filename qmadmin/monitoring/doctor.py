@@ -317,7 +317,7 @@ class Doctor:
     def _memory(self, volume: Volume, space: Space) -> Iterator[Finding]:
         """Check the non-persistent messages."""
         page_size = self._device.info.page_size
-        if not self._in_memory and not volume.memory_files(space):
+        if not self._in_memory and not volume.memories.files(space):
             # Opening it would create it.
             return
 

@@ -58,7 +58,7 @@ class Net:
         """Return when others know again that the process behind the network lives, and it that they do."""
         attachment_of(self.space).do_housekeeping(now=True)
         others = attachment_of(self.seen).volume
-        eventually(lambda: others.living([attachment_of(self.space).owner]), "the process is known again")
+        eventually(lambda: others.liveness.living([attachment_of(self.space).owner]), "the process is known again")
 
     def mend(self):
         """Let the network take connections again, after it refused them."""

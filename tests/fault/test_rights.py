@@ -92,7 +92,7 @@ class TestModes:
             device.create_space(space_definition())
             device.create_entry(tmp_path / "SECOND", 0, 100)
             with device.open_space("SPACE") as space:
-                wakeup = attachment_of(space).volume.wakeup()
+                wakeup = attachment_of(space).volume.wakeups.new()
                 files = [path, f"{path}-wal", f"{path}-shm", tmp_path / "SECOND", *Path(f"{path}-run").iterdir()]
                 assert {mode(name) for name in files} == {0o660}
                 assert {Path(name).stat().st_gid for name in files} == {group.gr_gid}

@@ -166,7 +166,7 @@ class TestWoken:
     def test_more_often_than_can_be_told_and_nobody_is_forgotten(self, space, loop):
         wait, _ = loop.add("A"), loop.add("R", corrid="1")
         loop.settle()
-        attachment_of(space).volume.wake([wait.wakeup.address] * 200_000)
+        attachment_of(space).volume.wakeups.wake([wait.wakeup.address] * 200_000)
         space.enqueue("R", "x", corrid="1")
         loop.run_until(lambda: loop.got)
         assert loop.got == ["x"]
@@ -196,7 +196,7 @@ class TestTheTime:
             wait = loop.add("A", seconds=30, due_us=later)
             assert wait.seconds() == 0
             wait.look()
-            if deaf := attachment_of(space).volume.deaf_seconds:
+            if deaf := attachment_of(space).volume.wakeups.deaf_seconds:
                 assert 0 < wait.seconds() <= deaf
                 clock.advance(1)
                 wait.look()
@@ -224,7 +224,7 @@ class TestTheTime:
             for _ in range(40):
                 last = loop.add("A")
                 last.look()
-            if deaf := attachment_of(space).volume.deaf_seconds:
+            if deaf := attachment_of(space).volume.wakeups.deaf_seconds:
                 clock.advance(deaf)
                 last.look()
             assert last.seconds() == pytest.approx(1.0)

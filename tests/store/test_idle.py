@@ -111,7 +111,7 @@ class TestWaiting:
 
     def test_a_message_is_found_for_which_no_wake_up_was_sent(self, file_device, device, monkeypatch):
         with file_device.open_space("SPACE") as space, device.open_space("SPACE") as other:
-            monkeypatch.setattr(attachment_of(other).volume, "wake", lambda *_: None)
+            monkeypatch.setattr(attachment_of(other).volume.wakeups, "wake", lambda *_: None)
             work = Work(lambda: space.dequeue("Q", wait=math.inf))
             eventually(lambda: waits(space), "it waits")
             other.enqueue("Q", "x")
@@ -148,7 +148,7 @@ class TestManyWait:
                 """Be taken down."""
 
         made = Wakeup()
-        monkeypatch.setattr(attachment_of(space).volume, "wakeup", lambda **_: made)
+        monkeypatch.setattr(attachment_of(space).volume.wakeups, "new", lambda **_: made)
         return made
 
     @pytest.fixture

@@ -210,7 +210,7 @@ class TestWaiting:
         importer.begin(plan_of(planned(rows, mode=mode)))
         importer.load(rows)
         volume, owner, queue = importer.volume, importer.opened.owner, space.queue("Q")
-        wakeup = volume.wakeup()
+        wakeup = volume.wakeups.new()
         volume.write(lambda unit: unit.waits.add(queue.id, wakeup.address, owner.id), Purpose.TIDY)
         wakeup.wait(0.01)
         importer.publish()

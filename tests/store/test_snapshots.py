@@ -102,7 +102,7 @@ def test_to_look_at_memory_makes_none(file_store, tmp_path):
     opened.close()
     volume = file_store.device.volume_of(file_store.path)
     space = volume.read(lambda unit: unit.spaces.find("SPACE"))
-    volume.remove_memory(space)
+    volume.memories.remove(space)
     before = sorted(tmp_path.rglob("*"))
     with volume.snapshot(memory=["SPACE"]) as snapshot:
         assert snapshot.read(lambda unit: unit.memory(space.id)) is None
@@ -110,7 +110,7 @@ def test_to_look_at_memory_makes_none(file_store, tmp_path):
 
 
 def memory_file(space):
-    return volume_of(space).memory_files(attachment_of(space).opened.space)[0][0]
+    return volume_of(space).memories.files(attachment_of(space).opened.space)[0][0]
 
 
 def changed_by_hand(file, statement):

@@ -330,14 +330,14 @@ class TestQuiet:
 
     def test_a_wake_up_that_is_lost_is_made_good_by_the_check(self, space, monkeypatch):
         monkeypatch.setattr(waiting, "CHECK_SECONDS", 0.05)
-        monkeypatch.setattr(type(attachment_of(space).volume), "wake", lambda *_: None)
+        monkeypatch.setattr(type(attachment_of(space).volume.wakeups), "wake", lambda *_: None)
         (message,) = while_waiting(space, lambda: space.enqueue("Q", "x"))
         assert message.text == "x"
 
     def test_nobody_is_woken_for_a_queue_that_nobody_waits_for(self, space, monkeypatch):
         woken = []
         monkeypatch.setattr(
-            type(attachment_of(space).volume), "wake", lambda _, addresses, *__: woken.extend(addresses)
+            type(attachment_of(space).volume.wakeups), "wake", lambda _, addresses, *__: woken.extend(addresses)
         )
         space.enqueue("ERRORS", "x")
         with space.transaction():

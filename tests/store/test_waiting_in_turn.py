@@ -67,7 +67,7 @@ def register():
 
     def registering(space, count, name="Q", *, in_turn=True):
         attachment, queue_id = attachment_of(space), space.queue(name).id
-        wakeups = [attachment.volume.wakeup(in_turn=in_turn) for _ in range(count)]
+        wakeups = [attachment.volume.wakeups.new(in_turn=in_turn) for _ in range(count)]
         registered.extend(wakeups)
         for wakeup in wakeups:
             address, owner = wakeup.address, attachment.opened.owner
@@ -260,8 +260,8 @@ class TestPassedOn:
         space, other = two
         works = [wait_in(space) for _ in range(4)]
         volume = attachment_of(other).volume
-        wake = volume.wake
-        monkeypatch.setattr(volume, "wake", lambda addresses, at_most: wake(addresses, min(at_most, 1)))
+        wake = volume.wakeups.wake
+        monkeypatch.setattr(volume.wakeups, "wake", lambda addresses, at_most: wake(addresses, min(at_most, 1)))
         with other.transaction():
             for text in "abcd":
                 other.enqueue("Q", text, persistent=persistent)

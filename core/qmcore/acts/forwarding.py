@@ -36,7 +36,7 @@ def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwardin
 def forwardings(volume: Volume, space_id: int) -> list[tuple[AttachedProcess, Forwarding]]:
     """Return who forwards the queues of a queue space, and what it tells of each, by the names of the queues."""
     owners, told = volume.read(lambda unit: (unit.owners.of_space(space_id), unit.forwardings.of_space(space_id)))
-    living = volume.living(owners)
+    living = volume.liveness.living(owners)
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [(processes[owner_id], each) for owner_id, each in told]
 

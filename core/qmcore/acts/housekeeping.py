@@ -128,7 +128,7 @@ def end_what_was_left(
         return unit.owners.of_space(space_id), unit.transactions(space_id), _is_left_behind(unit, opened)
 
     owners, records, left = volume.read(look)
-    living = volume.living(owners)
+    living = volume.liveness.living(owners)
     dead = [owner for owner in owners if owner.id not in living]
     doomed = _doomed(volume, owners, dead, records, clock)
     attached = opened.me is not None and opened.me.id in {owner.id for owner in owners}
@@ -149,7 +149,7 @@ def end_what_was_left(
     wakeups = volume.write(end, Purpose.TIDY)
     _let_memory_follow(volume, opened, now)
     for owner, left_wakeups in zip(dead, wakeups, strict=True):
-        volume.release_owner(owner, left_wakeups or ())
+        volume.liveness.release(owner, left_wakeups or ())
         if left_wakeups is not None:
             space = opened.space.name
             logger.warning("%s %d died while it was attached to queue space %r", owner.role, owner.pid, space)
@@ -180,7 +180,7 @@ def _doomed(
     """Return the transactions that have to be rolled back, their owners, and why."""
     active = [record for record in records if record.state is Outcome.ACTIVE]
     known_owners = {owner.id for owner in owners}
-    causes = {owner.id: Cause.DEATH if volume.is_same_boot(owner) else Cause.RESTART for owner in dead}
+    causes = {owner.id: Cause.DEATH if volume.liveness.is_same_boot(owner) else Cause.RESTART for owner in dead}
     causes |= {record.owner_id: Cause.LEFT for record in active if record.owner_id not in known_owners}
     late = _overdue(volume, [record for record in active if record.owner_id not in causes], clock)
     return [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     """Return who is attached to a queue space, the longest first."""
     owners, waits = volume.read(lambda unit: (unit.owners.of_space(space_id), unit.waits.of_space(space_id)))
-    living = volume.living(owners)
+    living = volume.liveness.living(owners)
     return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
@@ -34,7 +34,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
         return unit.transactions(space_id), unit.owners.of_space(space_id), held(unit, space_id)
 
     records, owners, counts = volume.read(found)
-    living = volume.living(owners)
+    living = volume.liveness.living(owners)
     now, steady = clock.now_and_steady()
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [

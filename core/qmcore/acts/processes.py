@@ -21,7 +21,7 @@ ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
 def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
     """Attach this process to a queue space; what processes that died have left is ended first."""
     end_what_was_left(volume, opened, clock)
-    owner = volume.new_owner(opened.space.id, role, clock.now())
+    owner = volume.liveness.new_owner(opened.space.id, role, clock.now())
 
     def record(unit: Unit) -> int:
         space = opened.definitions(unit).space
@@ -37,7 +37,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
         # Asked where we are recorded: from then on, the memory of the queue space is as it is.
         memory = volume.write(record, Purpose.HOLDING)
     except BaseException:
-        volume.release_owner(owner)
+        volume.liveness.release(owner)
         raise
     opened.me = owner
     if memory:
@@ -60,7 +60,7 @@ def _attach_memory(volume: Volume, opened: OpenSpace, clock: Clock) -> None:
     def note(unit: Unit) -> None:
         thresholds.note_memory_lost(unit, opened)
 
-    if volume.attach_memory(opened.space, volume.read(lambda unit: unit.queues.of_space(opened.space.id))):
+    if volume.memories.attach(opened.space, volume.read(lambda unit: unit.queues.of_space(opened.space.id))):
         volume.write(note, Purpose.TIDY)
     end_what_was_left(volume, opened, clock)
 
@@ -71,8 +71,8 @@ def detach(volume: Volume, opened: OpenSpace, owner: Owner, clock: Clock) -> Non
         volume.write(lambda unit: unit.owners.remove(owner.id), Purpose.TIDY)
     finally:
         # Where the store refuses, as on a full disk, others find out by the lock that we have left.
-        volume.release_owner(owner)
+        volume.liveness.release(owner)
     try:
         end_what_was_left(volume, opened, clock)
     finally:
-        volume.detach_memory(opened.space)
+        volume.memories.detach(opened.space)

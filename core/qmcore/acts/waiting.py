@@ -62,7 +62,7 @@ def wait_for(
         return found
 
     def wakeup(wait: Wait[T, Wakeup]) -> Wakeup:
-        return volume.wakeup(in_turn=wait.in_turn)
+        return volume.wakeups.new(in_turn=wait.in_turn)
 
     wait = Wait(attempt, found, wakeup, volume, opened, clock, seconds, stop, do_housekeeping, in_turn=in_turn)
     try:
@@ -201,7 +201,7 @@ class Wait(Generic[T, W]):
         now = self._clock.monotonic()
         opened.counted_waits = now, waits
         self._owner = owner
-        self._hears_from = now + self._volume.deaf_seconds
+        self._hears_from = now + self._volume.wakeups.deaf_seconds
         self._pause = CHECK_SECONDS
 
     def give_up(self) -> None:
@@ -310,7 +310,7 @@ def _remove(unit: Unit, opened: OpenSpace, rows: Collection[tuple[int, str]]) ->
 
 def pause(volume: Volume, seconds: float) -> None:
     """Sleep, unless the process is woken before."""
-    wakeup = volume.wakeup()
+    wakeup = volume.wakeups.new()
     try:
         sleep(volume, wakeup, seconds)
     finally:

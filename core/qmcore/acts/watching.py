@@ -30,7 +30,7 @@ class Watch:
     def __init__(self, volume: Volume, opened: OpenSpace) -> None:
         self._volume = volume
         self._opened = opened
-        self._wakeup = volume.wakeup()
+        self._wakeup = volume.wakeups.new()
         self._owner: Owner | None = None
         self._queue_ids: set[int] = set()
 

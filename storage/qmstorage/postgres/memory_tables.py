@@ -6,8 +6,8 @@ A crash of the server empties all of them at once, including the table of the qu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
@@ -17,18 +17,15 @@ from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.statements import Texts
 
-
-class _Write(Protocol):
-    """Runs work in a transaction of its own."""
-
-    def __call__(self, work: Callable[[Unit], Any], purpose: Purpose) -> Any:
-        """Run the work and return its result."""
+if TYPE_CHECKING:
+    from qmstorage.postgres.volume import PostgresVolume
 
 
 class MemoryTables:
     """The queue spaces of one volume whose non-persistent messages this process may use."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, volume: PostgresVolume, schema: str) -> None:
+        self._volume = volume
         self.attached: dict[int, Texts] = {}
         """The texts of statements on the memories that are attached, by the numbers of their queue spaces."""
         self._schema = memory_schema(schema)
@@ -37,8 +34,13 @@ class MemoryTables:
         self._changing = threading.Lock()
         self._residence = f"{quoted(self._schema)}.residence"
 
-    def attach(self, write: _Write, space: Space, queues: Sequence[Queue]) -> bool:
-        """Attach the memory of a queue space, created if need be; return whether it was."""
+    def attach(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Attach the memory of a queue space, created if need be; return whether it was.
+
+        A reader sees persistent messages only: a standby has no others.
+        """
+        if self._volume.readonly:
+            return False
 
         def made(unit: Unit) -> bool:
             ours = _ours(unit)
@@ -50,7 +52,7 @@ class MemoryTables:
                 memory.add_counters(space.id, queue_id)
             return True
 
-        was_made = bool(write(made, Purpose.HOLDING))
+        was_made = self._volume.write(made, Purpose.HOLDING)
         with self._changing:
             self._users[space.id] = self._users.get(space.id, 0) + 1
             self.attached[space.id] = self._texts
@@ -65,7 +67,7 @@ class MemoryTables:
             else:
                 self.attached.pop(space.id, None)
 
-    def remove(self, write: _Write, space: Space, *, unused: bool) -> None:
+    def remove(self, space: Space, *, unused: bool = False) -> None:
         """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
 
         def removed(unit: Unit) -> None:
@@ -75,7 +77,7 @@ class MemoryTables:
             ours.memory_of(self._texts).clear(space.id, unit.queues.of_space(space.id))
             ours.asked(f"DELETE FROM {self._residence} WHERE space_id = {space.id} RETURNING space_id")  # noqa: S608 - ours
 
-        write(removed, Purpose.ADMINISTRATION)
+        self._volume.write(removed, Purpose.ADMINISTRATION)
 
     def of_spaces(self, unit: Unit, names: Collection[str]) -> dict[int, Texts]:
         """Return the texts of statements on the memories of queue spaces, by their numbers, of those that have one."""
@@ -83,8 +85,11 @@ class MemoryTables:
         has = f"SELECT FROM {self._residence} WHERE space_id = "
         return {space_id: self._texts for space_id in found if _ours(unit).asked(f"{has}{space_id}") is not None}
 
-    def sizes(self, unit: Unit, space: Space) -> list[tuple[str, int]]:
+    def files(self, space: Space) -> list[tuple[str, int]]:
         """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
+        return [] if self._volume.readonly else self._volume.read(lambda unit: self._sizes(unit, space))
+
+    def _sizes(self, unit: Unit, space: Space) -> list[tuple[str, int]]:
         size = (
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"  # noqa: S608 - names of ours
             f" WHERE relkind = 'r' AND relnamespace = '{quoted(self._schema)}'::regnamespace"

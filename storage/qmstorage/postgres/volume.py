@@ -18,9 +18,6 @@ from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose, WrongPurposeError
-from qmcore.queue import Queue
-from qmcore.records import Owner
-from qmcore.space import Space
 from qmstorage.forks import FORKS
 from qmstorage.postgres import (
     committing,
@@ -34,6 +31,7 @@ from qmstorage.postgres import (
     translate,
     wakeup_notify,
 )
+from qmstorage.postgres.attaching import ServerLiveness, ServerWakeups
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.liveness import Liveness
 from qmstorage.postgres.liveness_queries import Identity
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.connection_timeouts import WatchedConnection
-    from qmstorage.postgres.wakeups import ServerWakeup, WakeupSet
 
 T = TypeVar("T")
 
@@ -68,10 +65,6 @@ _CAN_SEND_TOGETHER = psycopg.Pipeline.is_supported()
 
 class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
-
-    deaf_seconds = 0.05
-    """The short way looks for waiters in the statement that inserts a message, and not after its commit as all others
-    do: that would be another transaction, even if nobody waits."""
 
     def __init__(
         self,
@@ -98,12 +91,14 @@ class PostgresVolume:
         self._schema = address.schema
         self.is_durable = durable
         self._texts = Texts(DIALECT, address.schema)
-        self._memory_tables = MemoryTables(address.schema)
+        self.memories = MemoryTables(self, address.schema)
         self.lock = VolumeLock(address)
         self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         own = OwnRecords(address.schema, server)
         self._liveness = Liveness(self._connected, address.schema, own=own, clock=server)
+        self.liveness = ServerLiveness(self, self._liveness)
+        self.wakeups = ServerWakeups(self, self._liveness)
         self._closed = ""
         self._short = PostgresShortcut(self, address.schema, self._texts, self.lock.key)
         self.joined_transactions = joining.ApplicationTransactions()
@@ -130,19 +125,19 @@ class PostgresVolume:
         What fails before its commit because of others, or because the server has ended the session, is done again.
         Raises OutcomeUnknownError where the connection was lost while the commit was under way.
         """
-        self._check_usable()
+        self.check_usable()
         if purpose.alone and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         return self.tried(lambda fresh: self._written(work, purpose, fresh=fresh))
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
-        self._check_usable()
+        self.check_usable()
         return self.tried(lambda fresh: self._read(work, fresh=fresh))
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, or another holds the volume alone for longer."""
-        self._check_usable()
+        self.check_usable()
         try:
             with self._sessions.one() as session:
                 session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.lock.together}")
@@ -154,7 +149,7 @@ class PostgresVolume:
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the database, in its transaction, and stand or fall with it."""
-        self._check_usable()
+        self.check_usable()
         return joining.write_on(self, connection, work)
 
     def is_joined(self, connection: object = None) -> bool:
@@ -171,7 +166,7 @@ class PostgresVolume:
         """
         if self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        self._check_usable()
+        self.check_usable()
         try:
             with self._sessions.one() as session:
                 self.lock.begin_alone(session, seconds)
@@ -182,35 +177,14 @@ class PostgresVolume:
     @contextlib.contextmanager
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[PostgresSnapshot]:
         """Open a snapshot of the volume as it is now, or join the one of that token, while others go on writing."""
-        self._check_usable()
+        self.check_usable()
         with (
             contextlib.closing(self._connected()) as connection,
             contextlib.closing(PostgresSnapshot(self.path, connection, self.unit_on, of)) as made,
         ):
             if memory and not self.readonly:
-                made.memories = made.read(lambda unit: self._memory_tables.of_spaces(unit, memory))
+                made.memories = made.read(lambda unit: self.memories.of_spaces(unit, memory))
             yield made
-
-    # ---- memory ------------------------------------------------------------------------------------------------------
-
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Attach the memory of a queue space, created if need be; return whether it was.
-
-        A reader sees persistent messages only: a standby has no others.
-        """
-        return not self.readonly and self._memory_tables.attach(self.write, space, queues)
-
-    def detach_memory(self, space: Space) -> None:
-        """Detach the memory of a queue space, once for each time that it was attached."""
-        self._memory_tables.detach(space)
-
-    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
-        """Remove the non-persistent messages of a queue space; with `unused` only where no process is attached."""
-        self._memory_tables.remove(self.write, space, unused=unused)
-
-    def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the schema that holds the non-persistent messages of all queue spaces, and its size in bytes."""
-        return [] if self.readonly else self.read(lambda unit: self._memory_tables.sizes(unit, space))
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Do nothing: PostgreSQL allocates disk as it needs it, and cannot reserve any for a schema."""
@@ -221,11 +195,11 @@ class PostgresVolume:
 
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
-        return self._asked(lambda connection: health.examined(connection, self.address, info))
+        return self.asked(lambda connection: health.examined(connection, self.address, info))
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
-        self._check_usable()
+        self.check_usable()
 
     def changes(self) -> None:
         """Return nothing: asking the server for that costs as much as looking for messages."""
@@ -237,43 +211,7 @@ class PostgresVolume:
 
     def compare_clocks(self) -> None:
         """Ask the server for the time."""
-        self._server_clock.learn(self._asked(liveness_queries.reading))
-
-    def wakeup(self, *, in_turn: bool = False) -> ServerWakeup:
-        """Return a new wake-up of this process. The server tells all processes; in each, one is woken in turn."""
-        self._check_usable()
-        return self._liveness.wakeup(in_turn=in_turn)
-
-    def wakeup_set(self) -> WakeupSet[Any]:
-        """Return a new set of wake-ups, for an event loop of this process."""
-        self._check_usable()
-        return self._liveness.wakeup_set()
-
-    def wake(self, addresses: Sequence[str]) -> None:
-        """Wake waiters of this process; others hear what the server tells."""
-        self._liveness.wake(addresses)
-
-    def wake_own(self) -> None:
-        """Wake all waiters of this process; a signal handler may call it."""
-        self._liveness.wake_own()
-
-    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Lock a key that tells others, as long as this process lives and is connected, that it does."""
-        self._check_usable()
-        return self._translated(lambda: self._liveness.new_owner(space_id, role, now_us))
-
-    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
-        """Unlock the key of an owner of ours; one that died has left nothing."""
-        self._translated(lambda: self._liveness.release_owner(owner, wakeups))
-
-    def living(self, owners: Sequence[Owner]) -> set[int]:
-        """Return the numbers of those owners whose processes are connected and still attached."""
-        alive = self._asked(lambda connection: self._liveness.alive(owners, connection)) if owners else []
-        return {owner.id for owner in alive}
-
-    def is_same_boot(self, owner: Owner) -> bool:
-        """Return whether the server has run without restart since the owner attached."""
-        return self._asked(lambda connection: self._liveness.is_same_boot(owner, connection))
+        self._server_clock.learn(self.asked(liveness_queries.reading))
 
     def close(self) -> None:
         """Close the volume, and wake its waiters."""
@@ -300,9 +238,9 @@ class PostgresVolume:
 
     def is_in_progress(self, number: str) -> bool:
         """Return whether the transaction of that number, of any session, has not ended yet."""
-        self._check_usable()
+        self.check_usable()
         question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
-        ((found,),) = self._asked(lambda connection: connection.execute(question, [number]).fetchall())
+        ((found,),) = self.asked(lambda connection: connection.execute(question, [number]).fetchall())
         return bool(found)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
@@ -374,7 +312,7 @@ class PostgresVolume:
             schema=self._schema,
             slot=slot,
             row_type=row_type,
-            memories=self._memory_tables.attached if memories is None else memories,
+            memories=self.memories.attached if memories is None else memories,
             liveness=self._liveness,
             clock=self.clock,
         )
@@ -395,7 +333,9 @@ class PostgresVolume:
             return Again(error, is_lost=is_lost)
         return translate.from_psycopg(error, self.path)
 
-    def _asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
+    def asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Return the answer to a question that a session is asked outside of any work."""
+
         def asked(fresh: bool) -> T:
             with self.session(fresh=fresh) as session:
                 try:
@@ -405,7 +345,8 @@ class PostgresVolume:
 
         return self.tried(asked)
 
-    def _translated(self, act: Callable[[], T]) -> T:
+    def translated(self, act: Callable[[], T]) -> T:
+        """Return what an act gives whose failures in the driver become diagnostics."""
         try:
             return act()
         except psycopg.Error as error:
@@ -431,12 +372,13 @@ class PostgresVolume:
         return translate.hidden(self.path) if session.started is None else None
 
     def _connected(self) -> WatchedConnection:
-        return self._translated(self._connect)
+        return self.translated(self._connect)
 
     def connected_hastily(self) -> WatchedConnection:
         """Return a connection for quick statements; the caller closes it."""
         return connection_timeouts.connected_hastily(self.address)
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise NotOpenError where the volume is closed."""
         if self._closed:
             raise NotOpenError(self._closed, path=self.path)

@@ -30,10 +30,80 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class ReadOnlyMemories:
+    """The memories of queue spaces, which a reader does not use: it sees persistent messages only."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def attach(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Do nothing."""
+        del space, queues
+        return False
+
+    def detach(self, space: Space) -> None:
+        """Do nothing."""
+
+    def remove(self, space: Space, *, unused: bool = False) -> None:
+        """Refuse."""
+        del space, unused
+        raise translate.read_only(self._path)
+
+    def files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes."""
+        return memory_files(self._path, space)
+
+
+class ReadOnlyLiveness:
+    """Which owners live, as far as a reader can tell, who is none himself."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Refuse."""
+        del space_id, role, now_us
+        raise translate.read_only(self._path)
+
+    def release(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
+        """Do nothing: a reader has no file."""
+
+    def living(self, owners: Sequence[Owner]) -> set[int]:
+        """Take all for alive: a reader may not probe."""
+        return {owner.id for owner in owners}
+
+    def is_same_boot(self, owner: Owner) -> bool:
+        """Return whether the machine has run without restart since the owner attached."""
+        return is_same_boot(owner)
+
+
+class ReadOnlyWakeups:
+    """The wake-ups of a reader, who waits for nothing and enqueues nothing."""
+
+    deaf_seconds = 0.0
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def new(self, *, in_turn: bool = False) -> SocketWakeup:
+        """Refuse."""
+        del in_turn
+        raise translate.read_only(self._path)
+
+    def new_set(self) -> PipeWakeups[Any]:
+        """Refuse."""
+        raise translate.read_only(self._path)
+
+    def wake(self, addresses: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def wake_own(self) -> None:
+        """Do nothing."""
+
+
 class ReadOnlyVolume:
     """An SQLite file that is only read. Each read opens it again, which is not a hot path."""
 
-    deaf_seconds = 0.0
     readonly = True
 
     def __init__(self, path: str, probe: Probe) -> None:
@@ -41,6 +111,9 @@ class ReadOnlyVolume:
         self.probe = probe
         self._texts = Texts(files.DIALECT)
         self.clock: Clock = SystemClock()
+        self.memories = ReadOnlyMemories(path)
+        self.liveness = ReadOnlyLiveness(path)
+        self.wakeups = ReadOnlyWakeups(path)
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
@@ -95,23 +168,6 @@ class ReadOnlyVolume:
         del connection
         return False
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Do nothing: a reader sees persistent messages only."""
-        del space, queues
-        return False
-
-    def detach_memory(self, space: Space) -> None:
-        """Do nothing."""
-
-    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
-        """Refuse."""
-        del space, unused
-        raise self._refusal()
-
-    def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes."""
-        return memory_files(self.path, space)
-
     def quiesced(self, seconds: float) -> contextlib.AbstractContextManager[None]:
         """Refuse."""
         del seconds
@@ -137,37 +193,6 @@ class ReadOnlyVolume:
 
     def check_place(self) -> None:
         """Do nothing: a reader loses nothing."""
-
-    def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
-        """Refuse."""
-        del in_turn
-        raise self._refusal()
-
-    def wakeup_set(self) -> PipeWakeups[Any]:
-        """Refuse."""
-        raise self._refusal()
-
-    def wake(self, addresses: Sequence[str]) -> None:
-        """Do nothing: a reader enqueues no messages."""
-
-    def wake_own(self) -> None:
-        """Do nothing: a reader does not wait."""
-
-    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Refuse."""
-        del space_id, role, now_us
-        raise self._refusal()
-
-    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
-        """Do nothing: a reader has no file."""
-
-    def living(self, owners: Sequence[Owner]) -> set[int]:
-        """Take all for alive: a reader may not probe."""
-        return {owner.id for owner in owners}
-
-    def is_same_boot(self, owner: Owner) -> bool:
-        """Return whether the machine has run without restart since the owner attached."""
-        return is_same_boot(owner)
 
     def close(self) -> None:
         """Do nothing: nothing is kept open."""

@@ -17,19 +17,16 @@ from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
-from qmcore.queue import Queue
-from qmcore.records import Owner, Use
-from qmcore.space import Space
+from qmcore.records import Use
 from qmstorage.forks import FORKS
-from qmstorage.notifications import ALL
 from qmstorage.sqlite import aliases, files, joining, running, translate
 from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.group_commit import CommitQueue, Work
-from qmstorage.sqlite.memory_files import MemoryFiles, memory_files
-from qmstorage.sqlite.owner_files import is_same_boot
+from qmstorage.sqlite.liveness import FileLiveness
+from qmstorage.sqlite.memories import FileMemories
+from qmstorage.sqlite.memory_files import MemoryFiles
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
 from qmstorage.sqlite.unit import read_once, roll_back
-from qmstorage.sqlite.wakeups import PipeWakeups, SocketWakeup
 from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Texts
 
@@ -54,7 +51,6 @@ _WALK_SECONDS = 60.0
 class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
 
-    deaf_seconds = 0.0
     readonly = False
 
     def __init__(self, path: str, connection: sqlite3.Connection, probe: Probe, clock: Clock, *, durable: bool) -> None:
@@ -81,6 +77,9 @@ class SqliteVolume:
         its = self._texts, self._memory_files, self._resources
         self._committer = Committer(path, connection, *its, self._check_usable, clock)
         self._belongings = aliases.Belongings(path)
+        self.memories = FileMemories(path, connection, self._texts, self._memory_files, self._alone)
+        self.liveness = FileLiveness(path, self._resources.owners, self._resources.wakeups)
+        self.wakeups = self._resources.wakeups
         self._next_look = time.monotonic() + _LOOK_SECONDS
         FORKS.add(self)
 
@@ -173,29 +172,6 @@ class SqliteVolume:
                 self._writing.release()
         return self._levels
 
-    def attach_memory(self, space: Space, queues: Sequence[Queue]) -> bool:
-        """Open the memory of a queue space for its non-persistent messages; return whether it had to be made."""
-        with self._alone():
-            return self._memory_files.attach(space, queues)
-
-    def detach_memory(self, space: Space) -> None:
-        """Let go of the memory of a queue space, once for each time that it was attached."""
-        with self._alone():
-            self._memory_files.detach(space)
-
-    def remove_memory(self, space: Space, *, unused: bool = False) -> None:
-        """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
-        with self._alone():
-            if unused and read_once(
-                self._connection, self._texts, self.path, lambda unit: unit.owners.of_space(space.id)
-            ):
-                return
-            self._memory_files.remove(space)
-
-    def memory_files(self, space: Space) -> list[tuple[str, int]]:
-        """Return the files of a queue space's memory, and their sizes in bytes."""
-        return memory_files(self.path, space)
-
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
         running.allocate_disk(self, pages, progress)
@@ -284,43 +260,6 @@ class SqliteVolume:
     def compare_clocks(self) -> None:
         """Do nothing: all go by the machine's clock."""
 
-    def wakeup(self, *, in_turn: bool = False) -> SocketWakeup:
-        """Return a new wake-up of this process."""
-        with translate.os_errors("waiting on device", self.path):
-            return self._resources.wakeups.register(in_turn=in_turn)
-
-    def wakeup_set(self) -> PipeWakeups[Any]:
-        """Return a new set of wake-ups, for an event loop of this process."""
-        with translate.os_errors("waiting on device", self.path):
-            return self._resources.wakeups.register_set()
-
-    def wake(self, addresses: Sequence[str], at_most: int = ALL) -> None:
-        """Wake so many of the waiters, of whichever process; one that is gone is passed over."""
-        if addresses:
-            self._resources.wakeups.wake(addresses, at_most)
-
-    def wake_own(self) -> None:
-        """Wake all waiters of this process; a signal handler may call it."""
-        self._resources.wakeups.wake_own()
-
-    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
-        """Lock a private file that tells others, as long as this process lives, that it does."""
-        with translate.os_errors("attaching to device", self.path):
-            return self._resources.owners.new(space_id, role, now_us)
-
-    def release_owner(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
-        """Remove the private file of an owner, ours or one that died, and the wake-ups that it has left."""
-        self._resources.owners.release(owner)
-        self._resources.wakeups.clear(wakeups)
-
-    def living(self, owners: Sequence[Owner]) -> set[int]:
-        """Return the numbers of those owners whose processes live and are still attached."""
-        return {owner.id for owner in owners if self._resources.owners.is_alive(owner)}
-
-    def is_same_boot(self, owner: Owner) -> bool:
-        """Return whether the machine has run without restart since the owner attached."""
-        return is_same_boot(owner)
-
     def close(self) -> None:
         """Close the volume; whoever waits is woken."""
         self._end(f"device {self.path!r} is closed")
@@ -330,7 +269,7 @@ class SqliteVolume:
             return
         self._closed = self._committer.closed = reason
         FORKS.discard(self)
-        self._resources.wakeups.wake_own()
+        self.wakeups.wake_own()
         with self._writing:
             self._snapshots.close()
             try:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from qmstorage.notifications import ALL
+from qmstorage.sqlite import translate
 from qmstorage.sqlite.writer_gate import Surroundings
 
 W = TypeVar("W")
@@ -205,8 +206,11 @@ class PipeWakeups(Generic[W]):
 class Wakeups:
     """The directory of the sockets on which the waiters of a volume sleep."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    deaf_seconds = 0.0
+
+    def __init__(self, surroundings: Surroundings, path: str) -> None:
         self.surroundings = surroundings
+        self._path = path
         self._directory = surroundings.directory
         self._registered: set[SocketWakeup | PipeWakeups[Any]] = set()
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -220,15 +224,17 @@ class Wakeups:
         self._is_parents = False
         self._woken: dict[str, float] = {}
 
-    def register(self, *, in_turn: bool = False) -> SocketWakeup:
+    def new(self, *, in_turn: bool = False) -> SocketWakeup:
         """Return a new wake-up."""
-        wakeup = SocketWakeup(self, in_turn=in_turn)
+        with translate.os_errors("waiting on device", self._path):
+            wakeup = SocketWakeup(self, in_turn=in_turn)
         self._registered.add(wakeup)
         return wakeup
 
-    def register_set(self) -> PipeWakeups[Any]:
+    def new_set(self) -> PipeWakeups[Any]:
         """Return a new set of wake-ups."""
-        wakeups: PipeWakeups[Any] = PipeWakeups(self)
+        with translate.os_errors("waiting on device", self._path):
+            wakeups: PipeWakeups[Any] = PipeWakeups(self)
         self._registered.add(wakeups)
         return wakeups
 

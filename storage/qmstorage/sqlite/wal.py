@@ -168,7 +168,7 @@ class WriterResources:
         self.turns = HousekeepingTurns(around)
         with contextlib.ExitStack() as undo:
             # There may be too few descriptors for all of them.
-            self.wakeups = undo.enter_context(contextlib.closing(Wakeups(around)))
+            self.wakeups = undo.enter_context(contextlib.closing(Wakeups(around, path)))
             if path != files.MEMORY:
                 undo.callback(self._close_gate_and_handoff)
                 self.gate = WriterGate(around, path)
