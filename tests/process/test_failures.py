@@ -255,7 +255,7 @@ def test_forwarder_that_others_took_for_dead_attaches_again_and_goes_on(site, sp
     msgid = space.enqueue("fail", "a", reply_queue="RPLYQ")
     assert space.dequeue("RPLYQ", corrid=msgid, wait=60).text == "good"
     # Its housekeeping finds out, or the next message.
-    told = ("others took this process for dead", "the device is opened again in 1 seconds")
+    told = ("this process was taken for dead", "the device is opened again in 1 seconds")
     assert any(words in forwarder.log() for words in told)
     assert forwarder.log().count("started") == 1
     forwarder.stop()

@@ -212,5 +212,5 @@ def test_names_of_columns_are_read_without_regard_to_case(spark, write, space):
 
 def test_two_columns_that_differ_in_case_alone_are_refused():
     both = StructType([StructField("body", StringType()), StructField("BODY", StringType())])
-    with pytest.raises(InvalidArgumentError, match="two columns whose names differ in case alone"):
+    with pytest.raises(InvalidArgumentError, match="two columns whose names are equal or differ only in case"):
         refuse_unfit(both)

@@ -28,7 +28,7 @@ def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwardin
     kept = {queues[each.queue].id: _kept(each) for each in told if each.queue in queues}
     if not unit.forwardings.report(owner.id, kept, whole=whole):
         raise AbortedError(
-            f"others took this process for dead, and it is not attached to queue space {opened.space.name!r} any more",
+            f"this process was taken for dead, and is no longer attached to queue space {opened.space.name!r}",
             space=opened.space.name,
         )
 
