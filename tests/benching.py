@@ -12,5 +12,5 @@ def bench(*arguments):
     paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
-        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
+        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip

@@ -37,7 +37,7 @@ from tests.fork_server import ForkedProcess, ForkServer
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
 
-DEADLINE = 90.0
+DEADLINE = 240.0
 """Seconds after which a process that says nothing is taken for hung."""
 
 

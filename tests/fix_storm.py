@@ -55,7 +55,7 @@ class Arena(Store):
 
         def opened():
             with self.volume.session(fresh=False) as session:
-                gate.wait(30)
+                gate.wait(90)
                 session.run(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
 
         assert Work(*[opened] * count).results() == [None] * count

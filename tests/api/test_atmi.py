@@ -313,7 +313,7 @@ def test_a_process_that_is_forked_while_another_thread_is_in_a_call_can_go_on(
         "def hold():\n"
         "    with calls._context._lock:\n"
         "        held.set()\n"
-        "        done.wait(30)\n"
+        "        done.wait(90)\n"
         "thread = threading.Thread(target=hold)\n"
         "thread.start()\n"
         "held.wait()\n"

@@ -378,7 +378,7 @@ def child(program):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.stderr == ""
     return done.stdout

@@ -293,12 +293,12 @@ class TestFailingSync:
             calls.append(commit)
             if len(calls) == 1:
                 syncing.set()
-                assert may_fail.wait(30)
+                assert may_fail.wait(90)
                 raise OSError(errno.EIO, "Input/output error")
 
         space.probe.at(Point.BEFORE_SYNC, slow_then_failing)
         first = Work(lambda: space.enqueue("Q", b"1"))
-        assert syncing.wait(30)
+        assert syncing.wait(90)
         volume, queued = attachment_of(space).volume, noted(space.probe, Point.QUEUED)
         second = Work(lambda: space.enqueue("Q", b"2"))
         eventually(lambda: len(queued) == 1, "the second stands in line")

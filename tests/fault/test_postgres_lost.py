@@ -416,10 +416,10 @@ def test_a_long_statement_is_not_taken_for_a_lost_connection(net):
     def keep():
         with attachment_of(net.seen).volume.quiesced(10):
             entered.set()
-            assert leave.wait(30)
+            assert leave.wait(90)
 
     keeping = Work(keep)
-    assert entered.wait(30)
+    assert entered.wait(90)
     working = Work(lambda: net.space.enqueue("Q", "new"))
     waits = (
         "SELECT count(*) FROM pg_stat_activity"

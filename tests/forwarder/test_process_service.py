@@ -375,7 +375,7 @@ def test_what_a_service_prints_is_no_part_of_its_reply(services):
     act = "print(call(service).body); service.close()"
     done = subprocess.run(
         [sys.executable, "-c", PARENT.format(act=act)],
-        cwd=services.directory, env=environment(), capture_output=True, text=True, check=False, timeout=60,
+        cwd=services.directory, env=environment(), capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("done\n", "hello\n")
 

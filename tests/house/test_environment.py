@@ -23,7 +23,7 @@ echo "ready with $python"
 def call(root=ROOT, **settings):
     """Source the script as its callers do, with nothing in the environment but the settings."""
     return subprocess.run(
-        ["/bin/sh", "-c", CALLER, "sh", root], env=settings, capture_output=True, text=True, check=False, timeout=110
+        ["/bin/sh", "-c", CALLER, "sh", root], env=settings, capture_output=True, text=True, check=False, timeout=240
     )
 
 

@@ -33,7 +33,7 @@ def is_running(number):
 
 
 def assert_ends(number):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while is_running(number):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -50,7 +50,7 @@ def test_a_command_that_is_not_there_is_named():
 
 def test_what_a_command_leaves_behind_is_ended():
     process, left = start("sleep 1000 >/dev/null & echo $!")
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
     process.stdout.close()
     assert_ends(left)
 
@@ -59,6 +59,6 @@ def test_what_a_command_leaves_behind_is_ended():
 def test_a_signal_ends_the_whole_group(number):
     process, left = start("sleep 1000 >/dev/null & echo $!; wait")
     os.kill(process.pid, number)
-    assert process.wait(timeout=60) == 128 + number
+    assert process.wait(timeout=240) == 128 + number
     process.stdout.close()
     assert_ends(left)

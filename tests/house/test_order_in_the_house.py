@@ -18,7 +18,7 @@ MOST_LINES = 450
 
 def run(*command):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(package.parent) for package in PACKAGES)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_floors_hold():

@@ -57,7 +57,7 @@ def test_systemd_takes_the_unit(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     # It may also say that the machine it runs on has no systemd at work.
     assert [line for line in done.stderr.splitlines() if made.name in line] == []

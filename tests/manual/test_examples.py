@@ -79,7 +79,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
         assert "Traceback" not in done.stdout, done.stdout
         assert done.returncode == 0, done.stdout

@@ -45,7 +45,7 @@ def offered(environ, program, *words):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1]
@@ -88,7 +88,7 @@ def test_fish_completes_options_and_values(on_path, program, line, found):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stderr == ""
     assert [shown.partition("\t")[0] for shown in done.stdout.splitlines()] == [found]
@@ -101,7 +101,7 @@ def test_program_writes_what_its_file_asks_for(on_path, program, kind, file):
     variable = f"_{program.upper()}_COMPLETE"
     assert f"{variable}={kind}_source {program}" in written
     source = subprocess.run(
-        [program], env=on_path | {variable: f"{kind}_source"}, capture_output=True, text=True, check=True, timeout=60
+        [program], env=on_path | {variable: f"{kind}_source"}, capture_output=True, text=True, check=True, timeout=240
     ).stdout
     assert f"_{program}_completion" in source
     assert f"_{program}_completion" in written or kind != "zsh"

@@ -22,7 +22,7 @@ space = device.open_space("SPACE")
 
 def together(act, count):
     done = [gevent.spawn(act, number) for number in range(count)]
-    gevent.joinall(done, timeout=60)
+    gevent.joinall(done, timeout=240)
     return [each.get(block=False) for each in done]
 """
 
@@ -47,7 +47,7 @@ waiting = [gevent.spawn(lambda: space.dequeue("Q", wait=60).text) for _ in range
 gevent.sleep(0)
 for body in "abcde":
     space.enqueue("Q", body)
-gevent.joinall(waiting, timeout=60)
+gevent.joinall(waiting, timeout=240)
 print(*sorted(each.get(block=False) for each in waiting))
 """
     assert run(real_device, script) == ["a", "b", "c", "d", "e"]
@@ -68,7 +68,7 @@ task = gevent.spawn(inside)
 begun.wait(60)
 space.enqueue("Q", "outside")
 ended.set()
-task.get(timeout=60)
+task.get(timeout=240)
 print(*(message.text for message in iter(lambda: space.dequeue("Q"), None)))
 """
     assert run(real_device, script) == ["outside"]

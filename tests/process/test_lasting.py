@@ -20,7 +20,7 @@ def note(request):
 
 
 def until(name):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (HERE / name).exists() and time.monotonic() < deadline:
         time.sleep(0.005)
 

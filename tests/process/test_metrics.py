@@ -193,7 +193,7 @@ def free_port():
 
 
 def get(port, host=LOOPBACK):
-    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=90) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         return answer.read().decode()
 

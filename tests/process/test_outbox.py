@@ -21,7 +21,7 @@ def test_messages_stand_and_fall_with_the_tables_of_the_application(kind, reques
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": SOURCES},
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

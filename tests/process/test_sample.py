@@ -117,7 +117,7 @@ def test_sample_works_from_a_copy_as_its_readme_says(sample, tmp_path):
         done = run(sample, "python", "client.py", cwd=copy, QMCONFIG=str(copy / "QUE"))
     finally:
         forwarder.terminate()
-        assert forwarder.wait(timeout=60) == 0
+        assert forwarder.wait(timeout=240) == 0
     assert done.stdout == "before: this is a q example\nafter: THIS IS A Q EXAMPLE\n"
 
 
@@ -177,7 +177,7 @@ def interrupt(sample, program, number, **more):
         started = children_of(process.pid)
         # The keyboard's interrupt reaches the whole group, a kill(1) the one process.
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     finally:
         process.kill()
         process.wait()

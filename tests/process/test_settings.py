@@ -31,7 +31,7 @@ def run(site, *arguments, settings=None, **environ):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert "Traceback" not in done.stderr
     return done
@@ -136,7 +136,7 @@ def run_capacity_command(site, settings):
         cwd=site.directory,
         env=environment(QMADMIN_TOML="settings.toml", QMCONFIG=str(site.device)),
         check=True,
-        timeout=60,
+        timeout=240,
     )
 
 

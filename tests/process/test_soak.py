@@ -13,7 +13,7 @@ def soak(directory, *arguments, program="soaking"):
     paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
     return subprocess.run(
         [sys.executable, "-m", program, "--directory", directory, *arguments],
-        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
+        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
 

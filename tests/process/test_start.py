@@ -42,7 +42,7 @@ def run(site, *arguments, **settings):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert "Traceback" not in done.stderr
     return done
@@ -211,7 +211,7 @@ def test_warning_and_refusal_that_cannot_be_written_change_nothing(site, space):
         with Path("/dev/full").open("w") as full:
             command = [*site.command()[:3], "QUE", *arguments]
             return subprocess.run(
-                command, cwd=site.directory, env=environment(), stderr=full, check=False, timeout=60
+                command, cwd=site.directory, env=environment(), stderr=full, check=False, timeout=240
             ).returncode
 
     assert status("NONE", "-q", "STRING") == 2
@@ -250,7 +250,7 @@ def test_forwarder_beyond_the_processes_of_the_queue_space_is_refused(site):
 
 def test_at_a_terminal_it_is_told_where_the_log_is(site, space):
     command = site.command("-q", "STRING", "-e")
-    terminal = pexpect.spawn(command[0], command[1:], cwd=str(site.directory), env=environment(), timeout=60)
+    terminal = pexpect.spawn(command[0], command[1:], cwd=str(site.directory), env=environment(), timeout=240)
     terminal.expect(
         rf"tmqforward: what happens is in {re.escape(str(site.directory))}/ULOG\.\d+ too; Ctrl-C stops it\r\n"
     )

@@ -169,7 +169,7 @@ def test_a_terminal_of_sixty_columns_gets_no_line_that_is_longer(site, space):
     )
     command = [*site.command()[:3], str(site.device), "QSPACE", "--status", "--format", "table"]
     done = subprocess.run(
-        command, env=environment(COLUMNS="60"), capture_output=True, text=True, check=False, timeout=60
+        command, env=environment(COLUMNS="60"), capture_output=True, text=True, check=False, timeout=240
     )
     lines = done.stdout.splitlines()
     assert (done.returncode, lines[0], max(map(len, lines)) <= 60) == (0, "STRING", True)

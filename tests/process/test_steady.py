@@ -16,7 +16,7 @@ def steady(*arguments):
     paths = os.pathsep.join([str(ROOT / "scripts"), settings["PYTHONPATH"]])
     return subprocess.run(
         [sys.executable, "-m", "steadying", "-d", directory, "-n", "1200", "-e", "600", "-b", "50", *arguments],
-        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=100,
+        env=settings | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
 

@@ -268,5 +268,5 @@ def test_ctrl_c_ends_a_backup_and_leaves_nothing(file_device, start, tmp_path):
     child.signal(signal.SIGINT)
     # The signal may have come just before it began to read, and then only the end of the read lets it through.
     child.say()
-    assert child.process.wait(30) != 0
+    assert child.process.wait(90) != 0
     assert names(target.parent) == []

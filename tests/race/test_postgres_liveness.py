@@ -24,7 +24,7 @@ from qmstorage.postgres.keys import Kind, channel, key  # noqa: E402 - where the
 from qmstorage.postgres.liveness import Liveness, Patience  # noqa: E402
 from qmstorage.postgres.nonblocking_connection import abandon_connection  # noqa: E402
 
-DEADLINE = 90.0
+DEADLINE = 240.0
 HASTY = Patience(ping_seconds=0.1, answer_seconds=1.0)
 
 CHILD = """

@@ -246,7 +246,7 @@ class TestFork:
         orphan = int(child.line().split()[1])
         try:
             child.process.kill()
-            child.process.wait(30)
+            child.process.wait(90)
             with real_device.open_space("SPACE") as space:
                 assert space.dequeue("Q").text == "a"
         finally:

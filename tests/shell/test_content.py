@@ -68,7 +68,7 @@ def test_a_message_can_come_from_the_standard_input(laid_out, space):
         input=b"\0\xff",
         env=laid_out.environ,
         capture_output=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -252,7 +252,7 @@ def test_a_message_that_cannot_be_shown_stays_without_a_try(laid_out, space, arg
             env=laid_out.environ,
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert done.returncode == 1
@@ -375,7 +375,7 @@ def test_wait_for_a_message_ends_with_the_first_interrupt(laid_out):
     )
     assert child.stdout.readline() == "Queue space 'QSPACE' opened\n"
     child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=60)[1] == ""
+    assert child.communicate(timeout=240)[1] == ""
     assert child.returncode == 130
 
 

@@ -229,7 +229,7 @@ def test_closed_streams_do_no_harm(laid_out):
             cwd=laid_out.directory,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
 
@@ -251,7 +251,7 @@ def test_full_disk_under_the_output_is_told(laid_out):
             env=laid_out.environ,
             cwd=laid_out.directory,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert done.stderr == "ERROR: cannot write the output: No space left on device\n"
@@ -280,7 +280,7 @@ class Piped:
 
     def ends(self):
         """Return what else is printed on stderr, and the status."""
-        _, errors = self.child.communicate(timeout=60)
+        _, errors = self.child.communicate(timeout=240)
         return errors, self.child.returncode
 
 
@@ -344,7 +344,7 @@ def test_prompts_of_a_keyboard_go_to_stderr_when_the_output_goes_to_a_file(laid_
     )
     os.close(stdin)
     os.write(keyboard, b"qopen\n\nQSPACE\nqset NOPE\nquit\n")
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=240)
     os.close(keyboard)
     assert out == "Queue space 'QSPACE' opened\n"
     assert err == (

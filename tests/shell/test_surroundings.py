@@ -31,7 +31,7 @@ def run(shell, script, *arguments, environ=None, **settings):
         [*PROGRAM, *arguments],
         env={name: value for name, value in given.items() if name not in without},
         cwd=shell.directory,
-        timeout=60,
+        timeout=240,
         check=False,
         **streams,
     )
@@ -112,7 +112,7 @@ def test_first_line_of_long_output_may_be_all_that_is_wanted(laid_out):
     command = f"{' '.join(PROGRAM)} | head -n 1"
     script = b"help all\n" * 30
     done = subprocess.run(
-        ["/bin/sh", "-c", command], env=laid_out.environ, input=script, capture_output=True, timeout=60, check=True
+        ["/bin/sh", "-c", command], env=laid_out.environ, input=script, capture_output=True, timeout=240, check=True
     )
     assert (done.stdout, done.stderr) == (
         b"crdl [-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]\n",
@@ -143,7 +143,7 @@ def test_log_has_no_place_and_nobody_to_tell(laid_out):
         env=laid_out.environ | {"ULOGPFX": "/none/ULOG"},
         input=b"qopen QSPACE\nqset NOPE\n",
         capture_output=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert (done.stdout, done.returncode) == (b"Queue space 'QSPACE' opened\n", 1)

@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts" / "spark"
 
 
 def made(path: Path) -> Path:
-    subprocess.run([sys.executable, str(SCRIPTS / "make_zip.py"), str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, str(SCRIPTS / "make_zip.py"), str(path)], check=True, timeout=240)
     return path
 
 
@@ -43,7 +43,7 @@ def test_the_zip_is_enough_to_run_the_program(tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert said.stdout.startswith(str(zipped)), said.stderr

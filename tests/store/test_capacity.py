@@ -461,7 +461,7 @@ for _ in range(3):
         with real_device.open_space("SPACE") as space:
             limited(space, "3m", name="LIMITED")
             child = start(self.DIES, real_device.path)
-            child.process.wait(30)
+            child.process.wait(90)
             for _ in range(3):
                 attachment_of(space).do_housekeeping(now=True)
             assert [(event.queue, event.value) for event in started] == [("LIMITED", 3)]
@@ -473,7 +473,7 @@ for _ in range(3):
         with real_device.open_space("SPACE") as space:
             limited(space, "3m", name="LIMITED")
             child = start(self.DIES, real_device.path)
-            child.process.wait(30)
+            child.process.wait(90)
             if ended == "emptied":
                 assert len(space.dequeue_many("LIMITED", 9)) == 3
             attachment_of(space).do_housekeeping(now=True)

@@ -48,7 +48,7 @@ def test_the_limit_of_transactions_is_overshot_by_no_more_than_one_of_each_other
     def hold():
         with space.transaction():
             done = attempts(lambda: space.dequeue("Q"), 1)
-            held.wait(30)
+            held.wait(90)
             return done
 
     done = sum(Work(*[hold] * 12).results())

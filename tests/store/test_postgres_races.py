@@ -79,7 +79,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
         for store in (unit, unit.memory(queue.space_id)):
             assert store.take_many(queue.id, FIRST_CHOICE, 1)
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
         raise ZeroDivisionError
 
     def one_by_one():
@@ -101,7 +101,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
                 found.append(message.text)
 
     holder = Work(lambda: arena.volume.write(hold, Purpose.MESSAGES))
-    assert inside.wait(30)
+    assert inside.wait(90)
     found = Work(*[one_by_one, several, in_transactions] * 3).results()
     go_on.set()
     assert isinstance(holder.results()[0], ZeroDivisionError)
@@ -119,10 +119,10 @@ def holding_back(arena, space, limit):
         (claim,) = claims_for(opened, opened.definitions(unit), Wanted("Q", FIRST, limit))
         assert isinstance(unit.claim(claim), Claimed)
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
 
     holder = Work(lambda: arena.volume.write(hold, Purpose.MESSAGES))
-    assert inside.wait(30)
+    assert inside.wait(90)
     return holder, go_on
 
 
@@ -308,7 +308,7 @@ def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_
     def tell(unit):
         assert unit.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=1)}, whole=True)
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
 
     def act(unit):
         if end == "tells more":
@@ -316,7 +316,7 @@ def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_
         return unit.owners.remove(owner.id)
 
     def other():
-        assert inside.wait(30)
+        assert inside.wait(90)
         return arena.volume.write(act, Purpose.MESSAGES)
 
     def let_go():

@@ -87,7 +87,7 @@ class Shared:
 
     def run(self, *works):
         blocker = Work(lambda: self.volume.write(self._stop, Purpose.ADMINISTRATION))
-        assert self._inside.wait(30)
+        assert self._inside.wait(90)
         together = []
         for work in works:
             together.append(Work(work))
@@ -100,7 +100,7 @@ class Shared:
 
     def _stop(self, unit):
         self._inside.set()
-        assert self._go_on.wait(30)
+        assert self._go_on.wait(90)
 
     @property
     def commits(self):
@@ -155,11 +155,11 @@ class TestGroupCommit:
 
         def slow(_commit):
             at_work.set()
-            assert go_on.wait(30)
+            assert go_on.wait(90)
 
         space.probe.at(Point.BEFORE_SYNC, slow)
         first = Work(lambda: space.enqueue("Q", "first"))
-        assert at_work.wait(30)
+        assert at_work.wait(90)
         works, queued = noted(space.probe, Point.AFTER_COMMIT), noted(space.probe, Point.QUEUED)
         others = Work(*[lambda: space.enqueue("Q", "x")] * 4)
         eventually(lambda: len(queued) == 4, "all stand in line")

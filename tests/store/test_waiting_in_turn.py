@@ -199,7 +199,7 @@ class TestWhoIsRung:
             with engine.begin() as connection:
                 for _ in range(2):
                     space.enqueue("Q", "x", connection=connection)
-            assert all(wakeup.wait(20) for wakeup in wakeups[:2])
+            assert all(wakeup.wait(90) for wakeup in wakeups[:2])
             assert not wakeups[2].wait(0)
         engine.dispose()
 
