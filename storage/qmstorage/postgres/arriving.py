@@ -217,7 +217,8 @@ def enqueue(
     `call` gives what the function does, `keep_apart` keeps the body of a message by its number.
     """
     guard, route, arrivals, _ = command
-    kind = Kind.SPECIAL if is_special(command) else Kind.SEVERAL if len(arrivals) > 1 else Kind.ALONE
+    is_alone = len(arrivals) == 1 and arrivals[0].size <= bodies.IN_ROW_MAX
+    kind = Kind.SPECIAL if is_special(command) else Kind.ALONE if is_alone else Kind.SEVERAL
     values = _of_queue(command, caller, None) | {"at_time": now} | _counts(arrivals)
     places: dict[Terms, int] = {}
     if kind is Kind.SPECIAL:

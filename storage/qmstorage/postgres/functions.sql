@@ -16,10 +16,10 @@
 -- brought        how many messages come, with pages and size; memory_brought and so on: of those that go to memory.
 --                All are 0 where a former call in the transaction has counted these messages, and found room for them.
 -- kinds          a byte for each: 1 where the sequence number in the key is inverted, plus 2 where it goes to memory.
--- arrival        the row, as it will stand, of one message that comes alone and asks for nothing special. It lacks in
---                its order key the sequence number and the end, its identifier is null unless it was given before, and
---                its body_id is 0 where the body is kept apart. The caller does that once it has the identifier.
--- arrivals       the rows of all others; arrival is null then.
+-- arrival        the row, as it will stand, of one message that comes alone and asks for nothing special. Its order key
+--                lacks the sequence number and the end, and its identifier is null unless it was given before.
+-- arrivals       the rows of all others, while arrival is null. body_id is 0 where the caller keeps the body apart, as
+--                soon as it has the identifier.
 -- group_id       of messages that stay together: 0, or the identifier of the first where that has come before.
 -- candidates     the numbers that a message may have which others are to stand before, the best first; candidate_of: of
 --                which of such messages it is, from 1; stands_before: for each arrival, which of them it stands before.
@@ -120,23 +120,14 @@ BEGIN
   END IF;
 
   IF arrivals IS NULL THEN
-    -- One alone, as most come.
+    -- One alone, as most come. As a row of a function it is stored as it is, without an expression for each column.
+    arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
+    arrival.order_key := arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea;
     WITH stored AS (
-      INSERT INTO {device}.message VALUES (
-        coalesce(arrival.id, of_space::bigint << 48 | number), arrival.queue_id,
-        arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea, arrival.priority,
-        arrival.enqueued_at, arrival.available_at, arrival.expires_at, arrival.pages, arrival.size, arrival.urcode,
-        arrival.appkey, arrival.corrid, arrival.reply_queue, arrival.failure_queue, arrival.error_queue,
-        arrival.delivery_asked, arrival.reply_delivery, arrival.client_id, arrival.type, arrival.subtype,
-        arrival.group_id, arrival.origin_queue, arrival.origin_msgid, arrival.origin_reason, arrival.origin_error,
-        arrival.moved_at, arrival.headers,
-        CASE WHEN arrival.body_id IS NOT NULL THEN coalesce(arrival.id, of_space::bigint << 48 | number) END,
-        arrival.body, arrival.first_msgid, arrival.expires_before)
+      INSERT INTO {device}.message SELECT * FROM unnest(ARRAY[arrival])
     ), stands AS (
       INSERT INTO {device}.ready (queue_id, order_key, message_id, retries)
-      SELECT of_queue, arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea,
-             coalesce(arrival.id, of_space::bigint << 48 | number), 0
-      WHERE (arrival.available_at > at_time) IS NOT TRUE
+      SELECT of_queue, arrival.order_key, arrival.id, 0 WHERE (arrival.available_at > at_time) IS NOT TRUE
     )
     UPDATE {device}.counter AS c
     SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END, messages = c.messages + brought,
@@ -148,11 +139,9 @@ BEGIN
       RETURN ARRAY[done, number];
     END IF;
     numbers := ARRAY[number];
-    arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
     IF arrival.available_at > at_time THEN
       INSERT INTO {device}.due (queue_id, available_at, message_id, order_key, retries)
-      VALUES (of_queue, arrival.available_at, arrival.id,
-              arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea, 0);
+      VALUES (of_queue, arrival.available_at, arrival.id, arrival.order_key, 0);
     END IF;
     IF arrival.expires_at IS NOT NULL THEN
       INSERT INTO {device}.expiring (queue_id, expires_at, message_id)
