@@ -96,7 +96,7 @@ def test_a_transaction_of_its_own_is_refused_as_well_while_the_other_is_open(spa
         with space.transaction():
             space.enqueue("Q", "x")
 
-    with space.transaction(), pytest.raises(ProtocolError, match="in this context, of another thread"):
+    with space.transaction(), pytest.raises(ProtocolError, match="in this context, begun by another thread"):
         elsewhere(work)
     # It is begun outside, and says so itself.
     elsewhere(work)
