@@ -92,7 +92,7 @@ class TestExport:
             carried = qmspark.json("export", "--transactions", "as-rolled-back", qmspark.device, qmspark.path("two"))
         assert (left_out.counts["orders"], carried.counts["orders"]) == (3, 4)
         (notice,) = json.loads(left_out.out)["notices"]
-        assert notice["text"].endswith("1 message that 1 active and 0 prepared transactions have is left out")
+        assert notice["text"].endswith("1 message that 1 active and 0 prepared transactions hold is left out")
         assert not Path(qmspark.path("none")).exists()
 
     def test_directory_with_something_in_it_is_refused_and_left_alone(self, qmspark):
@@ -314,7 +314,7 @@ class TestImport:
 
     def test_import_that_was_cut_short_is_gone_on_with_or_given_up(self, qmspark, monkeypatch):
         archive, there = qmspark.archive(), qmspark.empty_device()
-        assert "was cut short" in qmspark.refusal("import", "--resume", archive, there)
+        assert "was interrupted" in qmspark.refusal("import", "--resume", archive, there)
         with qmadmin.open_device(there) as device:
             assert device.spaces() == []
 
