@@ -162,6 +162,11 @@ class OpenSpace:
             self._guard = guard
         return guard
 
+    def know_transactions(self, count: int) -> None:
+        """Know that the store has noted so many transactions at one time, where that is more than is known; or 0."""
+        if count > self.highest.get("transactions", 0):
+            self.highest["transactions"] = count
+
     def leave_numbers(self, numbers: Sequence[int]) -> None:
         """Keep sequence numbers that were given out and not used."""
         if numbers:

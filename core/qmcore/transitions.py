@@ -64,7 +64,7 @@ class Route(NamedTuple):
     levels: tuple[Level, ...]
 
 
-NEVER = -1
+NEVER = -2
 """The lifetime of a message that does not expire, whatever its queue says."""
 
 
@@ -167,7 +167,7 @@ class Enqueue(NamedTuple):
     """Messages are to come to stand in a queue, in this order, all or none.
 
     With a `holder` they are spilled: that transaction has them, and they come to stand there when it commits. Their
-    numbers and places are known then.
+    numbers and places are known by then, and an `Admit` before them looks whether there is room.
     """
 
     guard: Guard

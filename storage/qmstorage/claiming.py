@@ -79,13 +79,22 @@ def choose(unit: SqlUnit, command: Claim) -> list[Part]:
 
 def read(parts: Sequence[Part], source: Source, *, body: bool) -> list[Read] | Refused:
     """Return messages with what they are, or refuse the first that is damaged."""
-    result = []
+    result: list[Read] = []
     for store, found, is_locked in parts:
-        its = store.sound(found, body=body)
-        if isinstance(its, tuple):
-            return Refused(Reason.DAMAGED, source.queue_id, wanted=its[0], what=its[1])
-        result.append(Read(store, its, is_locked))
+        its = sound(store, source, store.sound(found, body=body), is_locked=is_locked)
+        if isinstance(its, Refused):
+            return its
+        result += its
     return result
+
+
+def sound(
+    store: Store, source: Source, its: list[Sound] | tuple[int, str], *, is_locked: bool = False
+) -> list[Read] | Refused:
+    """Return messages that were read, or refuse the one that is damaged."""
+    if isinstance(its, tuple):
+        return Refused(Reason.DAMAGED, source.queue_id, wanted=its[0], what=its[1])
+    return [Read(store, its, is_locked)] if its else []
 
 
 def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> Claimed:

@@ -64,7 +64,9 @@ def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
     guard, has, more, _, _ = command
     wanted = more[0].messages + more[1].messages
     messages = level.messages + in_memory.messages + has[0].messages + has[1].messages
-    limits = [(Reason.MESSAGES, messages, guard.messages, wanted)]
+    limits = []
+    if wanted:
+        limits.append((Reason.MESSAGES, messages, guard.messages, wanted))
     if more[0].messages:
         limits.append((Reason.PAGES, level.pages + has[0].pages, guard.pages, more[0].pages))
     if more[1].messages:
@@ -73,7 +75,7 @@ def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
 
 
 def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
-    """Store messages that a transaction enqueues when it commits. Whether there is room is known since they came."""
+    """Store messages that a transaction enqueues when it commits. `admit`, before this, looks whether there is room."""
     guard, route, arrivals, holder = command
     assert holder is not None  # noqa: S101 - who has none does not spill
     if unit.generation(guard.space_id) != guard.generation:
@@ -173,10 +175,10 @@ def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_mem
 
 
 def keep_with_spilled(unit: SqlUnit, command: Commit) -> list[tuple[Route, Sequence[Arrival]]]:
-    """Spill what has to stand together with what is spilled already, and return the others.
+    """Spill what comes to queues for which something is spilled already, and return the others.
 
-    So it is in queues that group messages or have a capacity command, which counts all that comes, and where the
-    messages of two stores have one order.
+    So all of it stands together: in queues that group messages or have a capacity command, which counts all that comes,
+    and where the messages of two stores have one order.
     """
     spilled = {route.queue_id for route in command.stored}
     for route, arrivals in command.brings:
@@ -228,7 +230,7 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
 
 def _has_part_in_memory(unit: SqlUnit, command: Commit) -> bool:
     memory = unit.memory(command.guard.space_id)
-    queue_ids = [source.queue_id for source in command.sources]
+    queue_ids = {*(source.queue_id for source in command.sources), *(route.queue_id for route in command.stored)}
     return memory is not None and memory.holds_any(command.transaction_id, queue_ids)
 
 

@@ -9,6 +9,7 @@ import pytest
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError
 from qmcore.findings import Severity
+from qmcore.message import PLAIN_CONTROL
 from tests.fix_store import Work, attachment_of, bodies_held, eventually, make_queue, space_definition, waiting_for
 from tests.fix_storm import new_session, session_of
 from tests.fix_waits import Loop, waits
@@ -225,6 +226,43 @@ def test_where_the_server_can_be_asked_what_became_of_a_lost_commit_it_is_done_o
     COMMITS[name](net, moment, order)
     assert net.proxy.sprung.is_set()
     assert books(net) == DONE[name]
+
+
+def follow(net, word, moment, order, to):
+    """Commit with an answer and have a successor take the next message, while the connection is lost at a word."""
+    net.seen.enqueue("Q", "second")
+    do_housekeeping(net.space)
+    transaction = net.space.transaction()
+    transaction.join_context()
+    request = net.space.dequeue("Q")
+    transaction.leave_context()
+    net.proxy.trap(word, moment, order)
+    successor = transaction.successor(None)
+    return successor, transaction.commit_and_take([(to, request.body, PLAIN_CONTROL)], successor, "Q")
+
+
+@pytest.mark.parametrize("word", [b"qm_end", b"qm_hold", BEGIN, COMMIT])
+@pytest.mark.parametrize("moment", ["before", "answer"])
+@pytest.mark.parametrize("order", ["reset", "swallow"])
+@pytest.mark.parametrize("to", ["R", "Q"])
+def test_a_commit_that_takes_the_next_message_is_done_once_wherever_it_is_cut(net, word, moment, order, to):
+    successor, taken = follow(net, word, moment, order, to)
+    assert net.proxy.sprung.is_set()
+    assert [message.text for message in taken] == ["second"]
+    assert net.beside.space_usage("SPACE").transactions == 1
+    successor.rollback(counts=False)
+    assert books(net) == ((["second"], ["old"]) if to == "R" else (["old", "second"], []))
+
+
+@pytest.mark.parametrize("moment", ["before", "answer"])
+def test_where_nobody_can_be_asked_such_a_commit_is_unknown_and_has_all_happened_or_nothing(net, moment):
+    try:
+        with pytest.raises(OutcomeUnknownError):
+            follow(net, COMMIT, moment, "refuse", "R")
+    finally:
+        net.mend()
+    do_housekeeping(net.space)
+    assert books(net) == ((["second"], ["old"]) if moment == "answer" else (["old", "second"], []))
 
 
 @pytest.mark.parametrize("name", COMMITS)

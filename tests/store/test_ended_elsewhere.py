@@ -49,8 +49,17 @@ def branch(real_device, space, start):
         each for each in volume.read(lambda unit: unit.owners.of_space(opened.space.id)) if each.id == record.owner_id
     )
     queue_ids = set(volume.read(opened.definitions).by_id)
-    its = {"recorded": True, "may_hold": True, "may_lock": True, "may_spill": True, "queue_ids": queue_ids}
-    return Branch(opened, owner, record.started_us, record.deadline_us, id=record.id, **its)
+    its = {"recorded": True, "may_hold": True, "may_lock": True, "may_spill": True}
+    return Branch(
+        opened,
+        owner,
+        record.started_us,
+        record.deadline_us,
+        id=record.id,
+        queue_ids=queue_ids,
+        spilled_to=queue_ids,
+        **its,
+    )
 
 
 def test_another_process_commits_what_was_held_locked_and_spilled(space, branch):

@@ -1,18 +1,10 @@
-"""A commit that enqueues the answers and lets a successor dequeue the next message: all in one step, or nothing.
-
-On PostgreSQL the steps are short one by one, and this one is refused.
-"""
+"""A commit that enqueues the answers and lets a successor dequeue the next message: all in one step, or nothing."""
 
 import pytest
 
 from qmcore.errors import AbortedError, NoSpaceError
 from qmcore.message import PLAIN_CONTROL, State
 from tests.fix_store import bodies_held, drain, make_queue
-
-
-@pytest.fixture
-def store(sqlite_store):
-    return sqlite_store
 
 
 @pytest.fixture

@@ -84,8 +84,10 @@ def commit_of(opened: OpenSpace, known: Definitions, branch: Branch, outgoing: S
         queue = known.by_id.get(queue_id)
         if queue is not None:
             sources.append(consumed_from(known, queue))
-            if branch.may_spill:
-                stored.append(route_of(known, queue))
+    for queue_id in sorted(branch.spilled_to) if branch.may_spill else ():
+        queue = known.by_id.get(queue_id)
+        if queue is not None:
+            stored.append(route_of(known, queue))
     items = branch.pending
     if outgoing:
         given = zip(accepted(known, outgoing), branch.reserved, strict=False)
@@ -186,5 +188,5 @@ def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
     """Change something on disk alone, so that what was written before becomes durable; tell those who wait."""
     for branch in branches:
         unit.reserve(branch.opened.space.id, 0)
-        for queue_id in branch.queue_ids | {item.route.queue_id for item in branch.pending}:
+        for queue_id in branch.stands_in | {item.route.queue_id for item in branch.pending}:
             unit.waits.notify(queue_id)

@@ -37,8 +37,7 @@ def note(branch: Branch, wanted: Wanted, claimed: Claimed) -> None:
     branch.locks = branch.locks or claimed.locks
     queue = None if opened.known is None else opened.known.queues.get(wanted.queue)
     branch.may_lock = branch.may_lock or wanted.role is Role.LOCKED or queue is None or queue.definition.grouping
-    if claimed.transactions:
-        opened.highest["transactions"] = max(claimed.transactions, opened.highest.get("transactions", 0))
+    opened.know_transactions(claimed.transactions)
     if wanted.role is not Role.DEQUEUED:
         return
     # What is kept for the record when it is consumed gives no room back.

@@ -30,7 +30,7 @@ from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Role, Use
-from qmcore.transitions import Admit, Admitted, Arrival, Command, Enqueue, Route
+from qmcore.transitions import Admit, Admitted, Arrival, Command, Enqueue, Guard, Route
 
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
@@ -43,7 +43,6 @@ class _Asked:
     branch: Branch
     outgoing: Sequence[Outgoing]
     now: int
-    spills: bool
     numbers: int
     """How many sequence numbers the transaction lacks."""
     items: list[Accepted] = dataclasses.field(default_factory=list)
@@ -55,8 +54,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
     if len(branch.reserved) < len(outgoing):
         branch.reserved = left_numbers(branch, len(outgoing))
     lacks = len(branch.reserved) < len(outgoing)
-    numbers = max(len(outgoing), RESERVED_AT_A_TIME) if lacks else 0
-    asked = _Asked(branch, outgoing, now, kept > SPILL_BYTES, numbers)
+    asked = _Asked(branch, outgoing, now, max(len(outgoing), RESERVED_AT_A_TIME) if lacks else 0)
     try:
         _ask(volume, asked)
     except NoSpaceError:
@@ -64,8 +62,8 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
             raise
         _ask(volume, asked)
     items = asked.items
-    if asked.spills:
-        _spill(volume, branch, [*branch.pending, *items])
+    if kept > SPILL_BYTES:
+        with_room(volume, [branch.opened], now, lambda: _spill(volume, branch, [*branch.pending, *items], items))
     else:
         branch.pending += items
         branch.kept_bytes = kept
@@ -121,23 +119,28 @@ def _admissions(opened: OpenSpace, known: Definitions, asked: _Asked) -> list[Co
     """Return what the store is asked: nothing where it is known that there is room, and no number is needed."""
     branch, guard = asked.branch, opened.guard(known)
     asked.items = accepted(known, asked.outgoing)
+    admission = _admission(guard, branch, asked.items, asked.numbers)
+    if not (asked.numbers or admission.before or guard.memory_pages) and branch.level is not None:
+        (has, _), (more, _) = admission.has, admission.more
+        if branch.level.has_room(has.messages + more.messages, has.pages + more.pages, guard, asked.now):
+            return []
+    return [admission]
+
+
+def _admission(guard: Guard, branch: Branch, items: Sequence[Accepted], numbers: int) -> Admit:
+    """Return the question whether there is room for messages, besides what the transaction has."""
     more, more_in_memory = [0, 0, 0], [0, 0, 0]
     before = []
-    for _, _, route, (_, size, pages, terms, _) in asked.items:
+    for _, _, route, (_, size, pages, terms, _) in items:
         its = more_in_memory if terms.memory else more
         its[0] += 1
         its[1] += pages
         its[2] += size
         if terms.before:
             before.append((route.queue_id, terms.before))
-    has, has_in_memory = adds(branch, Delivery.PERSIST), NO_USE
-    if guard.memory_pages:
-        has_in_memory = adds(branch, Delivery.NONPERSIST)
-    elif not (asked.numbers or before) and branch.level is not None:
-        messages, pages = has.messages + more[0], has.pages + more[1]
-        if branch.level.has_room(messages, pages, guard, asked.now):
-            return []
-    return [Admit(guard, (has, has_in_memory), (Use(*more), Use(*more_in_memory)), asked.numbers, before)]
+    has_in_memory = adds(branch, Delivery.NONPERSIST) if guard.memory_pages else NO_USE
+    has = adds(branch, Delivery.PERSIST), has_in_memory
+    return Admit(guard, has, (Use(*more), Use(*more_in_memory)), numbers, before)
 
 
 def _numbered(items: Sequence[Accepted], sequences: Sequence[int], places: Sequence[bytes]) -> list[Accepted]:
@@ -154,24 +157,30 @@ def _numbered(items: Sequence[Accepted], sequences: Sequence[int], places: Seque
 # ---- spilling --------------------------------------------------------------------------------------------------------
 
 
-def _spill(volume: Volume, branch: Branch, items: Sequence[Accepted]) -> None:
-    """Leave messages to the store, and keep them no longer."""
-    with branch.at_risk(*(item.route.queue_id for item in items)):
+def _spill(volume: Volume, branch: Branch, items: Sequence[Accepted], new: Sequence[Accepted] = ()) -> None:
+    """Leave messages to the store, and keep them no longer; those that are `new` need room."""
+    with branch.at_risk():
         branch.may_spill = True
-        send(volume, branch.opened, _spilled, (branch, items), purpose=Purpose.HOLDING)
+        _, *results = send(volume, branch.opened, _spilled, (branch, items, new), purpose=Purpose.HOLDING)
     branch.recorded = True
+    # It was of the time before.
+    branch.level = None
+    for result in results:
+        branch.opened.know_transactions(result.transactions)
     gone = {item.arrival.sequence for item in items}
     branch.spilled += sum(item.delivery is Delivery.PERSIST for item in items)
     branch.pending = [item for item in branch.pending if item.arrival.sequence not in gone]
     count_pending(branch)
 
 
-def _spilled(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Sequence[Accepted]]) -> list[Enqueue]:
-    branch, items = asked
+def _spilled(
+    opened: OpenSpace, known: Definitions, asked: tuple[Branch, Sequence[Accepted], Sequence[Accepted]]
+) -> list[Command]:
+    branch, items, new = asked
     guard, holder = opened.guard(known), holder_of(branch, known.space, Role.ENQUEUED, 0)
-    commands = []
+    commands: list[Command] = [_admission(guard, branch, new, 0)]
     for route, arrivals in by_queue(known, items):
-        branch.queue_ids.add(route.queue_id)
+        branch.spilled_to.add(route.queue_id)
         commands.append(Enqueue(guard, route, arrivals, holder))
         # The first one makes it known.
         holder = holder._replace(recorded=True)

@@ -29,7 +29,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
 def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
     """Do the same in a database transaction that is open."""
     if unit.end_transaction(branch.id, branch.owner.id):
-        returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
+        returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
 
 
 def forget_since(branch: Branch, mark: Mark) -> bool:
@@ -86,7 +86,7 @@ def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], 
     def undone(unit: Unit) -> None:
         if not unit.end_transaction(branch.id, branch.owner.id):
             raise given_up(branch)
-        returning.give_back(unit, branch.opened, branch.id, branch.queue_ids, now, ending)
+        returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
         if answers:
             enqueue_in(unit, branch.opened, answers)
 

@@ -16,7 +16,7 @@ _SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
 
 def route_of(known: Definitions, queue: Queue) -> Route:
     """Return how messages come to a queue, be it started or not."""
-    found = known.routes.get(queue.name)
+    found = known.routes.get(queue.definition.name)
     if found is None:
         order, groups = queue.definition.order, queue.definition.grouping
         is_same = _SAME_HEAD.issuperset(order.criteria)
@@ -24,7 +24,7 @@ def route_of(known: Definitions, queue: Queue) -> Route:
         expiration, levels = queue.definition.expiration, tuple(_levels(known, queue))
         lifetime = None if expiration is None else expiration * MICROS
         its = queue.id, head, order.values, order.descends, groups, lifetime, levels
-        found = known.routes[queue.name] = Route(*its)
+        found = known.routes[queue.definition.name] = Route(*its)
     return found
 
 

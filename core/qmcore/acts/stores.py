@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from qmcore.acts.room import no_memory
-from qmcore.definitions import Definitions
 from qmcore.message import EnqueueControl
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue
@@ -20,16 +18,3 @@ def delivery_of(queue: Queue, control: EnqueueControl) -> Delivery:
     """Return where a message is to be kept: as its sender says, else as the queue says."""
     asked = control.delivery
     return queue.definition.delivery if asked is None or asked is Delivery.DEFAULT else asked
-
-
-def store_for(unit: Unit, known: Definitions, delivery: Delivery) -> Store:
-    """Return the store for messages of this quality of service.
-
-    Raises NoSpaceError for non-persistent messages in a queue space without memory for them.
-    """
-    if delivery is Delivery.PERSIST:
-        return unit
-    memory = unit.memory(known.space.id)
-    if memory is not None:
-        return memory
-    raise no_memory(known)

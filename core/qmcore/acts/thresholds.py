@@ -30,11 +30,6 @@ def is_watched(queue: Queue) -> bool:
     return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
 
 
-def is_reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> bool:
-    """Return whether the queue is at a high limit that has a command, by all that it holds in a store."""
-    return bool(_reached(unit, opened, queue, store))
-
-
 def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
     """Arm the capacity commands again whose low limit a departure from the queue has reached."""
     if not is_watched(queue):

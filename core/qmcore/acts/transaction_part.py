@@ -43,6 +43,9 @@ class Branch:
     may_lock: bool = False
     may_spill: bool = False
     queue_ids: set[int] = dataclasses.field(default_factory=set)
+    """The queues that it has taken messages of, or may have."""
+    spilled_to: set[int] = dataclasses.field(default_factory=set)
+    """The queues for which the store has messages of it, or may have."""
     holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
     pending: list[Accepted] = dataclasses.field(default_factory=list)
     brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
@@ -54,10 +57,15 @@ class Branch:
 
     def at_risk(self, *queue_ids: int) -> Risk:
         """Note that a work may leave something with the transaction, of these queues or others; return its block."""
-        before = self.may_hold, self.may_lock, self.may_spill, self.queue_ids.copy()
+        before = self.may_hold, self.may_lock, self.may_spill, self.queue_ids.copy(), self.spilled_to.copy()
         self.may_hold = True
         self.queue_ids.update(queue_ids)
         return Risk(self, before)
+
+    @property
+    def stands_in(self) -> set[int]:
+        """The queues of which the store may have messages for it."""
+        return self.queue_ids | self.spilled_to
 
     def mark(self) -> Mark:
         """Return how much has been enqueued by now."""
@@ -79,7 +87,7 @@ class Risk(NamedTuple):
     """
 
     branch: Branch
-    before: tuple[bool, bool, bool, set[int]]
+    before: tuple[bool, bool, bool, set[int], set[int]]
     """What the branch had noted."""
 
     def __enter__(self) -> Self:
@@ -88,7 +96,7 @@ class Risk(NamedTuple):
     def nothing_left(self) -> None:
         """Forget what was noted: the work is done, and has left nothing."""
         branch = self.branch
-        branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids = self.before
+        branch.may_hold, branch.may_lock, branch.may_spill, branch.queue_ids, branch.spilled_to = self.before
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
     from qmstorage.postgres.volume import PostgresVolume
 
-_SECOND: Final = 1
+SECOND: Final = 1
 """Behind the statement that takes the lock comes the one that is meant."""
 
 
@@ -103,7 +103,7 @@ class Journeys:
             pipeline.send(self.lock, claim)
             pipeline.sync()
             pipeline.wait()
-            found = pipeline.rows(_SECOND)
+            found = pipeline.rows(SECOND)
         return int(found[0][0]) if found else None
 
     def note_awaited(self, session: Session, queue_id: int, *, is_awaited: bool) -> None:

@@ -201,7 +201,8 @@ _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).
 _HAS_READY = exists().where(given(ready.c.queue_id, "of_queue"))
 _IS_HELD = exists().where(given(held.c.queue_id, "of_queue"))
 
-EMPTY: Final = select(_NEXT_DUE.scalar_subquery(), _IS_HELD).where(
-    _HAS_GENERATION, ~_HAS_READY, ~_IS_DUE, ~_HAS_EXPIRED
-)
-"""Gives when the next message of a queue that has none is due, and whether a transaction holds one; else no row."""
+EMPTY: Final = select(_NEXT_DUE.scalar_subquery(), _IS_HELD, _HAS_READY).where(_HAS_GENERATION, ~_IS_DUE, ~_HAS_EXPIRED)
+"""Gives when the next message of a queue is due, whether a transaction holds one, and whether there is one by now.
+
+It gives no row where DEPART does nothing because of the definitions, or of what is due or has expired.
+"""

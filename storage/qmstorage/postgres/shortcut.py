@@ -1,9 +1,9 @@
-"""The short way of a volume on PostgreSQL: one message comes in one journey to the server, and goes in two.
+"""What a volume on PostgreSQL does in one statement: one message comes in one journey to the server, and goes in two.
 
 What comes is sent with its commit, and with what tells those who wait. Where the connection is lost before the answer,
 a row that only this session writes says whether it was done, and under which number. What goes is seen before the
 commit is asked for: a message that nobody has seen must not be gone. The commit of a transaction is one journey, and
-is told by that row too.
+is told by that row too; with the claim of the next transaction it is two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from qmcore.transitions import (
 from qmstorage import settling
 from qmstorage.postgres import arriving, committing, plain, plain_transactions
 from qmstorage.postgres.arriving import Caller, Kind, Values
-from qmstorage.postgres.journeys import Journeys
+from qmstorage.postgres.journeys import SECOND, Journeys
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.states import EXPIRE_NO_LONGER
 from qmstorage.postgres.tables import quoted
@@ -53,15 +53,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Row: TypeAlias = tuple[Any, ...]
 
-_SECOND: Final = 1
-"""Behind the statement that takes the lock comes the one that is meant."""
-
 _THIRD: Final = 2
 """Behind that, where it has taken nothing, the one that says whether there is anything."""
 
 _TRUE: Final = b"\1"
 _BEHIND_RETRIES: Final = message_rows.BODY + 2
 _EXPECTED: Final = _BEHIND_RETRIES + 1
+
+
+_LOOKS: Final = 2
+_MISSED: Final = Empty(0, None, held=False)
+"""There is a message by now."""
 
 
 class PostgresShortcut:
@@ -171,14 +173,20 @@ class PostgresShortcut:
         """Take messages out of a queue; None: nothing was done, because it takes more than one statement."""
         if not _is_of_first(command):
             return None
+        for _ in range(_LOOKS):
+            found = self._claim_first(command)
+            # One that came after the look, or that another was about to take then, is looked for once more.
+            if found is not _MISSED:
+                return None if found is None else [found]
+        return None
+
+    def _claim_first(self, command: Claim) -> Claimed | Empty | None:
         holder, limit, values = command.holder, command.limit, self._values_of(command)
         if holder is not None:
-            found = self._hold_first(command, holder) if _begins(holder, limit) else None
-        elif limit == 1:
-            found = self._tried(lambda fresh: self._taken(self._depart, values, _claimed, fresh=fresh))
-        else:
-            found = self._consume(values | {"most": limit})
-        return None if found is None else [found]
+            return self._hold_first(command, holder) if _begins(holder, limit) else None
+        if limit == 1:
+            return self._tried(lambda fresh: self._taken(self._depart, values, _claimed, fresh=fresh))
+        return self._consume(values | {"most": limit})
 
     def _consume(self, values: dict[str, Any]) -> Claimed | Empty | None:
         def read(found: list[_Row]) -> Claimed | None:
@@ -234,7 +242,7 @@ class PostgresShortcut:
                 pipeline.send(BEGIN, self._journeys.lock, end, self._hold.step(**holds))
                 pipeline.sync()
                 pipeline.wait()
-                ended, held = pipeline.rows(_SECOND), pipeline.rows(_THIRD)
+                ended, held = pipeline.rows(SECOND), pipeline.rows(_THIRD)
                 claimed = _held(held) if held else None
                 if not ended or (held and claimed is None):
                     pipeline.send(ROLLBACK)
@@ -319,7 +327,7 @@ class PostgresShortcut:
             pipeline.send(BEGIN, lock, statement.step(slot=session.slot, session=session.mark, **values))
             pipeline.sync()
             pipeline.wait()
-            found = pipeline.rows(_SECOND)
+            found = pipeline.rows(SECOND)
             taken = read(found) if found else None
             if found and taken is None:
                 pipeline.send(ROLLBACK)
@@ -375,7 +383,10 @@ def _number_and_awaited(sent: list[bytes | None]) -> tuple[int, bool] | Refused:
 
 def _empty(queue_id: int, rows_of: list[_Row]) -> Empty | None:
     """Return that a queue has no message, by the row that says so; None where there is no such row."""
-    return Empty(queue_id, rows_of[0][0], rows_of[0][1]) if rows_of else None
+    if not rows_of:
+        return None
+    next_due, is_held, has_ready = rows_of[0]
+    return _MISSED if has_ready else Empty(queue_id, next_due, is_held)
 
 
 def _claimed(found: Sequence[_Row]) -> Claimed | None:

@@ -127,11 +127,11 @@ class Transitions(SharedArrivals, SqlUnit):
             if command.locks:
                 settling.give_back_locked(command, store)
         settling.rearm_levels(self, command)
+        brings = settling.keep_with_spilled(self, command)
         refused = settling.overflow_of_spilled(self, command, _NOTHING, _NOTHING) if command.stored else None
         if refused is not None:
             return refused
         reached: list[Reached] = []
-        brings = settling.keep_with_spilled(self, command)
         # What stands in the store already comes first.
         for route in command.stored:
             reached += settling.stand_spilled(self, command, route, now)

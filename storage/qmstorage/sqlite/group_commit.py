@@ -38,21 +38,14 @@ class Work(Generic[T]):
     so that its commit may do works of other processes; those are `served`, and are told then.
     """
 
-    __slots__ = (
-        "_act",
-        "_actions",
-        "_asked",
-        "_result",
-        "commit",
-        "error",
-        "looks_first",
-        "purpose",
-        "request",
-        "served",
-        "serves",
-        "settled",
-        "wakeup",
-    )
+    # What few works change is not set for each.
+    serves = False
+    served: Sequence[Served] = ()
+    wakeup: threading.Lock | None = None
+    error: Exception | None = None
+    commit = 0
+    settled = False
+    _actions: Sequence[Callable[[], None]] = ()
 
     def __init__(
         self,
@@ -68,14 +61,7 @@ class Work(Generic[T]):
         self.purpose = purpose
         self.looks_first = looks_first
         self.request = request
-        self.serves = False
-        self.served: Sequence[Served] = ()
         self._result: T
-        self._actions: Sequence[Callable[[], None]] = ()
-        self.wakeup: threading.Lock | None = None
-        self.error: Exception | None = None
-        self.commit = 0
-        self.settled = False
 
     def run(self, unit: SqliteUnit, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""

@@ -60,7 +60,7 @@ def packed(command: Command) -> bytes | None:
     """Return what is asked; None where that is nothing for another process."""
     if isinstance(command, Claim):
         return _packed_claim(command)
-    if isinstance(command, Enqueue):
+    if isinstance(command, Enqueue) and command.holder is None:
         return _packed_if_small((_ENQUEUE, *command[:3]), command.arrivals)
     if isinstance(command, Commit):
         return _packed_if_small((_COMMIT, *command), [each for _, arrivals in command.brings for each in arrivals])

@@ -26,7 +26,7 @@ def run(
         if on is not None:
             return volume.write_on(on, lambda unit: ours(unit).execute(commands))
         if purpose is None:
-            return volume.read(lambda unit: ours(unit).execute(commands))
+            return volume.look(lambda unit: unit.execute(commands))
         if len(commands) == 1:
             request = commands[0] if purpose.durable else None
             return volume.done(Work(SqliteUnit.execute, commands, purpose=purpose, looks_first=True, request=request))

@@ -38,9 +38,8 @@ from qmcore.transitions import (
     Terms,
 )
 from qmstorage import claiming, settling
-from qmstorage.claiming import Part
 from qmstorage.counters import MOST, OF_SPACE, adding
-from qmstorage.levels import claim_reached, rearm
+from qmstorage.levels import claim_reached
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
@@ -161,15 +160,13 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if not is_tidy and (has_due or has_expired or (is_special and claiming.is_untidy(self, command, now))):
             return Empty(queue_id, None, held=False, is_untidy=True)
         if choices or is_special or source.grouping or (holder is not None and holder.locks):
-            parts = claiming.choose(self, command)
+            taken = claiming.read(claiming.choose(self, command), source, body=body)
         else:
-            first = execute(texts[traffic.IN_ORDER], (queue_id,)).fetchmany(limit)
-            parts = [Part(self, first)] if first else []
-        if not parts:
-            return claiming.nothing(self, command)
-        taken = claiming.read(parts, source, body=body)
+            taken = claiming.sound(self, source, self.first(queue_id, limit, body=body))
         if isinstance(taken, Refused):
             return taken
+        if not taken:
+            return claiming.nothing(self, command)
         if holder is None:
             return claiming.consume(self, command, taken, now)
         return claiming.hold(self, command, holder, taken, _begin_holding, Use(*level))
@@ -187,8 +184,9 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         main: Row | None = execute(texts[MAIN], (guard.space_id,)).fetchone()
         if main is None or main[0] != guard.generation:
             return STALE
-        gone: list[_Gone] = []
+        gone, is_watched = list[_Gone](), False
         for source in sources:
+            is_watched = is_watched or bool(source.levels)
             its = execute(texts[traffic.HELD[Role.DEQUEUED]], (source.queue_id, transaction_id)).fetchall()
             if its:
                 gone.append((source, its, traffic.use_of(its)))
@@ -198,19 +196,19 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             return refused
         now, last = self.clock.now(), main[1]
         reached: list[Reached] = []
-        if guard.memory_pages or locks or stored:
+        changes = self._consume(command, gone, now)
+        if guard.memory_pages or locks or stored or is_watched:
+            # What goes is counted before what comes: limits may be reached in between.
+            self._count_all(guard.space_id, changes)
+            changes = {}
             coming = _with_use(self._end_in_part(command, now, reached))
             last = self.last_sequence(guard.space_id)
-        changes = self._consume(command, gone, now)
         for route, arrivals, (count, pages, size) in coming:
             change, before = [count, count, pages, size, count, 0], changes.get(route.queue_id)
             changes[route.queue_id] = change if before is None else list(map(add, before, change))
             self.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
             last += count
         self._count_all(guard.space_id, changes)
-        for source in sources:
-            if source.levels:
-                rearm(self, guard, source, on_disk=True, in_memory=bool(guard.memory_pages))
         for route, _, _ in coming:
             if route.levels:
                 reached += claim_reached(self, guard, route, now, on_disk=True, in_memory=False)
@@ -296,7 +294,10 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def _end_in_part(
         self, command: Commit, now: int, reached: list[Reached]
     ) -> Sequence[tuple[Route, Sequence[Arrival]]]:
-        """Let go what the transaction has in memory, has locked and has spilled; return what is still to come."""
+        """End what the transaction has in memory, has locked and has spilled; return what is still to come.
+
+        What it held on disk has gone.
+        """
         stores = claiming.stores_of(self, command.guard)
         for store in stores:
             if store is not self:
@@ -304,6 +305,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
                     settling.consume(self, command, store, source, now)
             if command.locks:
                 settling.give_back_locked(command, store)
+        settling.rearm_levels(self, command)
         if not command.stored:
             return command.brings
         # What stands in the store already comes first.

@@ -26,7 +26,7 @@ from qmstorage.sqlite.liveness import FileLiveness
 from qmstorage.sqlite.memories import FileMemories
 from qmstorage.sqlite.memory_files import MemoryFiles
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
-from qmstorage.sqlite.unit import read_once, roll_back
+from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
 from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Texts
 
@@ -127,6 +127,19 @@ class SqliteVolume:
         with self._writing:
             self._check_usable()
             return read_once(self._connection, self._texts, self.path, work, self._memory_files.texts)
+
+    def look(self, work: Callable[[SqliteUnit], T]) -> T:
+        """Run `work`, which changes nothing; each statement that it runs is a database transaction by itself."""
+        with self._writing:
+            self._check_usable()
+            cursor = self._connection.cursor()
+            try:
+                return work(SqliteUnit(cursor, self._texts, self._memory_files.texts))
+            except sqlite3.Error as error:
+                raise translate.from_sqlite(error, self.path) from error
+            finally:
+                # One that was not read to its end would keep the log from being written again.
+                cursor.close()
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, which other writers may take until then."""
