@@ -64,14 +64,14 @@ def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
     guard, has, more, _, _ = command
     wanted = more[0].messages + more[1].messages
     messages = level.messages + in_memory.messages + has[0].messages + has[1].messages
-    limits = []
-    if wanted:
-        limits.append((Reason.MESSAGES, messages, guard.messages, wanted))
-    if more[0].messages:
-        limits.append((Reason.PAGES, level.pages + has[0].pages, guard.pages, more[0].pages))
-    if more[1].messages:
-        limits.append((Reason.MEMORY, in_memory.pages + has[1].pages, guard.memory_pages, more[1].pages))
-    return next((Refused(reason, used, most, its) for reason, used, most, its in limits if used + its > most), None)
+    pages, memory_pages = level.pages + has[0].pages, in_memory.pages + has[1].pages
+    if wanted and messages + wanted > guard.messages:
+        return Refused(Reason.MESSAGES, messages, guard.messages, wanted)
+    if more[0].messages and pages + more[0].pages > guard.pages:
+        return Refused(Reason.PAGES, pages, guard.pages, more[0].pages)
+    if more[1].messages and memory_pages + more[1].pages > guard.memory_pages:
+        return Refused(Reason.MEMORY, memory_pages, guard.memory_pages, more[1].pages)
+    return None
 
 
 def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:

@@ -90,8 +90,7 @@ def commit_of(opened: OpenSpace, known: Definitions, branch: Branch, outgoing: S
             stored.append(route_of(known, queue))
     items = branch.pending
     if outgoing:
-        given = zip(accepted(known, outgoing), branch.reserved, strict=False)
-        items = [*items, *(item._replace(arrival=item.arrival._replace(sequence=each)) for item, each in given)]
+        items = [*items, *accepted(known, outgoing, branch.reserved)]
     return Commit(
         opened.guard(known),
         branch.id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from qmcore import numbers
@@ -116,16 +117,19 @@ class Accepted(NamedTuple):
         return Delivery.NONPERSIST if self.arrival.terms.memory else Delivery.PERSIST
 
 
-def accepted(known: Definitions, outgoing: Sequence[Outgoing]) -> list[Accepted]:
-    """Return messages as their queues accept them, without their numbers, or refuse what a queue does not allow."""
+def accepted(known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[int] = ()) -> list[Accepted]:
+    """Return messages as their queues accept them, or refuse what a queue does not allow.
+
+    `given` are the numbers of their identifiers, or none of them yet.
+    """
     routes: dict[str, Route] = {}
     found = []
-    for item in outgoing:
+    for item, sequence in zip(outgoing, given or repeat(0), strict=False):
         route = routes.get(item.queue)
         if route is None:
             route = routes[item.queue] = route_to(known, item.queue)
         terms = _terms_asked(known, item, route)
-        found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms)))
+        found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms, sequence)))
     return found
 
 

@@ -98,33 +98,33 @@ def by_queue(known: Definitions, items: Sequence[Accepted]) -> list[tuple[Route,
 
 def _ask(volume: Volume, asked: _Asked) -> None:
     """Have a store say that there is room, and give what is needed of it; where nothing is, nobody is asked."""
-    branch, opened = asked.branch, asked.branch.opened
-    behind = CHANGES.last
+    branch, behind = asked.branch, CHANGES.last
     # Where no number is needed either, nothing changes.
     purpose = Purpose.HOLDING if asked.numbers else None
-    results = send(volume, opened, _admissions, asked, purpose=purpose)
-    places: Sequence[bytes] = ()
+    results = send(volume, branch.opened, _admissions, asked, purpose=purpose)
     if results:
         (admitted,) = results
         assert isinstance(admitted, Admitted)  # noqa: S101 - that is what was asked
         branch.reserved = admitted.sequences or branch.reserved
         branch.level = RecentLevel(admitted.level, asked.now, behind)
-        places = admitted.places
-    count = len(asked.items)
-    asked.items = _numbered(asked.items, branch.reserved[:count], places)
-    branch.reserved = branch.reserved[count:]
+        if asked.numbers or admitted.places:
+            asked.items = _completed(asked.items, branch.reserved, admitted.places)
+    branch.reserved = branch.reserved[len(asked.items) :]
 
 
 def _admissions(opened: OpenSpace, known: Definitions, asked: _Asked) -> list[Command]:
     """Return what the store is asked: nothing where it is known that there is room, and no number is needed."""
     branch, guard = asked.branch, opened.guard(known)
-    asked.items = accepted(known, asked.outgoing)
-    admission = _admission(guard, branch, asked.items, asked.numbers)
-    if not (asked.numbers or admission.before or guard.memory_pages) and branch.level is not None:
-        (has, _), (more, _) = admission.has, admission.more
-        if branch.level.has_room(has.messages + more.messages, has.pages + more.pages, guard, asked.now):
+    asked.items = items = accepted(known, asked.outgoing, () if asked.numbers else branch.reserved)
+    level = branch.level
+    if level is not None and not (asked.numbers or guard.memory_pages):
+        its, pages, has_before = adds(branch, Delivery.PERSIST), 0, False
+        for item in items:
+            pages += item.arrival.pages
+            has_before = has_before or bool(item.arrival.terms.before)
+        if not has_before and level.has_room(its.messages + len(items), its.pages + pages, guard, asked.now):
             return []
-    return [admission]
+    return [_admission(guard, branch, items, asked.numbers)]
 
 
 def _admission(guard: Guard, branch: Branch, items: Sequence[Accepted], numbers: int) -> Admit:
@@ -143,14 +143,14 @@ def _admission(guard: Guard, branch: Branch, items: Sequence[Accepted], numbers:
     return Admit(guard, has, (Use(*more), Use(*more_in_memory)), numbers, before)
 
 
-def _numbered(items: Sequence[Accepted], sequences: Sequence[int], places: Sequence[bytes]) -> list[Accepted]:
+def _completed(items: Sequence[Accepted], sequences: Sequence[int], places: Sequence[bytes]) -> list[Accepted]:
     """Return messages with their numbers, and with the places of those that others stand before."""
     found, left = [], iter(places)
-    for item, sequence in zip(items, sequences, strict=True):
-        arrival = item.arrival._replace(sequence=sequence)
-        if arrival.terms.before:
-            arrival = arrival._replace(terms=arrival.terms._replace(place=next(left), before=()))
-        found.append(item._replace(arrival=arrival))
+    for (outgoing, known, route, arrival), sequence in zip(items, sequences, strict=False):
+        body, size, pages, terms, _ = arrival
+        if terms.before:
+            terms = terms._replace(place=next(left), before=())
+        found.append(Accepted(outgoing, known, route, Arrival(body, size, pages, terms, sequence)))
     return found
 
 

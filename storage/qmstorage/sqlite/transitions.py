@@ -249,10 +249,12 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def _count_all(self, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
         """Count what changes in queues, and in the queue space as a whole."""
         execute, texts = self._cursor.execute, self._texts.in_order
+        whole: Sequence[int] = ()
         for queue_id, change in changes.items():
             execute(texts[_COUNT], (*change, space_id, queue_id))
-        if changes:
-            execute(texts[_COUNT_OUT], (*map(sum, zip(*changes.values(), strict=True)), space_id))
+            whole = list(map(add, whole, change)) if whole else change
+        if whole:
+            execute(texts[_COUNT_OUT], (*whole, space_id))
 
     def _refusal(self, command: Commit, main: Row, gone: Sequence[_Gone], coming: Sequence[_Coming]) -> Refused | None:
         """Return why a transaction cannot be committed; None where it can, and its record is taken away."""
