@@ -6,10 +6,9 @@ import psycopg
 import pytest
 
 from qmstorage.postgres import keys
-from qmstorage.postgres.volume import PostgresVolume
 from qmstorage.postgres.wakeups import ServerWakeup
 from tests.fix_postgres import database_of
-from tests.fix_store import Work, eventually, make_queue, waiting_for
+from tests.fix_store import Work, attachment_of, eventually, make_queue, waiting_for
 
 pytestmark = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 
@@ -148,7 +147,7 @@ class TestWhoBringsAMessage:
         assert space.dequeue("LATE", wait=30).msgid == brought[0]
         assert listener.heard(queue) == 0
         assert len(pauses) == rings_in_vain + 1
-        assert all(0 < pause <= PostgresVolume.deaf_seconds for pause in pauses)
+        assert all(0 < pause <= attachment_of(space).volume.wakeups.deaf_seconds for pause in pauses)
 
     def test_a_wait_looks_each_second_after_that(self, space, stuck, monkeypatch, clock):
         _, end = stuck
@@ -172,7 +171,7 @@ class TestWhoBringsAMessage:
             for _ in range(2):
                 seen = watch.look(["LATE"])
                 assert seen.queues == ()
-                assert 0 < seen.seconds <= PostgresVolume.deaf_seconds
+                assert 0 < seen.seconds <= attachment_of(space).volume.wakeups.deaf_seconds
             clock.advance(1)
             assert watch.look(["LATE"]).seconds == 1
             end()
