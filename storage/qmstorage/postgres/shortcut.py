@@ -99,7 +99,8 @@ class PostgresShortcut:
                 return None
             run = partial(self._run_small, command) if arriving.is_small(command) else partial(self._run, commands)
             return self._tried(run)
-        return self._verbs[type(command)](command)
+        verb = self._verbs.get(type(command))
+        return None if verb is None else verb(command)
 
     def _run_together(self, commands: Sequence[Command]) -> Sequence[Result] | Refused | None:
         if all(isinstance(each, Enqueue) and each.holder is None for each in commands):
