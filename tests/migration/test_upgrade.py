@@ -76,7 +76,7 @@ def test_a_plan_says_what_would_be_done_and_changes_nothing(old_device):
     assert f"Device {old_device} has schema version 1" in ran.stdout
     assert f"{old_device.parent / 'second'}" in ran.stdout
     assert re.search(r"Backup: +\S+/QUE\.backup-\d{8}-\d{6}: at most 1\.4M bytes, about \d+s\n", ran.stdout)
-    assert "Attached:  nobody" in ran.stdout
+    assert "Attached:  no process" in ran.stdout
     assert picture(old_device.parent) == before
 
 
