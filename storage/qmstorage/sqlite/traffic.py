@@ -45,8 +45,8 @@ def _in_order(columns: Sequence[Any]) -> Statement:
     return with_message.where(_OF_QUEUE).order_by(ready.c.order_key)
 
 
-_IN_ORDER: Final = _in_order(rows.READ)
-_FACTS_IN_ORDER: Final = _in_order(rows.WITHOUT_BODY)
+IN_ORDER: Final = _in_order(rows.READ)
+FACTS_IN_ORDER: Final = _in_order(rows.WITHOUT_BODY)
 TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
 HOLD: Final = insert(held).values(
     {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
@@ -223,22 +223,6 @@ class Traffic(States, Holdings):
             rows_of = execute(texts[_READ_MANY if body else _READ_MANY_FACTS], places).fetchall()
             found.update((row[ID], row) for row in rows_of)
         return found
-
-    def first(self, queue_id: int, limit: int, *, body: bool) -> list[Sound] | tuple[int, str]:
-        """Return what the first ready messages of a queue are, and their keys and retries, as `sound` does."""
-        statement = _IN_ORDER if body else _FACTS_IN_ORDER
-        its = []
-        for each in self._cursor.execute(self._texts.in_order[statement], (queue_id,)).fetchmany(limit):
-            number, key, retries = each[:3]
-            row: Row = each[3:]
-            if row[ID] is None or row[BODY_ID] is not None:
-                row, fault = self.whole(None if row[ID] is None else row, retries, body=body)
-            else:
-                fault = fault_in(row, retries)
-            if fault is not None:
-                return number, fault
-            its.append((key, retries, row))
-        return its
 
     def sound(self, found: Sequence[Row], *, body: bool) -> list[Sound] | tuple[int, str]:
         """Return what messages are, of which their numbers, keys and retries are given.

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Integer, bindparam, exists, func, insert, select
 
+from qmcore.message_rows import BODY_ID, ID, fault_in
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
 from qmcore.transitions import (
@@ -40,6 +41,7 @@ from qmcore.transitions import (
 from qmstorage import claiming, settling
 from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.levels import claim_reached
+from qmstorage.messages import Sound
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sqlite import traffic
@@ -171,6 +173,22 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             return claiming.consume(self, command, taken, now)
         return claiming.hold(self, command, holder, taken, _begin_holding, Use(*level))
 
+    def first(self, queue_id: int, limit: int, *, body: bool) -> list[Sound] | tuple[int, str]:
+        """Return what the first ready messages of a queue are, and their keys and retries, as `sound` does."""
+        statement = traffic.IN_ORDER if body else traffic.FACTS_IN_ORDER
+        its = []
+        for each in self._cursor.execute(self._texts.in_order[statement], (queue_id,)).fetchmany(limit):
+            number, key, retries = each[:3]
+            row: Row = each[3:]
+            if row[ID] is None or row[BODY_ID] is not None:
+                row, fault = self.whole(None if row[ID] is None else row, retries, body=body)
+            else:
+                fault = fault_in(row, retries)
+            if fault is not None:
+                return number, fault
+            its.append((key, retries, row))
+        return its
+
     def admit(self, command: Admit) -> Admitted | Refused:
         """Say whether there is room for what a transaction enqueues, and give it numbers."""
         return settling.admit(self, command)
@@ -217,21 +235,6 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
         return settling.follow(self, command, self.clock.now())
-
-    def count(
-        self,
-        space_id: int,
-        queue_id: int,
-        messages: int,
-        pages: int,
-        size: int,
-        *,
-        enqueued: int = 0,
-        dequeued: int = 0,
-    ) -> None:
-        """Count what has come and gone of a queue, or with 0 of the queue space."""
-        its = enqueued, messages, pages, size, enqueued, dequeued, space_id, queue_id
-        self._cursor.execute(self._texts.in_order[_COUNT], its)
 
     def _consume(self, command: Commit, gone: Sequence[_Gone], now: int) -> dict[int, list[int]]:
         """Consume what the transaction holds, and return what changes in the counters of each queue."""
@@ -340,8 +343,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         memory.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
         memory.stand(guard, route, list(its), list(its.values()), now, before)
         if ours:
-            self.count(space_id, 0, len(ours), pages, size, enqueued=len(ours))
-            self.count(space_id, route.queue_id, len(ours), pages, size, enqueued=len(ours))
+            self._count_all(space_id, {route.queue_id: [len(ours), len(ours), pages, size, len(ours), 0]})
             self.stand(guard, route, list(ours), list(ours.values()), now, before)
         return Enqueued(_given(arrivals, sequences), self._reached(command, now) if route.levels else ())
 
