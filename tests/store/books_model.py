@@ -230,24 +230,31 @@ class Model:
     def refusal_of_all(self, items: list[Asked], transaction: Transacting | None = None) -> type[QueueError] | None:
         """Return how an enqueue of these is refused, after room was made for it if need be."""
         for attempt in range(2):
-            if transaction is None:
-                found = self._refusal_at_once(items)
-            else:
-                found = next(filter(None, map(self.refusal, items)), None)
-                if found is None and self.overflows(items, transaction):
-                    found = NoSpaceError
+            found = self._refusal_at_once(items) if transaction is None else self._refusal_in(transaction, items)
             if found is not NoSpaceError or attempt:
                 return found
             self.make_room()
         return None
 
+    def _known_refusal(self, refusals: list[type[QueueError] | None]) -> type[QueueError] | None:
+        """Return what of these is known without a look at messages: that of a queue comes before all others."""
+        if BadQueueError in refusals:
+            return BadQueueError
+        return next((refusal for refusal in refusals if refusal not in (None, BadMessageIdError)), None)
+
+    def _refusal_in(self, transaction: Transacting, items: list[Asked]) -> type[QueueError] | None:
+        """Return how messages are refused in a transaction, which has them looked at all together."""
+        refusals = list(map(self.refusal, items))
+        if (found := self._known_refusal(refusals)) is not None:
+            return found
+        if BadMessageIdError in refusals:
+            return BadMessageIdError
+        return NoSpaceError if self.overflows(items, transaction) else None
+
     def _refusal_at_once(self, items: list[Asked]) -> type[QueueError] | None:
         """Return how messages are refused outside of transactions: by what is known of all queues, then by each."""
         refusals = list(map(self.refusal, items))
-        if BadQueueError in refusals:
-            return BadQueueError
-        known = (refusal for refusal in refusals if refusal not in (None, BadMessageIdError))
-        if (found := next(known, None)) is not None:
+        if (found := self._known_refusal(refusals)) is not None:
             return found
         so_far: list[Asked] = []
         for queue in dict.fromkeys(each.queue for each in items):
@@ -417,11 +424,11 @@ class Model:
                 self.give_back(transaction, UNTRIED)
                 return False
         self.transactions.remove(transaction)
-        batch = next(self._places)
         for each in self.held(transaction, locked=False):
             self.consume(each)
         for each in self.held(transaction, locked=True):
-            self._return(each, UNTRIED, batch, waits=False)
+            # What has expired meanwhile goes with all that has, when somebody looks.
+            each.holder, each.locked, each.available = None, False, None
         self.arrive(transaction.asked)
         return True
 

@@ -123,11 +123,12 @@ def accepted(known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[i
     `given` are the numbers of their identifiers, or none of them yet.
     """
     routes: dict[str, Route] = {}
+    for item in outgoing:
+        if item.queue not in routes:
+            routes[item.queue] = route_to(known, item.queue)
     found = []
     for item, sequence in zip(outgoing, given or repeat(0), strict=False):
-        route = routes.get(item.queue)
-        if route is None:
-            route = routes[item.queue] = route_to(known, item.queue)
+        route = routes[item.queue]
         terms = _terms_asked(known, item, route)
         found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms, sequence)))
     return found
