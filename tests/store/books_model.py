@@ -505,10 +505,15 @@ class Model:
         message.moved = batch
         message.path = (self._root(self.queues[target], message.asked.priority, None, None, batch),)
 
-    def resolve(self, found: dict[str, str]) -> None:
-        """Take over the identifiers of what was moved, by those of before; what moved together is ordered by them."""
+    def resolve(self, found: dict[str, str], purged: str = "") -> None:
+        """Take over the identifiers of what was moved, by those of before; what moved together is ordered by them.
+
+        What came to a queue that was `purged` in the same call may be gone already.
+        """
         for each in self.there:
             if not each.msgid and each.origin is not None:
+                if each.queue == purged and each.origin[1] not in found:
+                    continue
                 each.msgid = found[each.origin[1]]
                 sub = int(each.msgid[16:], 16)
                 path = self._root(self.queues[each.queue], each.asked.priority, None, None, each.moved, sub)

@@ -111,9 +111,9 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         if seconds:
             self.model.look()
 
-    def settle(self) -> None:
+    def settle(self, purged: str = "") -> None:
         """Take over what the engine decides: the identifiers of messages that were moved."""
-        self.model.resolve(self.books.moved())
+        self.model.resolve(self.books.moved(), purged)
 
     @contextlib.contextmanager
     def inside(self, actor: int) -> Iterator[None]:
@@ -513,7 +513,7 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         queue, condition = drawn(all_names), drawn(draw.restrictions)
         count = self.handle(1).purge(queue, condition=condition)
         self.model.freshen(queue)
-        self.settle()
+        self.settle(purged=queue)
         assert count == self.model.purge(queue, draw.CONDITIONS[condition] if condition else draw.FIRST.fits)
 
     def purge_history(self, drawn) -> None:
