@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue
-from qmcore.records import Cursor, Part, Place, Use
+from qmcore.records import Cursor, Part, Place
 from qmcore.space import Space
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ class HistoryRecords(Protocol):
 
     def retain(self, place: Place, consumed_us: int, consumer: str) -> None:
         """Keep a message that was taken out of its states."""
-
-    def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
-        """Keep all messages that the transaction dequeued from the queue; return how much that was."""
 
     def of_queue(
         self, space: Space, queue: Queue, after: Cursor | None, limit: int, condition: Condition | None = None

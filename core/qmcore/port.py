@@ -41,17 +41,11 @@ T = TypeVar("T")
 class TransactionRecords(Protocol):
     """Transactions, and capacity commands that are to be started."""
 
-    def add_transaction(self, record: TransactionRecord) -> None:
-        """Record an active transaction."""
-
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
 
     def forget_committed(self, transaction_id: int) -> None:
         """Remove a committed transaction, because memory has followed it."""
-
-    def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
-        """Record that the transaction is committed and memory has to follow; False means that it was given up."""
 
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
         """Return whether that owner still has the transaction, and it is active."""

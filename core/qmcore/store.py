@@ -5,7 +5,7 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_records import BulkLoad, BulkRead
@@ -18,15 +18,12 @@ from qmcore.records import (
     Place,
     Role,
     Routing,
-    Spilled,
-    Standing,
     Use,
     Withdrawn,
 )
 from qmcore.selection import Choice
 from qmcore.soundness_records import DamageRecords, Soundness
 from qmcore.space import Space
-from qmcore.transitions import Arrival
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -65,9 +62,6 @@ class Counters(Protocol):
 
 class MessageRecords(Protocol):
     """Messages and the states that they pass through."""
-
-    def key_of(self, queue_id: int, message_id: int) -> bytes | None:
-        """Return the order key of a message that is still to be consumed from the queue."""
 
     def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return which of these messages are stored and belong to the queue, in whatever state."""
@@ -172,29 +166,6 @@ class HoldRecords(Protocol):
     def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
         """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
 
-    def consume(self, transaction_id: int, queue_id: int) -> Use:
-        """Delete all messages that the transaction dequeued from the queue; return how much that was."""
-
-    def spill(
-        self, transaction_id: int, number: int, queue_id: int, arrival: Arrival, place: bytes, *, lifetime: int | None
-    ) -> None:
-        """Store a message that the transaction enqueues when it commits; nobody sees it until then.
-
-        `lifetime` is as in `Spilled`.
-        """
-
-    def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
-        """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""
-
-    def settle(self, message_id: int, standing: Standing) -> None:
-        """Give a spilled message the order key and the times that the commit gives it, without a state yet."""
-
-    def spilled_use(self, transaction_id: int, queue_id: int) -> Use:
-        """Return how much the transaction has spilled for the queue."""
-
-    def forget_spilled(self, transaction_id: int, queue_id: int) -> None:
-        """Let the transaction no longer hold what it has spilled for the queue, which stays stored."""
-
     def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
         """Delete what the transaction has spilled for the queue; return how much that was."""
 
@@ -203,9 +174,6 @@ class HoldRecords(Protocol):
 
     def taken_from(self, queue_id: int) -> bool:
         """Return whether a transaction has dequeued or locked a message of the queue."""
-
-    def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
-        """Return whether the transaction has something of one of the queues."""
 
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
