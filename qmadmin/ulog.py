@@ -19,7 +19,7 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from qmadmin.console.escapes import printable
+from qmadmin.console.figures import printable
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import diagnostics, interfaces, programs, roff, services
+from qmadmin.manual import interfaces, programs, roff
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell.catalogue import Catalogue
@@ -36,10 +36,10 @@ def pages() -> dict[Path, str]:
         | {"QUEUES": interfaces.columns(QUEUE_COLUMNS), "SPACES": interfaces.columns(SPACE_COLUMNS)}
         | {"ENVIRONMENT": programs.environment((ShellSettings.device,))},
         "qmadmin-diagnostics.7": {
-            "DIAGNOSTICS": diagnostics.diagnostics(),
-            "RESOURCES": diagnostics.resources(),
-            "SHELL MESSAGES": diagnostics.shell_messages(),
-            "FORWARDER MESSAGES": diagnostics.forwarder_messages(),
+            "DIAGNOSTICS": programs.diagnostics(),
+            "RESOURCES": programs.resources(),
+            "SHELL MESSAGES": programs.shell_messages(),
+            "FORWARDER MESSAGES": programs.forwarder_messages(),
         },
         "qmadmin.toml.5": {section.upper(): programs.settings(section) for section in SECTIONS}
         | {"KEYS": programs.log_keys(), "VARIABLES": programs.variables()},
@@ -58,13 +58,13 @@ def pages() -> dict[Path, str]:
         "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": interfaces.qualities()},
         "tmqforward.8": {
             "OPTIONS": programs.described(tmqforward),
-            "FORWARDERS": services.forwarders(),
-            "METRICS": services.metrics(),
+            "FORWARDERS": programs.forwarders(),
+            "METRICS": programs.metrics(),
             "ENVIRONMENT": programs.environment(
                 (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
             ),
         }
-        | services.parts(),
+        | programs.parts(),
     }
     made = {}
     for name, generated in parts.items():

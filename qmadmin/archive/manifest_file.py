@@ -17,18 +17,20 @@ from typing import Any, Final
 
 from qmadmin.archive.columns import DELIVERIES, MINOR, STATES
 from qmadmin.archive.faults import Fault, refused
-from qmadmin.archive.fields import Fields, definition_of, document
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,
     ArchiveSource,
     Content,
     Count,
+    Fields,
     LeftOut,
     Manifest,
     PartEntry,
     Portion,
     check_part_name,
+    definition_of,
+    document,
 )
 from qmcore import times
 from qmcore.attributes import plain

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from qmadmin.archive.arrays import all_values, extremes, lengths, of_one_size, pa, pq
 from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.archive.faults import Fault, refused_part
-from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS
+from qmadmin.archive.manifest import PartEntry
+from qmadmin.archive.rows import GROUP_BYTES, GROUP_ROWS, all_values, extremes, lengths, of_one_size, pa, pq
 from qmcore import names
 from qmcore.message import BODY_MAX, MESSAGE_ID_DIGITS, State
 from qmcore.row_rules import RULES, TOGETHER, Range, Shape
@@ -316,3 +316,8 @@ def _too_large(part: str, what: str, most: int) -> Exception:
 
 def _unreadable(part: str, why: str) -> Exception:
     return refused_part(Fault.PARQUET, part, f"is not a Parquet file that can be read: {why}")
+
+
+def wrong_size(entry: PartEntry, size: int) -> Exception:
+    """Return the diagnostic for a part that is longer or shorter than it was."""
+    return refused_part(Fault.SIZE, entry.name, f"has {size} bytes, its manifest says {entry.size}")

@@ -11,15 +11,15 @@ import shutil
 import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
-from qmadmin.console import layout
-from qmadmin.console.escapes import printable
+from qmadmin.console import formats
+from qmadmin.console.figures import printable
 from qmadmin.console.formats import CsvTable, Format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from qmadmin.console.layout import Span
+    from qmadmin.console.formats import Span
     from qmadmin.console.results import Notice, Result
 
 
@@ -92,10 +92,10 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
     """Yield the lines of results: formatted for the width of the terminal, or for a script."""
     width = window(out).columns if form is Format.TABLE else None
     if form is Format.CSV:
-        yield from ([(line, layout.PLAIN)] for line in CsvTable().lines(results))
+        yield from ([(line, formats.PLAIN)] for line in CsvTable().lines(results))
         return
     for result in results:
-        yield from layout.lines(result, width)
+        yield from formats.lines(result, width)
 
 
 def sync(descriptor: int) -> None:

@@ -20,8 +20,8 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
-from qmadmin.console import layout, render
-from qmadmin.console.escapes import printable
+from qmadmin.console import formats, render
+from qmadmin.console.figures import printable
 from qmadmin.console.formats import Format
 from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.render import PlainScreen, sentence, window
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from qmadmin.console.layout import Span
+    from qmadmin.console.formats import Span
     from qmadmin.settings import ShellSettings
 
 STYLES = {"bar.back": "dim", "bar.complete": "bold", "bar.finished": "bold", "bar.pulse": "bold"}
@@ -96,9 +96,9 @@ _HANGING = "  "
 
 _THEME = Theme(
     {
-        layout.HEAD: "bold",
-        layout.LABEL: "dim",
-        layout.TERM: "bold",
+        formats.HEAD: "bold",
+        formats.LABEL: "dim",
+        formats.TERM: "bold",
         "hint": "dim",
         Severity.ERROR.value: "bold red",
         Severity.WARN.value: "bold magenta",
@@ -218,7 +218,7 @@ def _drawn(console: Console, text: Text, width: int | None = None) -> str:
 
 def _rows(line: Sequence[Span], size: os.terminal_size) -> int:
     """Return how many rows of the terminal a line occupies."""
-    return 1 + max(sum(layout.columns(text) for text, _ in line) - 1, 0) // size.columns
+    return 1 + max(sum(formats.columns(text) for text, _ in line) - 1, 0) // size.columns
 
 
 def _first_rows(lines: Iterator[list[Span]], size: os.terminal_size) -> Iterator[list[Span]]:

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from qmadmin.consumers import current
-from qmadmin.consumers.backoff import Backoff
 from qmadmin.consumers.batch import Batch
 from qmadmin.consumers.call_spans import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
-from qmadmin.consumers.failure_log import FailureLog
-from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable
-from qmadmin.consumers.policy import Order, Policy, Wording
+from qmadmin.consumers.failures import Backoff, FailureLog
+from qmadmin.consumers.handler import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording
 from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_answer, put_answer
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.settings import SECONDS_MAX

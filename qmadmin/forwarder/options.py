@@ -11,7 +11,7 @@ import click
 
 from qmadmin.console.formats import Format
 from qmadmin.console.results import Entry, Notice, Severity
-from qmadmin.consumers.policy import Order, Policy, RunPolicy
+from qmadmin.consumers.handler import Order, Policy, RunPolicy
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import Address

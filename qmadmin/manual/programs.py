@@ -1,22 +1,32 @@
-"""Descriptions of programs: options and arguments, settings and their variables, the commands of the shell."""
+"""Descriptions of programs: options and arguments, settings and variables, commands, services, diagnostics."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from qmadmin import options
-from qmadmin.console.results import Block, Example, Heading, Paragraph, Term
-from qmadmin.manual.roff import bold, escaped, italic, terms
+from qmadmin.atmi.control import TPQCTL
+from qmadmin.atmi.errno import ERROR_NAMES, failure
+from qmadmin.console.results import Block, Entry, Example, Heading, Paragraph, Term
+from qmadmin.forwarder import command_service, http_service
+from qmadmin.forwarder import options as forwarder
+from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
+from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
+from qmadmin.manual.roff import bold, escaped, italic, prose, terms
+from qmadmin.monitoring.forwarding import KEYS
 from qmadmin.settings import SECTIONS, Setting, SettingKind
 from qmadmin.shell import session_commands as help_text
+from qmadmin.shell.notices import CATALOGUE
 from qmadmin.spark import commands as of_qmspark
 from qmadmin.ulog import JSON_KEYS
 from qmcore.condition import HEADER, PROPERTIES
+from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 if TYPE_CHECKING:
     from qmadmin.forwarder.descriptions import Key
@@ -187,3 +197,118 @@ def _marked(text: str) -> str:
         else escaped(part)
         for part in parts
     )
+
+
+# ---- services and their statistics -----------------------------------------------------------------------------------
+
+
+def parts() -> dict[str, str]:
+    """Return the generated parts of the page."""
+    return {
+        "KEYS OF ALL SERVICES": _listed(keys_of(Description)),
+        **{f"KEYS OF {teller.upper()}": _listed(_own(kind)) for teller, kind in KINDS.items()},
+        "VARIABLES OF COMMANDS": _defined(command_service.FACTS),
+        "OUTCOME": _defined(command_service.OUTCOMES),
+        "HTTP HEADERS": _defined(http_service.HEADERS),
+        "HTTP ANSWERS": _defined(http_service.ANSWERS),
+    }
+
+
+def _own(kind: type[Description]) -> dict[str, Key]:
+    common = keys_of(Description)
+    return {name: key for name, key in keys_of(kind).items() if name not in common}
+
+
+def _listed(keys: Mapping[str, Key]) -> str:
+    return terms((_head(key), _text(key)) for key in keys.values())
+
+
+def _head(key: Key) -> str:
+    return f"{bold(key.name)} ({escaped(key.form.allowed.removeprefix('a ').removeprefix('an '))})"
+
+
+def _text(key: Key) -> str:
+    return key.help if key.required else f"{key.help} The default is {default(key)}."
+
+
+def _defined(meanings: Mapping[str, str]) -> str:
+    return terms(((bold(name), meaning) for name, meaning in meanings.items()), indent="18")
+
+
+def forwarders() -> str:
+    """Return the data for programs about a process that forwards a queue."""
+    return terms(((bold(key), f"{text}.") for key, text in KEYS.items()), indent="18")
+
+
+def metrics() -> str:
+    """Return the metrics for Prometheus, by their names."""
+    rows = [(f"tmqforward_{name}_total", "counter", text) for name, text in COUNTERS.values()]
+    rows += [(f"tmqforward_{name}", "gauge", text) for name, text in (*GAUGES.values(), *TIMES.values())]
+    rows.append((f"tmqforward_{DURATIONS[0]}", "histogram", DURATIONS[1]))
+    rows.append((f"tmqforward_{INFO[0]}", "gauge", INFO[1]))
+    return terms((f"{bold(name)} ({kind})", text) for name, kind, text in rows)
+
+
+# ---- diagnostics and the numbered messages ---------------------------------------------------------------------------
+
+
+_BLOCKED = "where another program kept the file locked"
+_CIRCUMSTANCES = (("", False), ("after the timeout of the transaction", True), (_BLOCKED, False))
+"""The cases in which the tperrno depends on more than the class of an error; and whether the timeout has passed."""
+
+
+def diagnostics() -> str:
+    """Return each diagnostic: name, number, class, meaning, causes, remedy, and the tperrno that it comes with."""
+    lines: list[str] = []
+    for kind in sorted(QueueError.by_name.values(), key=lambda found: -found.number):
+        lines += [".TP", rf"{bold(kind.name)} (\-{-kind.number}), {bold(kind.__name__)}", meaning(kind)]
+        lines += [".RS", ".TP 9", r"\fICauses\fR", prose(kind.causes), ".TP 9", r"\fIRemedy\fR", prose(kind.remedy)]
+        lines += [".TP 9", r"\fItperrno\fR", f"{_errnos(kind)}.", ".RE"]
+    return "\n".join(lines) + "\n"
+
+
+def meaning(kind: type[QueueError]) -> str:
+    """Return the meaning of a diagnostic."""
+    return prose(inspect.getdoc(kind) or "")
+
+
+def resources() -> str:
+    """Return the list of the resources of QMENOSPACE."""
+    return "".join(f".TP\n{bold(resource.value)}\n{prose(resource.remedy)}\n" for resource in Resource)
+
+
+def shell_messages() -> str:
+    """Return the numbered messages of the commands of the shell."""
+    return _messages(CATALOGUE)
+
+
+def forwarder_messages() -> str:
+    """Return the numbered messages of the forwarder."""
+    return _messages(forwarder.CATALOGUE)
+
+
+def _messages(entries: Iterable[Entry]) -> str:
+    lines: list[str] = []
+    for entry in entries:
+        text = re.sub(r"\{(\w+)\}", r"\\fI\1\\fR", escaped(f"{entry.severity.value}: {entry.form}"))
+        lines += [".TP 6", str(entry.number), text]
+    return "\n".join(lines) + "\n"
+
+
+def _errnos(kind: type[QueueError]) -> str:
+    """Return the tperrno of a diagnostic, taken from the calls themselves."""
+    found: dict[str, str] = {}
+    for when, time_is_over in _CIRCUMSTANCES:
+        if when == _BLOCKED and kind is not SystemFailureError:
+            # Nothing else is raised for this reason.
+            continue
+        sample = _sample(kind, blocked=when == _BLOCKED)
+        name = ERROR_NAMES[failure(sample, TPQCTL(), time_is_over=time_is_over).tperrno]
+        found.setdefault(name, f"{name} {when}".strip())
+    return ", ".join(found.values())
+
+
+def _sample(kind: type[QueueError], *, blocked: bool) -> QueueError:
+    if kind is NoSpaceError:
+        return NoSpaceError("", Resource.PAGES, used=0, limit=0)
+    return kind("", blocked=blocked)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.escapes import escaped
+from qmadmin.console.figures import escaped
 from qmadmin.console.process import let_through
 from qmadmin.console.render import fsync
 from qmadmin.console.results import (
@@ -28,12 +28,11 @@ from qmadmin.console.results import (
 )
 from qmadmin.shell import putting
 from qmadmin.shell.declare import Needs, Option, Positional
-from qmadmin.shell.files import for_us_only, sync_directory
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
-from qmadmin.shell.listing import WHERE, DamagedCount
-from qmadmin.shell.message_kinds import CorrelationId, MessageId
+from qmadmin.shell.listing import WHERE, CorrelationId, DamagedCount, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.redirection import for_us_only, sync_directory
 from qmadmin.shell.session import Criteria
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError

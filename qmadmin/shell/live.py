@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.console.process import sleep
 from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, table_of
 from qmadmin.shell.declare import Group, Needs, Option, Positional
-from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
+from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from qmadmin.console import figures, layout
+from qmadmin.console import figures, formats
 from qmadmin.shell import live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View, WatchedView
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from qmadmin.console.layout import Span
+    from qmadmin.console.formats import Span
     from qmadmin.shell.session import Session
     from qmadmin.shell.watching import Watched
 
 _STYLES = Style.from_dict(
-    {BAR: "reverse", STRONG: "bold", FAINT: "", layout.HEAD: "bold", layout.TERM: "bold", layout.LABEL: ""}
+    {BAR: "reverse", STRONG: "bold", FAINT: "", formats.HEAD: "bold", formats.TERM: "bold", formats.LABEL: ""}
 )
 """Without colours: bold and reversed text can be read on every background."""
 _PATIENCE_SECONDS = 0.5

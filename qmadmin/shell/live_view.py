@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from qmadmin.console import figures, layout
-from qmadmin.console.escapes import printable
-from qmadmin.console.layout import columns, shortened
+from qmadmin.console import figures, formats
+from qmadmin.console.figures import printable
+from qmadmin.console.formats import columns, shortened
 from qmadmin.console.render import sentence
 from qmadmin.console.results import Afterwards, Line, Notice, Rounds
 from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
@@ -19,7 +19,7 @@ from qmcore import times
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from qmadmin.console.layout import Span
+    from qmadmin.console.formats import Span
     from qmadmin.console.results import Shown
     from qmcore.space import SpaceDefinition, SpaceUsage
 
@@ -285,8 +285,8 @@ class WatchedView(Scrolled):
     def _body(self, width: int) -> Iterator[list[Span]]:
         for shown in self.shown or ():
             if isinstance(shown, Notice):
-                yield from layout.lines(Line(sentence(shown)), width)
+                yield from formats.lines(Line(sentence(shown)), width)
             elif not isinstance(shown, Rounds | Afterwards):
-                yield from layout.lines(shown, width)
+                yield from formats.lines(shown, width)
         if self.shown is not None and not self.shown:
             yield [("Nothing is shown.", PLAIN)]

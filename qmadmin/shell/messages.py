@@ -12,8 +12,7 @@ from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Valu
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Number, QueueName
-from qmadmin.shell.listing import MESSAGES, WHERE
-from qmadmin.shell.message_kinds import MessageId, When, WhenOrNone
+from qmadmin.shell.listing import MESSAGES, WHERE, MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.session import Criteria
 from qmcore import times

@@ -19,9 +19,8 @@ from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit, leaving_interrupts_to_child
 from qmadmin.console.render import OutputLostError, PlainScreen, sync
 from qmadmin.console.results import Notice, Severity
-from qmadmin.shell.files import for_us_only, refuse_a_database, refuse_the_device, sync_directory
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.redirection import APPEND, PIPE
+from qmadmin.shell.redirection import APPEND, PIPE, for_us_only, refuse_a_database, refuse_the_device, sync_directory
 from qmadmin.shell.session_commands import cannot_be_run, checked, ended
 
 if TYPE_CHECKING:

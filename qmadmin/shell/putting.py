@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qmadmin.console.results import Line, Notice, Outcome, Severity
 from qmadmin.shell.declare import Group, Needs, Option, Positional
-from qmadmin.shell.files import refuse_the_device
 from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
-from qmadmin.shell.message_kinds import CorrelationId, MessageId, When, WhenOrNone
+from qmadmin.shell.listing import CorrelationId, MessageId, When, WhenOrNone
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
 from qmcore.message import BODY_MAX, PRIORITY_DEFAULT, PRIORITY_RANGE
 from qmcore.queue import Delivery

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.configuration import Configuration
-from qmadmin.console.escapes import escaped
+from qmadmin.console.figures import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
 from qmadmin.console.results import Notice, Severity, Table
@@ -150,7 +150,7 @@ class Session:
         space: str = "",
     ) -> None:
         self._place = path
-        self.path = path if "://" not in path else _shown(path)
+        self.path: str = path if "://" not in path else _shown(path)
         self.catalogue = catalogue
         self.screen = screen
         self.output = screen

@@ -195,8 +195,8 @@ def source(session: Session, file: str) -> Outcome:
         source nightly.qm
         source nightly.qm > nightly.log
     """
-    from qmadmin.shell.files import refuse_the_device
     from qmadmin.shell.lines import Script, refuse_what_is_not_text
+    from qmadmin.shell.redirection import refuse_the_device
 
     refuse_the_device(session, file)
     try:

@@ -25,9 +25,8 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
-from qmadmin.console.escapes import printable
-from qmadmin.console.formats import Format
-from qmadmin.console.layout import columns
+from qmadmin.console.figures import printable
+from qmadmin.console.formats import Format, columns
 from qmadmin.console.results import Line
 from qmadmin.shell import complete, words
 from qmadmin.shell.kinds import Candidate, Kind

@@ -10,7 +10,7 @@ from qmadmin.console.process import let_through
 from qmadmin.console.results import Line, Outcome, remedied
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, FileName, Given, QueueName, SpaceName
-from qmadmin.shell.message_kinds import ConditionText
+from qmadmin.shell.listing import ConditionText
 from qmcore.errors import Alternative
 
 if TYPE_CHECKING:

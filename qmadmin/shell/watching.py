@@ -9,7 +9,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console import layout
+from qmadmin.console import formats
 from qmadmin.console.process import sleep
 from qmadmin.console.render import PlainScreen
 from qmadmin.console.results import (
@@ -104,7 +104,7 @@ def _rounds(watched: Watched, seconds: float, rounds: int | None) -> Iterator[li
         if number:
             sleep(seconds)
         shown = watched.run()
-        now = layout.cell(Moment(time.time_ns() // 1000), scripted=True)
+        now = formats.cell(Moment(time.time_ns() // 1000), scripted=True)
         yield [Line(f"{now}  {watched.line}"), *shown]
 
 

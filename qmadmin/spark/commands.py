@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from qmadmin.transfer.exporting import ExportOptions
     from qmadmin.transfer.import_planning import ImportOptions
 
-
 _command = functools.partial(click.command, cls=Documented, add_help_option=False)
 
 
@@ -74,7 +73,7 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
 
 
 def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: dict[str, Any]) -> None:
-    from qmadmin.console import archives, moves
+    from qmadmin.console import archives
     from qmadmin.transfer import exporting
 
     with call.working() as (executor, progress):
@@ -83,13 +82,13 @@ def _export(call: Call, source: str, place: Place, asked: ExportOptions, given: 
         )
     told = archives.written(done)
     if given["remove"] or given["destination"]:
-        told = moves.with_removal_planned(told, done, given["destination"])
+        told = archives.with_removal_planned(told, done, given["destination"])
     call.show(told)
 
 
 def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptions) -> None:
     from qmadmin.archive.reading import holds_archive, open_archive
-    from qmadmin.console import archives, moves
+    from qmadmin.console import archives
     from qmadmin.transfer import exporting, moving
 
     with call.working() as (executor, progress):
@@ -102,11 +101,11 @@ def _export_and_remove(call: Call, source: str, place: Place, asked: ExportOptio
         told = archives.written(exported)
     else:
         told = archives.content(place, open_archive(place, asked.key).manifest)
-    call.show(moves.with_removed(told, removed, resumed=exported is None))
+    call.show(archives.with_removed(told, removed, resumed=exported is None))
 
 
 def _move(call: Call, source: str, destination: str, place: Place, asked: ExportOptions, *, start: bool) -> None:
-    from qmadmin.console import moves
+    from qmadmin.console import archives
     from qmadmin.transfer import moving
     from qmadmin.transfer.import_planning import ImportOptions
 
@@ -115,7 +114,7 @@ def _move(call: Call, source: str, destination: str, place: Place, asked: Export
         done = moving.move(
             source, destination, place, exporting=asked, importing=landing, executor=executor, progress=progress
         )
-    call.show(moves.moved(done))
+    call.show(archives.moved(done))
 
 
 @_command("import", short_help="Load an archive into a device.")

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.archive.arrays import TYPES, pa
 from qmadmin.archive.columns import ArchiveColumn, ColumnType
+from qmadmin.archive.rows import TYPES, pa
 from qmadmin.opening import open_device
 from qmcore import queue, space
 

@@ -65,7 +65,7 @@ def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:
 
 
 def _is_number(kind: Any) -> bool:
-    from qmadmin.archive.arrays import pa
+    from qmadmin.archive.rows import pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 

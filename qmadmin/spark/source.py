@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from qmadmin.archive.arrays import pa
 from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
+from qmadmin.archive.rows import pa
 from qmadmin.opening import open_device
 from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS, queue_batch, space_batch
 from qmadmin.transfer.exporting import ExportOptions, Plan

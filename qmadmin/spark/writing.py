@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from qmadmin.archive.arrays import TYPES, pa, pq
 from qmadmin.archive.columns import BY_NAME, ColumnType
 from qmadmin.archive.manifest import (
     NO_INCARNATION,
@@ -34,7 +33,7 @@ from qmadmin.archive.manifest import (
     PartEntry,
     counted,
 )
-from qmadmin.archive.rows import batch_of
+from qmadmin.archive.rows import TYPES, batch_of, pa, pq
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.spark.source import WriteOptions
@@ -382,7 +381,7 @@ class Arriving:
 
 def batches_of(paths: Sequence[str]) -> Iterator[RecordBatch]:
     """Yield the staged batches, in the order of the files."""
-    from qmadmin.archive.arrays import pq
+    from qmadmin.archive.rows import pq
 
     for path in paths:
         with pq.ParquetFile(path) as file:

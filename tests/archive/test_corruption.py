@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from qmadmin.archive import manifest_file
-from qmadmin.archive.arrays import pa, pq
 from qmadmin.archive.columns import MINOR
 from qmadmin.archive.manifest import PartEntry
-from qmadmin.archive.part_reading import batches, verify_part
 from qmadmin.archive.part_validation import CHUNK_BYTES
-from qmadmin.archive.reading import check_files, checked_manifest, open_archive
+from qmadmin.archive.reading import batches, check_files, checked_manifest, open_archive, verify_part
+from qmadmin.archive.rows import pa, pq
 from qmadmin.archive.writing import ArchiveWriter
 from qmcore.errors import QueueError
 from tests.fix_archive import (

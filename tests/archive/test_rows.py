@@ -4,9 +4,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from qmadmin.archive.arrays import pa
 from qmadmin.archive.columns import BY_NAME, COLUMNS, ArchiveColumn, ColumnType
-from qmadmin.archive.rows import BATCH_BYTES_MAX, _values, batch_of, rows_of, schema
+from qmadmin.archive.rows import BATCH_BYTES_MAX, _values, batch_of, pa, rows_of, schema
 from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.message import State

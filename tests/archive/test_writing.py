@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.archive.arrays import pa, pq
 from qmadmin.archive.file_systems import Directory
-from qmadmin.archive.part_reading import SLICE_BYTES, SLICE_ROWS, batches, verify_part
-from qmadmin.archive.part_writing import GROUP_BYTES, GROUP_ROWS, PartWriter
-from qmadmin.archive.reading import open_archive
-from qmadmin.archive.rows import batch_of, rows_of, sizes_of, slices
-from qmadmin.archive.writing import ArchiveWriter, part_in
+from qmadmin.archive.reading import SLICE_BYTES, SLICE_ROWS, batches, open_archive, verify_part
+from qmadmin.archive.rows import GROUP_BYTES, GROUP_ROWS, batch_of, pa, pq, rows_of, sizes_of, slices
+from qmadmin.archive.writing import ArchiveWriter, PartWriter, part_in
 from qmcore import bulk_rows
 from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
 from qmcore.message import State
@@ -393,7 +390,7 @@ from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.archive.rows import rows_of, batch_of
 from tests.archive.test_writing import batch
 from tests.fix_archive import row
-from qmadmin.archive.part_reading import batches, verify_part
+from qmadmin.archive.reading import batches, verify_part
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -401,7 +398,7 @@ def peak():
 path = Path({str(tmp_path)!r}) / "x.parquet"
 body = bytes(16 * 2**20)
 before = peak()
-from qmadmin.archive.part_writing import PartWriter
+from qmadmin.archive.writing import PartWriter
 with path.open("wb") as file, PartWriter("x.parquet", file) as writer:
     for at in range(1, 13):
         writer.write(batch([row(at, body=body)]))

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from qmadmin.consumers.failure_log import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
+from qmadmin.consumers.failures import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
 from qmadmin.consumers.function_handler import raise_failure_of
 from qmadmin.consumers.handler import Failure, RemoteTracebackError
 from qmadmin.forwarder.program_log import WORDING

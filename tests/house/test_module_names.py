@@ -12,7 +12,6 @@ SHARED = {
     "damage": "messages whose record is gone or cannot be read",
     "declare": "how the parts of a face are declared",
     "device": "what QMCONFIG names",
-    "files": "the files of a device",
     "forwarding": "how messages are forwarded",
     "importing": "loading an archive into a device",
     "imports": "imports that were begun, and how far they are",

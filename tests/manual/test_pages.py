@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from qmadmin.manual import diagnostics, roff
+from qmadmin.manual import programs, roff
 from qmcore.errors import QueueError, Resource
 from tests.fix_shell import ROOT
 
@@ -47,7 +47,7 @@ def references(text):
 
 @pytest.mark.parametrize("kind", QueueError.by_name.values(), ids=lambda kind: kind.name)
 def test_diagnostic_is_explained(kind):
-    text = diagnostics.diagnostics()
+    text = programs.diagnostics()
     entry = text[text.index(f"\\fB{kind.name}\\fR (\\-{-kind.number}), \\fB{kind.__name__}\\fR\n") :]
     entry = entry[: entry.index(".RE\n")]
     for told in (kind.__doc__, kind.causes, kind.remedy):
@@ -66,18 +66,18 @@ def test_diagnostic_is_explained(kind):
     ],
 )
 def test_diagnostic_names_the_tperrno_that_the_calls_make_of_it(name, errnos):
-    entry = diagnostics.diagnostics().partition(f"\\fB{name}\\fR")[2]
+    entry = programs.diagnostics().partition(f"\\fB{name}\\fR")[2]
     assert entry.partition("\\fItperrno\\fR\n")[2].startswith(f"{errnos}\n")
 
 
 def test_each_resource_tells_what_helps():
     for resource in Resource:
-        assert f"{roff.bold(resource.value)}\n{roff.prose(resource.remedy)}\n" in diagnostics.resources()
+        assert f"{roff.bold(resource.value)}\n{roff.prose(resource.remedy)}\n" in programs.resources()
 
 
 def test_messages_have_the_numbers_of_the_catalogue_and_their_facts_in_italics():
-    assert ".TP 6\n1216\nERROR: Queue creation failed for queue \\fIqueue\\fR\n" in diagnostics.shell_messages()
-    assert "\n1603\nWARN: \\-t option ignored as argument is too large" in diagnostics.forwarder_messages()
+    assert ".TP 6\n1216\nERROR: Queue creation failed for queue \\fIqueue\\fR\n" in programs.shell_messages()
+    assert "\n1603\nWARN: \\-t option ignored as argument is too large" in programs.forwarder_messages()
 
 
 def test_template_must_have_each_part_once():

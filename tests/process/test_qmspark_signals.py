@@ -55,7 +55,7 @@ def doom(place, number, event="return", **more):
     ("number", "options", "place", "event"),
     [
         (signal.SIGINT, [], "qmadmin.transfer.snapshot:SnapshotReader.begin", "return"),
-        (signal.SIGTERM, [], "qmadmin.archive.part_writing:PartWriter.write", "return"),
+        (signal.SIGTERM, [], "qmadmin.archive.writing:PartWriter.write", "return"),
         (signal.SIGINT, [], "qmadmin.archive.writing:_put_in_place", "return"),
         (signal.SIGTERM, ["--processes", "2"], "qmadmin.transfer.pool:Process.__init__", "return"),
         (signal.SIGINT, ["--processes", "2"], "qmadmin.transfer.pool:Pool.run", "call"),

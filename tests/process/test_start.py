@@ -226,7 +226,7 @@ def test_interrupt_while_a_service_is_loaded_is_status_130(site, space):
 
 
 def test_bug_is_one_line_and_the_log_has_its_traceback(site, space):
-    broken = "from qmadmin.consumers.dispatcher import Dispatcher\nDispatcher.run = lambda *_: 1 / 0\n"
+    broken = "from qmadmin.consumers.consumer import Dispatcher\nDispatcher.run = lambda *_: 1 / 0\n"
     (site.directory / "server.py").write_text(broken + SERVER)
     done = run(site, "QUE", "QSPACE", "-q", "STRING")
     assert (done.returncode, done.stderr) == (1, "ERROR: the forwarder failed: ZeroDivisionError: division by zero\n")

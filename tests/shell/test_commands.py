@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qmadmin.console import layout
+from qmadmin.console import formats
 from qmadmin.console.results import Prose
 from qmadmin.manual import programs
 from qmadmin.shell import session_commands as help_text
@@ -185,7 +185,7 @@ PROMPTS = {
 
 
 def text_of(prose, width=200):
-    return "\n".join("".join(text for text, _ in spans) for spans in layout.lines(prose, width))
+    return "\n".join("".join(text for text, _ in spans) for spans in formats.lines(prose, width))
 
 
 def plain(text):

@@ -9,7 +9,7 @@ from qmadmin.console.render import PlainScreen
 from qmadmin.shell import complete
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.kinds import FileName, Order, QueueName, YesNo
-from qmadmin.shell.message_kinds import CorrelationId, MessageId
+from qmadmin.shell.listing import CorrelationId, MessageId
 from qmadmin.shell.session import Session
 
 

@@ -9,7 +9,7 @@ import os
 import pytest
 
 import qmadmin
-from qmadmin.console import layout
+from qmadmin.console import formats
 from qmadmin.monitoring import forwarding
 from qmcore.attached import AttachedProcess
 from qmcore.records import Forwarding
@@ -154,6 +154,6 @@ def test_the_table_and_what_goes_with_it_fit_into_the_terminal(width):
     process = AttachedProcess(pid=4_194_304, host="a-host-of-some-length", role="tmqforward", since_us=NOON, alive=True)
     told = [(process, FIGURES), (process, Forwarding(queue="A.QUEUE.WITH.A.LONG.NAME", calls=10**9))]
     results = [forwarding.table(told), *forwarding.sentences(told)]
-    lines = ["".join(part for part, _ in spans) for each in results for spans in layout.lines(each, width)]
+    lines = ["".join(part for part, _ in spans) for each in results for spans in formats.lines(each, width)]
     assert max(map(len, lines)) <= width
     assert sum("4194304" in line for line in lines) >= 4

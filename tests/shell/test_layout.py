@@ -1,6 +1,6 @@
 """How results are laid out on a terminal and in a script."""
 
-from qmadmin.console import layout
+from qmadmin.console import formats
 from qmadmin.console.results import Column, Example, Heading, Line, Moment, Paragraph, Prose, Record, Table, Term, field
 
 TABLE = Table(
@@ -10,7 +10,7 @@ TABLE = Table(
 
 
 def text(result, width=None):
-    return ["".join(part for part, _ in spans) for spans in layout.lines(result, width)]
+    return ["".join(part for part, _ in spans) for spans in formats.lines(result, width)]
 
 
 def test_script_gets_a_line_for_each_row_and_values_without_blanks_or_in_quotes():
@@ -116,7 +116,7 @@ def test_rows_are_drawn_as_they_come():
             taken.append(number)
             yield (f"message {number}", number)
 
-    lines = layout.lines(Table((Column("id", "Id"), Column("number", "Number", right=True)), rows()), None)
+    lines = formats.lines(Table((Column("id", "Id"), Column("number", "Number", right=True)), rows()), None)
     assert [next(lines)[0][0].split()[0] for _ in range(3)] == ["Id", '"message', '"message']
     assert len(taken) < 1000
 

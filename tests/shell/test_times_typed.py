@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.shell.message_kinds import TimeRange, When
+from qmadmin.shell.listing import TimeRange, When
 from qmadmin.shell.notices import UsageError
 from qmcore import times
 

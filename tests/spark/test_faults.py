@@ -25,7 +25,7 @@ TEXTS = [f"{number:05d}" for number in range(12_000)]
 
 LOADING = "qmcore.acts.importing"
 WELL = Ended("", "", 0)
-WRITTEN = Doom("qmadmin.archive.part_writing:PartWriter.write", "return", who="executor")
+WRITTEN = Doom("qmadmin.archive.writing:PartWriter.write", "return", who="executor")
 
 
 @dataclasses.dataclass(frozen=True)

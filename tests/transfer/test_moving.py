@@ -7,7 +7,7 @@ import pytest
 from qmadmin.archive.file_systems import Directory
 from qmadmin.archive.manifest import Content
 from qmadmin.archive.reading import open_archive
-from qmadmin.console import archives, moves
+from qmadmin.console import archives
 from qmadmin.opening import create_device, open_device
 from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import ExportOptions, export
@@ -78,7 +78,7 @@ def texts(config):
 
 
 def told(done):
-    return [notice.text for notice in moves.moved(done).notices]
+    return [notice.text for notice in archives.moved(done).notices]
 
 
 def consumed(config):
@@ -280,7 +280,7 @@ def test_what_is_enqueued_by_a_transaction_that_commits_after_the_export_stays_a
 
 def test_a_move_tells_which_queues_are_stopped_where_and_what_starts_them(source, there, tmp_path):
     done = move(source, there, tmp_path / "archive", executor=Local())
-    at_destination, at_source = moves.moved(done).notices
+    at_destination, at_source = archives.moved(done).notices
     assert at_destination.text == "the queues are stopped for dequeuing at the destination"
     assert at_destination.hint.endswith(f": qmadmin -c 'qopen SPACE' -c 'qstart -d Q' {there}")
     assert at_source.text == "the queues stay stopped at the source, where nothing is left in them"
@@ -294,7 +294,9 @@ def test_a_move_tells_which_queues_are_stopped_where_and_what_starts_them(source
 def test_a_move_of_several_queues_tells_how_each_is_started(source, there, tmp_path):
     with open_device(source) as device, device.open_space("SPACE") as space:
         make_queue(space, "P")
-    hints = [notice.hint for notice in moves.moved(move(source, there, tmp_path / "archive", executor=Local())).notices]
+    hints = [
+        notice.hint for notice in archives.moved(move(source, there, tmp_path / "archive", executor=Local())).notices
+    ]
     assert [hint.count("start each of them, such as the first one: qmadmin") for hint in hints] == [1, 1]
 
 

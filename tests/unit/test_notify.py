@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from qmadmin.forwarder.notify import Notify, for_children
+from qmadmin.forwarder.daemon import Notify, for_children
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -93,7 +93,7 @@ def test_a_manager_that_has_gone_is_no_failure(tmp_path):
 
 
 def test_a_manager_that_does_not_listen_keeps_nobody(manager, monkeypatch):
-    monkeypatch.setattr("qmadmin.forwarder.notify._SEND_SECONDS", 0.0)
+    monkeypatch.setattr("qmadmin.forwarder.daemon._SEND_SECONDS", 0.0)
     notify = notify_to(manager)
     for _ in range(10_000):
         notify.status("still here")
