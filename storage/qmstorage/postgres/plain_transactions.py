@@ -86,7 +86,7 @@ _NUMBERS = select(next_number()).select_from(func.generate_series(cast(ONE, BigI
 _LEVEL = select(*_SUMS_OF_SPACE).where(*OF_SPACE).subquery("level")
 
 HOLD: Final = (
-    select(*_FOUND.c, _TAKEN.c.retries, func.array(_NUMBERS.scalar_subquery()), *_LEVEL.c, NUMBER_OF_TRANSACTION)
+    select(*_FOUND.c, _TAKEN.c.retries, func.array(_NUMBERS.scalar_subquery()), *_LEVEL.c, _OPEN, NUMBER_OF_TRANSACTION)
     .where(_FOUND.c.id == _TAKEN.c.message_id)
     .add_cte(
         no_longer_expiring(_FOUND),
@@ -98,8 +98,9 @@ HOLD: Final = (
 )
 """Records a transaction, which holds the first message of a queue, and gives what DEPART gives.
 
-Besides it gives sequence numbers, in any order, and the messages, pages and bytes that the queue space holds.
-It does nothing where DEPART would not, where the process is not attached, or where there are transactions enough.
+Besides it gives sequence numbers, in any order, the messages, pages and bytes that the queue space holds, and how many
+other transactions it has. It does nothing where DEPART would not, where the process is not attached, or where there
+are transactions enough.
 """
 
 # ---- end -------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from qmcore.transitions import (
 from qmstorage import settling
 from qmstorage.postgres import arriving, committing, plain, plain_transactions
 from qmstorage.postgres.arriving import Caller, Kind, Values
+from qmstorage.postgres.highest import RAISE
 from qmstorage.postgres.journeys import SECOND, Journeys
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, ROLLBACK, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.states import EXPIRE_NO_LONGER
@@ -82,6 +83,7 @@ class PostgresShortcut:
         self._empty = Prepared("qm_empty", plain.EMPTY, texts)
         self._level = Prepared("qm_level", plain_transactions.LEVEL, texts)
         self._hold = Prepared("qm_hold", plain_transactions.HOLD, texts)
+        self._raise = Prepared("qm_raise", RAISE, texts)
         self._end = Prepared("qm_end", plain_transactions.END, texts)
         self._verbs: dict[type, Callable[[Any], Sequence[Result] | Refused | None]] = {
             Claim: self.claim,
@@ -201,17 +203,21 @@ class PostgresShortcut:
         )
 
     def _hold_first(self, command: Claim, holder: Holder) -> Claimed | Empty | None:
-        """Record a transaction and let it hold a message.
+        """Record a transaction and let it hold a message."""
+        values, read = self._values_of_hold(command, holder), partial(_held, holder)
+        note = partial(self._note_most, command.guard.space_id)
+        return self._tried(lambda fresh: self._taken(self._hold, values, read, note, fresh=fresh, durable=False))
 
-        One that would be more than there ever were at one time goes by the unit, where that is noted.
-        """
-        values = self._values_of_hold(command, holder)
-        return self._tried(lambda fresh: self._taken(self._hold, values, _held, fresh=fresh, durable=False))
+    def _note_most(self, space_id: int, claimed: Claimed) -> Sequence[Step]:
+        """Return the step that notes how many transactions there are, where that is more than there ever were."""
+        if not claimed.transactions:
+            return ()
+        return (self._raise.step(of_space=space_id, of_resource="transactions", used=claimed.transactions),)
 
     def _values_of_hold(self, command: Claim, holder: Holder) -> dict[str, Any]:
         return self._values_of(command) | {
             "of_owner": holder.owner_id,
-            "most_transactions": min(holder.transactions, holder.highest),
+            "most_transactions": holder.transactions,
             "trans_id": holder.transaction_id,
             "started_at": holder.started_us,
             "deadline": holder.deadline_us,
@@ -228,10 +234,10 @@ class PostgresShortcut:
             return None
         ends = plain_transactions.values_of_end(command, now, self._sequences)
         holds = self._values_of_hold(claim, holder)
-        return self._tried(partial(self._ended_and_held, command, ends, holds))
+        return self._tried(partial(self._ended_and_held, command, ends, holder, holds))
 
     def _ended_and_held(
-        self, command: Commit, ends: dict[str, Any], holds: dict[str, Any], fresh: bool
+        self, command: Commit, ends: dict[str, Any], holder: Holder, holds: dict[str, Any], fresh: bool
     ) -> Sequence[Result] | None:
         its = command.guard.space_id, command.guard.incarnation
         with self._volume.session(fresh=fresh) as session:
@@ -244,13 +250,15 @@ class PostgresShortcut:
                 pipeline.sync()
                 pipeline.wait()
                 ended, held = pipeline.rows(SECOND), pipeline.rows(_THIRD)
-                claimed = _held(held) if held else None
+                claimed = _held(holder, held) if held else None
                 if not ended or (held and claimed is None):
                     pipeline.send(ROLLBACK)
                     pipeline.sync()
                     pipeline.wait()
                     return None
                 ((number, is_awaited, transaction),) = ended
+                if claimed is not None:
+                    pipeline.send(*self._note_most(command.guard.space_id, claimed))
                 pipeline.send(COMMIT)
                 pipeline.sync()
                 committing.commit(self._volume, session, pipeline.wait, transaction, is_repeatable=False)
@@ -312,7 +320,7 @@ class PostgresShortcut:
         statement: Prepared,
         values: dict[str, Any],
         read: Callable[[list[_Row]], T | None],
-        follow: Callable[[list[_Row]], Sequence[Step]] | None = None,
+        follow: Callable[[T], Sequence[Step]] | None = None,
         *,
         fresh: bool,
         durable: bool = True,
@@ -337,8 +345,8 @@ class PostgresShortcut:
                 return None
             if not found:
                 pipeline.send(self._empty.step(**values))
-            elif follow is not None:
-                pipeline.send(*follow(found))
+            elif taken is not None and follow is not None:
+                pipeline.send(*follow(taken))
             pipeline.send(COMMIT)
             pipeline.sync()
             committing.commit(
@@ -346,9 +354,9 @@ class PostgresShortcut:
             )
             return taken if found else _empty(values["of_queue"], pipeline.rows(_THIRD))
 
-    def _expire_those(self, gone: list[_Row]) -> Sequence[Step]:
+    def _expire_those(self, gone: Claimed) -> Sequence[Step]:
         """Return the step that forgets when messages expire, where any of them do."""
-        expiring = [row for row in gone if row[message_rows.EXPIRES] is not None]
+        expiring = [row for row, *_ in gone.taken if row[message_rows.EXPIRES] is not None]
         if not expiring:
             return ()
         its = {
@@ -369,11 +377,12 @@ def _begins(holder: Holder, limit: int) -> bool:
     return limit == 1 and not (holder.recorded or holder.locks) and holder.role == Role.DEQUEUED
 
 
-def _held(found: Sequence[_Row]) -> Claimed | None:
+def _held(holder: Holder, found: Sequence[_Row]) -> Claimed | None:
     """Return the message that a transaction holds, by the row of HOLD; None where it takes more."""
-    sequences, *level = found[0][_BEHIND_RETRIES:-1]
-    claimed = _claimed(found)
-    return claimed and claimed._replace(sequences=sorted(sequences), level=Use(*level))
+    sequences, *level, others = found[0][_BEHIND_RETRIES:-1]
+    claimed, count = _claimed(found), others + 1
+    transactions = count if count > holder.highest else 0
+    return claimed and claimed._replace(sequences=sorted(sequences), transactions=transactions, level=Use(*level))
 
 
 def _number_and_awaited(sent: list[bytes | None]) -> tuple[int, bool] | Refused:
