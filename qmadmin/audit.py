@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmcore.audit import AuditEntry, kept_text
 from qmcore.errors import (
     BadResourceError,

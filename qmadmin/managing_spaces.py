@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from qmadmin.audit import act, destructive, tell
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
 from qmcore.device import MissingVolume

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.audit import destructive, tell
 from qmadmin.browsing import ignore_count, listed, parts_of
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, parsed, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages

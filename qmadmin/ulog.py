@@ -19,7 +19,7 @@ import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from qmadmin.console.figures import printable
+from qmadmin.console import printable
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from qmadmin.audit import recorded_as
-from qmadmin.console.figures import count, span
+from qmadmin.console import count, span
 from qmadmin.console.process import Exit, say
 from qmadmin.opening import can_back_up, open_device, plan_upgrade, upgrade_device
 from qmadmin.paths import absolute

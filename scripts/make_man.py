@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from qmadmin import manual
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import interfaces, programs, roff
+from qmadmin.manual import interfaces, programs
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell.catalogue import Catalogue
@@ -70,7 +71,7 @@ def pages() -> dict[Path, str]:
     for name, generated in parts.items():
         template = ROOT / "man" / f"{name}.in"
         text = template.read_text(encoding="utf-8").replace("@VERSION@", __version__)
-        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + roff.filled(text, generated)
+        made[ROOT / "man" / name] = NOTE.format(template=f"man/{template.name}") + manual.filled(text, generated)
     return made
 
 

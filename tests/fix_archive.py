@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.archive import manifest_file
-from qmadmin.archive.faults import Fault
+from qmadmin.archive import Fault, manifest_file
 from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, ArchiveSource, LeftOut, Manifest, counted
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter

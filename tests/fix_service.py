@@ -11,8 +11,7 @@ import pytest
 
 import qmadmin
 from qmadmin import QueueDefinition, SpaceDefinition
-from qmadmin.consumers import current
-from qmadmin.consumers.handler import Call, Failure, Unavailable
+from qmadmin.consumers import Call, Failure, Unavailable, current
 from qmadmin.forwarder.services_file import ServicesFile
 from qmcore.message import Message, State
 from qmcore.queue import Delivery

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive import Fault, refused
 from qmadmin.paths import absolute
 
 _MODE: Final = 0o600

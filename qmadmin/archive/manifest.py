@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NoReturn, TypeVar
 
+from qmadmin.archive import Fault, refused, refused_part
 from qmadmin.archive.columns import MINOR, STATES
-from qmadmin.archive.faults import Fault, refused, refused_part
 from qmcore import times
 from qmcore.attributes import Kind, Plain, Written, attributes_of, made
 from qmcore.bulk_rows import Adopted

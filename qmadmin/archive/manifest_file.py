@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from qmadmin.archive import Fault, refused
 from qmadmin.archive.columns import DELIVERIES, MINOR, STATES
-from qmadmin.archive.faults import Fault, refused
 from qmadmin.archive.manifest import (
     ArchivedQueue,
     ArchivedSpace,

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
+from qmadmin.archive import Fault, refused_part
 from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
-from qmadmin.archive.faults import Fault, refused_part
 from qmadmin.archive.manifest import PartEntry
 from qmadmin.archive.rows import GROUP_BYTES, GROUP_ROWS, all_values, extremes, lengths, of_one_size, pa, pq
 from qmcore import names

@@ -11,9 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from qmadmin.archive import manifest_file
+from qmadmin.archive import Fault, manifest_file, refused, refused_part
 from qmadmin.archive.columns import BY_NAME
-from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.file_systems import Files, Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_validation import Groups, Orders, check_end, wrong_size

@@ -14,8 +14,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from qmadmin.archive import Fault, refused, refused_part
 from qmadmin.archive.columns import BY_NAME, COLUMNS, DELIVERIES, STATES, ArchiveColumn, ColumnType
-from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.manifest import Portion
 from qmcore import bulk_rows
 from qmcore.errors import InvalidArgumentError, ReleaseError

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self
 
-from qmadmin.archive import manifest_file
+from qmadmin.archive import Fault, manifest_file, refused, refused_part
 from qmadmin.archive.columns import COLUMNS
-from qmadmin.archive.faults import Fault, refused, refused_part
 from qmadmin.archive.file_systems import Place, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_validation import wrong_size

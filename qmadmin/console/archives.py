@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.console import figures
-from qmadmin.console.figures import counted
+from qmadmin import console
+from qmadmin.console import counted
 from qmadmin.console.formats import Format
 from qmadmin.console.results import (
     Column,
@@ -279,7 +279,7 @@ def _identity(manifest: Manifest, place: Place) -> tuple[Field, ...]:
         field("archive", "Archive id", manifest.archive),
         field("manifest_sha256", "Manifest SHA-256", manifest_digest(place)),
         field("messages", "Messages", manifest.messages),
-        Field("Size", f"{figures.count(size)} bytes in {counted(len(manifest.parts), 'part')}", {}),
+        Field("Size", f"{console.count(size)} bytes in {counted(len(manifest.parts), 'part')}", {}),
         _hidden(bytes=size, parts=len(manifest.parts)),
     )
 
@@ -294,10 +294,10 @@ def manifest_digest(place: Place) -> str:
 
 def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
     rate = messages / seconds if seconds else 0.0
-    took = figures.duration(round(seconds * MICROS))
+    took = console.duration(round(seconds * MICROS))
     return (
         # A step that an earlier attempt has done took no time now.
-        *([Field("Time", f"{took}, {figures.rate(rate)} messages a second", {})] if seconds else []),
+        *([Field("Time", f"{took}, {console.rate(rate)} messages a second", {})] if seconds else []),
         _hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
     )
 

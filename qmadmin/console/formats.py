@@ -26,7 +26,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from qmadmin.console.figures import printable, quoted
+from qmadmin.console import printable, quoted
 from qmadmin.console.results import (
     Column,
     Datum,

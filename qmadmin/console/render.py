@@ -11,8 +11,7 @@ import shutil
 import stat
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
-from qmadmin.console import formats
-from qmadmin.console.figures import printable
+from qmadmin.console import formats, printable
 from qmadmin.console.formats import CsvTable, Format
 
 if TYPE_CHECKING:

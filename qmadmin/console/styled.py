@@ -20,8 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
-from qmadmin.console import formats, render
-from qmadmin.console.figures import printable
+from qmadmin.console import formats, printable, render
 from qmadmin.console.formats import Format
 from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.render import PlainScreen, sentence, window

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from qmadmin.consumers.handler import Call, Failure, Unavailable
+from qmadmin.consumers import Call, Failure, Unavailable
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.transacting import Transaction
 from qmcore.acts.transaction_part import Mark

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qmadmin import tracing
-from qmadmin.consumers.handler import Failure, Unavailable
+from qmadmin.consumers import Failure, Unavailable
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
+from qmadmin.consumers import Handler, Policy, RunPolicy, Wording
 from qmadmin.consumers.deadlines import RunningCalls
 from qmadmin.consumers.failures import Backoff
-from qmadmin.consumers.handler import Handler, Policy, RunPolicy, Wording
 from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Reporter, Statistics
 from qmadmin.consumers.stop import Stop

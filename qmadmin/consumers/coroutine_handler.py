@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from qmadmin.consumers import Call, Failure, Handler, Reply, too_late
 from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.consumers.function_handler import raise_failure_of, reply_of
-from qmadmin.consumers.handler import Call, Failure, Handler, Reply, too_late
 from qmcore.message import Message
 
 _GRACE_SECONDS: Final = 0.5

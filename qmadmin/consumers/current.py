@@ -14,7 +14,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from qmadmin import tracing
-from qmadmin.consumers.handler import Call, Failure, Unavailable
+from qmadmin.consumers import Call, Failure, Unavailable
 from qmcore.errors import (
     BadMessageIdError,
     BadQueueError,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qmadmin.consumers.handler import Call, too_late
+from qmadmin.consumers import Call, too_late
 
 if TYPE_CHECKING:
     from qmadmin.transacting import Transaction

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from qmadmin.consumers.handler import Wording
+    from qmadmin.consumers import Wording
 
 
 class EventLoop:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from qmadmin.console.figures import duration
-from qmadmin.consumers.handler import Failure, RemoteTracebackError, Wording
+from qmadmin.console import duration
+from qmadmin.consumers import Failure, RemoteTracebackError, Wording
 from qmadmin.consumers.statistics import Statistics
 
 _FIRST_SECONDS = 0.1

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
+from qmadmin.consumers import Call, Failure, Handler, Reply, Unavailable, shortened, too_late
 from qmadmin.consumers.deadlines import Deadline, Deadlines
-from qmadmin.consumers.handler import Call, Failure, Handler, Reply, Unavailable, shortened, too_late
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
 from qmcore.checks import buffer_of, flag_of, index_of, number_of

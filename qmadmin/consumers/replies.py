@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from qmadmin.consumers import call_spans
+from qmadmin.consumers import Failure, Reply, call_spans
 from qmadmin.consumers.current import is_temporary
-from qmadmin.consumers.handler import Failure, Reply
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from qmadmin.consumers.handler import Wording
+from qmadmin.consumers import Wording
 from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.records import Forwarding

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from qmadmin.consumers.handler import Wording
+from qmadmin.consumers import Wording
 from qmadmin.consumers.processor import PollResult, Processor
 from qmadmin.consumers.stop import Stop
 from qmcore.errors import NoSpaceError

@@ -11,7 +11,35 @@ dequeued:
         return Reply(b"1200.50", urcode=7)
 """
 
+import signal
+
+from qmadmin.consumers import Failure, Reply, Unavailable
 from qmadmin.consumers.current import enqueue, space
-from qmadmin.consumers.handler import Failure, Reply, Unavailable
 
 __all__ = ["Failure", "Reply", "Unavailable", "enqueue", "space"]
+
+
+STOPS = "the forwarder stops"
+"""The reason of a call that `stop_calls` has ended."""
+
+
+class StartError(Exception):
+    """The forwarder cannot start; the text is one sentence without a full stop, and `hint` says what to do."""
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+
+class UsageError(StartError):
+    """An argument is missing, or has no meaning."""
+
+
+def end_of(status: int) -> str:
+    """Return how a process has ended: its exit status, or the signal whose number is negative here."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"ended by signal {-status}"

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Final
 
-from qmadmin.consumers.handler import REASON_MAX, Call
+from qmadmin.consumers import REASON_MAX, Call
 from qmcore.message import BODY_MAX
 
 _CHUNK: Final = 64 * 1024

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from qmadmin.consumers import call_spans
-from qmadmin.consumers.handler import (
+from qmadmin.consumers import (
     REASON_MAX,
     Body,
     Call,
@@ -25,12 +24,13 @@ from qmadmin.consumers.handler import (
     Handler,
     Reply,
     Unavailable,
+    call_spans,
     failure_with,
     too_late,
 )
+from qmadmin.forwarder import STOPS, StartError, end_of
 from qmadmin.forwarder.command_io import CommandIO, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.descriptions import CommandDescription
-from qmadmin.forwarder.errors import STOPS, StartError, end_of
 from qmadmin.settings import SECONDS_MAX
 from qmcore import times
 from qmcore.message import Message

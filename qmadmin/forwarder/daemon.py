@@ -16,14 +16,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
+from qmadmin.consumers import Call, Handler, Policy, Reply, Unavailable
 from qmadmin.consumers.consumer import Consumer
-from qmadmin.consumers.handler import Call, Handler, Policy, Reply, Unavailable
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.consumers.stop import Stop
 from qmadmin.device import Device
-from qmadmin.forwarder import metrics
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder import StartError, metrics
 from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
 from qmadmin.forwarder.services_file import ServicesFile, missing_error_queue

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.consumers.function_handler import described
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder import StartError
 
 if TYPE_CHECKING:
     from qmcore.message import Message

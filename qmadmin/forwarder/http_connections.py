@@ -18,9 +18,9 @@ from urllib.parse import SplitResult
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from qmadmin.consumers import Call, Failure, Unavailable, too_late
 from qmadmin.consumers.deadlines import Deadline, Deadlines
-from qmadmin.consumers.handler import Call, Failure, Unavailable, too_late
-from qmadmin.forwarder.errors import STOPS
+from qmadmin.forwarder import STOPS
 from qmcore.message import BODY_MAX
 
 CONNECT_SECONDS: Final = 10.0

@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 from qmadmin import tracing
-from qmadmin.consumers.handler import Body, Call, Failure, Handler, Reply, Unavailable, failure_with
+from qmadmin.consumers import Body, Call, Failure, Handler, Reply, Unavailable, failure_with
+from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import HttpDescription, is_line, is_token
-from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.version import __version__

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder import StartError, UsageError
 from qmadmin.version import __version__
 from qmcore.times import MICROS
 

@@ -11,9 +11,9 @@ import click
 
 from qmadmin.console.formats import Format
 from qmadmin.console.results import Entry, Notice, Severity
-from qmadmin.consumers.handler import Order, Policy, RunPolicy
+from qmadmin.consumers import Order, Policy, RunPolicy
+from qmadmin.forwarder import StartError, UsageError
 from qmadmin.forwarder.descriptions import Description
-from qmadmin.forwarder.errors import StartError, UsageError
 from qmadmin.forwarder.metrics import Address
 from qmadmin.options import Declared, Span, option
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings

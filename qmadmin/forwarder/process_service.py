@@ -15,19 +15,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from qmadmin.consumers import call_spans, current
-from qmadmin.consumers.handler import (
+from qmadmin.consumers import (
     Call,
     Failure,
     Handler,
     RemoteTracebackError,
     Reply,
     Unavailable,
+    call_spans,
+    current,
     failure_with,
     too_late,
 )
-from qmadmin.forwarder import frames
-from qmadmin.forwarder.errors import STOPS, StartError, end_of
+from qmadmin.forwarder import STOPS, StartError, end_of, frames
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 
 START_SECONDS: Final = 60.0

@@ -15,8 +15,7 @@ from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
 from qmadmin.console.process import Exit, prepare_process, say
 from qmadmin.console.results import Notice
-from qmadmin.forwarder import options, program_log
-from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder import StartError, UsageError, options, program_log
 from qmadmin.options import Argument, Documented, with_options
 from qmadmin.settings import ShellSettings
 from qmadmin.version import __version__

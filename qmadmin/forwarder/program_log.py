@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Final, NamedTuple, TextIO
 
 from qmadmin import ulog
-from qmadmin.console.figures import printable
-from qmadmin.consumers.handler import Wording
+from qmadmin.console import printable
+from qmadmin.consumers import Wording
 from qmadmin.settings import LogSettings
 from qmcore.redacted import redacted
 

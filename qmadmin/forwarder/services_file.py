@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from qmadmin.consumers import Handler
 from qmadmin.consumers.event_loop import EventLoop
-from qmadmin.consumers.handler import Handler
+from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import (
     CommandDescription,
     Description,
@@ -30,7 +31,6 @@ from qmadmin.forwarder.descriptions import (
     description,
     meant,
 )
-from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
 from qmadmin.opening import open_device

@@ -10,7 +10,7 @@ from qmadmin.console.formats import Document, Format
 from qmadmin.console.process import Exit
 from qmadmin.console.render import OutputLostError, PlainScreen, Screen
 from qmadmin.console.results import Field, Notice, Record, Severity
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder import StartError
 from qmadmin.monitoring import forwarding
 from qmadmin.opening import open_device
 from qmcore.errors import QueueError

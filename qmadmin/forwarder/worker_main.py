@@ -20,12 +20,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.consumers import current
+from qmadmin.consumers import Call, Failure, Reply, Unavailable, current
 from qmadmin.consumers.call_spans import call_span
 from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
-from qmadmin.consumers.handler import Call, Failure, Reply, Unavailable
-from qmadmin.forwarder import frames, program_log
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder import StartError, frames, program_log
 from qmadmin.forwarder.function_lookup import find_function
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from qmadmin.archive.columns import COLUMNS, ArchiveColumn, ColumnType
 from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.control import TPQCTL
 from qmadmin.atmi.errno import Value
-from qmadmin.manual.roff import bold, escaped, prose, terms
+from qmadmin.manual import bold, escaped, prose, terms
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmcore.attributes import attributes_of
 

@@ -18,7 +18,7 @@ from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder import options as forwarder
 from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
 from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
-from qmadmin.manual.roff import bold, escaped, italic, prose, terms
+from qmadmin.manual import bold, escaped, italic, prose, terms
 from qmadmin.monitoring.forwarding import KEYS
 from qmadmin.settings import SECTIONS, Setting, SettingKind
 from qmadmin.shell import session_commands as help_text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from qmadmin.console.figures import escaped, unescaped
+from qmadmin.console import escaped, unescaped
 from qmcore import names, times
 from qmcore.checks import check_int
 from qmcore.errors import InvalidArgumentError, QueueError

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.volume_makers import MEMORY
 from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
 from qmcore.definitions import OpenSpace

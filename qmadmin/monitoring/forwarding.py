@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from qmadmin.console.figures import duration
+from qmadmin.console import duration
 from qmadmin.console.results import Column, Datum, Field, Line, Moment, Table, Value, table_of
 from qmcore import times
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.figures import escaped
+from qmadmin.console import escaped
 from qmadmin.console.process import let_through
 from qmadmin.console.render import fsync
 from qmadmin.console.results import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from qmadmin.console.figures import escaped, unescaped
+from qmadmin.console import escaped, unescaped
 from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Severity, Table, Value, table_of
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional

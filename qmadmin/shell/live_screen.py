@@ -13,7 +13,8 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from qmadmin.console import figures, formats
+from qmadmin import console
+from qmadmin.console import formats
 from qmadmin.shell import live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View, WatchedView
 
@@ -54,8 +55,8 @@ def watch(session: Session, queue_name: str | None, seconds: float, rounds: int 
     An error of the device ends it and is raised.
     """
     view = View(f"{session.opened().name} on {session.path}", seconds)
-    if not _can_show(figures.BARS):
-        view.bars = figures.PLAIN_BARS
+    if not _can_show(console.BARS):
+        view.bars = console.PLAIN_BARS
 
     def update() -> None:
         space = session.opened()

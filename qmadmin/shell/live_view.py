@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from qmadmin.console import figures, formats
-from qmadmin.console.figures import printable
+from qmadmin import console
+from qmadmin.console import formats, printable
 from qmadmin.console.formats import columns, shortened
 from qmadmin.console.render import sentence
 from qmadmin.console.results import Afterwards, Line, Notice, Rounds
@@ -92,7 +92,7 @@ class View(Scrolled):
     usage: SpaceUsage | None = None
     sort: Sort = Sort.DEPTH
     backwards: bool = False
-    bars: str = figures.BARS
+    bars: str = console.BARS
 
     def lines(self, width: int, height: int) -> list[list[Span]]:
         """Return the lines for a window: what there is as a whole, the queues, and at the bottom what the keys do."""
@@ -121,19 +121,19 @@ class View(Scrolled):
         if use is None or limits is None:
             return [[]]
         parts = [
-            ("Messages", figures.share(use.messages, limits.messages)),
-            ("Pages", figures.share(use.pages, limits.capacity)),
-            ("Trans", figures.share(use.transactions, limits.transactions)),
-            ("Procs", figures.share(use.processes, limits.processes)),
-            ("Queues", figures.share(use.queues, limits.queues)),
+            ("Messages", console.share(use.messages, limits.messages)),
+            ("Pages", console.share(use.pages, limits.capacity)),
+            ("Trans", console.share(use.transactions, limits.transactions)),
+            ("Procs", console.share(use.processes, limits.processes)),
+            ("Queues", console.share(use.queues, limits.queues)),
         ]
         if limits.memory:
-            parts.append(("Memory", figures.share(use.memory, limits.memory)))
+            parts.append(("Memory", console.share(use.memory, limits.memory)))
         flows = self.flow.queues()
         rates = [(flow.in_rate, flow.out_rate) for flow in flows]
         parts += [
-            ("In/s", figures.rate(_sum(into for into, _ in rates))),
-            ("Out/s", figures.rate(_sum(out for _, out in rates))),
+            ("In/s", console.rate(_sum(into for into, _ in rates))),
+            ("Out/s", console.rate(_sum(out for _, out in rates))),
         ]
         return _filled(parts, width)
 
@@ -174,17 +174,17 @@ class _Column:
     sort: Sort | None = None
 
 
-_DEPTH = _Column("Depth", 6, lambda queue, _: figures.count(queue.usage.messages), sort=Sort.DEPTH)
-_IN = _Column("In/s", 5, lambda queue, _: figures.rate(queue.in_rate), sort=Sort.IN)
-_OUT = _Column("Out/s", 5, lambda queue, _: figures.rate(queue.out_rate), sort=Sort.OUT)
-_AGE = _Column("Age", 6, lambda queue, _: figures.span(queue.age), sort=Sort.AGE)
-_AGE_OF_FIRST = _Column("Age", 9, lambda queue, _: "1st " * queue.of_first + figures.span(queue.age), sort=Sort.AGE)
+_DEPTH = _Column("Depth", 6, lambda queue, _: console.count(queue.usage.messages), sort=Sort.DEPTH)
+_IN = _Column("In/s", 5, lambda queue, _: console.rate(queue.in_rate), sort=Sort.IN)
+_OUT = _Column("Out/s", 5, lambda queue, _: console.rate(queue.out_rate), sort=Sort.OUT)
+_AGE = _Column("Age", 6, lambda queue, _: console.span(queue.age), sort=Sort.AGE)
+_AGE_OF_FIRST = _Column("Age", 9, lambda queue, _: "1st " * queue.of_first + console.span(queue.age), sort=Sort.AGE)
 _DRAIN = _Column("Drain", 7, lambda queue, _: _drain(queue))
-_HELD = _Column("Held", 5, lambda queue, _: figures.count(queue.usage.held))
-_DELAYED = _Column("Delayed", 7, lambda queue, _: figures.count(queue.usage.delayed))
-_READY = _Column("Ready", 6, lambda queue, _: figures.count(queue.usage.ready))
-_MOVED = _Column("Moved", 6, lambda queue, _: figures.count(queue.usage.moved), sort=Sort.MOVED)
-_LOST = _Column("Lost", 6, lambda queue, _: figures.count(queue.lost))
+_HELD = _Column("Held", 5, lambda queue, _: console.count(queue.usage.held))
+_DELAYED = _Column("Delayed", 7, lambda queue, _: console.count(queue.usage.delayed))
+_READY = _Column("Ready", 6, lambda queue, _: console.count(queue.usage.ready))
+_MOVED = _Column("Moved", 6, lambda queue, _: console.count(queue.usage.moved), sort=Sort.MOVED)
+_LOST = _Column("Lost", 6, lambda queue, _: console.count(queue.lost))
 _ORDER = (_DEPTH, _READY, _DELAYED, _HELD, _IN, _OUT, _AGE, _AGE_OF_FIRST, _DRAIN, _MOVED, _LOST)
 _WANTED = (_DEPTH, _IN, _OUT, _AGE, _DRAIN, _HELD, None, _DELAYED, _MOVED, _READY, _LOST)
 """The columns by their importance if the window is too narrow for all; None is the graph of the depth."""
@@ -211,7 +211,7 @@ def _fitting(width: int, queues: Sequence[QueueFlow]) -> list[_Column]:
     if None in chosen:
         room = min(_COURSE_LEAST + left, _COURSE_MOST)
         found.append(
-            _Column("Course", room, lambda queue, view: figures.sparkline(queue.depths, room, view.bars), left=True)
+            _Column("Course", room, lambda queue, view: console.sparkline(queue.depths, room, view.bars), left=True)
         )
     return found
 
@@ -227,7 +227,7 @@ def _drain(queue: QueueFlow) -> str:
         return "stopped"
     if queue.trend is Trend.GROWING:
         return "growing"
-    return figures.span(queue.drain)
+    return console.span(queue.drain)
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

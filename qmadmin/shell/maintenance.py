@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.formats import Format
 from qmadmin.console.results import (
     Column,

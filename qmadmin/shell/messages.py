@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.audit import act
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Value
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional

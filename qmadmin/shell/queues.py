@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.process import let_through
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
 from qmadmin.monitoring import forwarding

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.configuration import Configuration
-from qmadmin.console.figures import escaped
+from qmadmin.console import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
 from qmadmin.console.results import Notice, Severity, Table

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.results import (
     Column,
     Field,

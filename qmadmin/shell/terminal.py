@@ -25,7 +25,7 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
-from qmadmin.console.figures import printable
+from qmadmin.console import printable
 from qmadmin.console.formats import Format, columns
 from qmadmin.console.results import Line
 from qmadmin.shell import complete, words

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.results import Column, Line, Outcome, table_of
 from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
 from qmadmin.shell.kinds import Candidate, Given, Number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.console.process import let_through
 from qmadmin.console.results import Line, Outcome, remedied
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from qmadmin.console.figures import quoted
+from qmadmin.console import quoted
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
 

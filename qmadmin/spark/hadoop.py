@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
-from qmadmin.archive.faults import Fault, refused
+from qmadmin.archive import Fault, refused
 from qmadmin.archive.file_systems import Directory, no_file, symbolic_link
 from qmadmin.spark.java import as_os_errors
 from qmadmin.spark.session import is_remote

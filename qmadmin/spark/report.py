@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from qmadmin import console as figures
 from qmadmin.configuration import Configuration
-from qmadmin.console import figures
 from qmadmin.console.formats import Document, Format
 from qmadmin.console.render import PlainScreen, Screen
 from qmadmin.console.results import Afterwards, Notice, Result, Rounds, Severity, Shown

@@ -15,7 +15,7 @@ from qmadmin.archive.manifest import PartEntry
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.attachment import Attachment
 from qmadmin.audit import act
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Verified

@@ -14,7 +14,7 @@ from qmadmin.archive.manifest import Content, Manifest
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
 from qmadmin.audit import act
-from qmadmin.console.figures import counted
+from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, Verified, compare

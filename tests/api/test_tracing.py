@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy
 
 from qmadmin import atmi, tracing
-from qmadmin.consumers import current
+from qmadmin.consumers import Call, Failure, Unavailable, current
 from qmadmin.consumers.call_spans import call_span, for_another_process
-from qmadmin.consumers.handler import Call, Failure, Unavailable
 from qmadmin.forwarder.command_service import CommandService
 from qmadmin.forwarder.http_service import request_headers
 from qmcore.message import PLAIN_CONTROL, EnqueueControl

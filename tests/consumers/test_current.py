@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
-from qmadmin.consumers import current
+from qmadmin.consumers import Call, current
 from qmadmin.consumers.function_handler import FunctionHandler
-from qmadmin.consumers.handler import Call
 from qmadmin.forwarder import Failure, Unavailable, enqueue, space
 from qmcore.errors import BadQueueError, InvalidArgumentError, ProtocolError
 from tests.fix_service import bodies, call, call_in, request_of

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from qmadmin.consumers import Failure, RemoteTracebackError
 from qmadmin.consumers.failures import FAILURES_A_MINUTE, TRACEBACK_SECONDS, FailureLog
 from qmadmin.consumers.function_handler import raise_failure_of
-from qmadmin.consumers.handler import Failure, RemoteTracebackError
 from qmadmin.forwarder.program_log import WORDING
 from tests.fix_store import MovableClock
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from qmadmin.consumers.handler import Wording
+from qmadmin.consumers import Wording
 from qmadmin.consumers.statistics import SLICE_SECONDS, SLICES, Rate, RecentDurations, Reporter, Statistics, rounded_up
 from qmcore.errors import SystemFailureError
 from qmcore.records import Forwarding

@@ -7,8 +7,8 @@ import threading
 import pytest
 import trustme
 
+from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import HttpDescription
-from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_service import HttpService
 from tests.fix_http import read_request
 from tests.fix_process import eventually

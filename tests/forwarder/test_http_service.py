@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from qmadmin.forwarder import Failure, Reply, Unavailable
+from qmadmin.forwarder import Failure, Reply, StartError, Unavailable
 from qmadmin.forwarder.descriptions import HttpDescription
-from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.http_service import HEADERS, HttpService
 from qmcore.message import BODY_MAX, Origin, Reason
 from tests.fix_service import call, failure_of, unavailability_of

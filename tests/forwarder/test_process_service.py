@@ -9,8 +9,7 @@ import threading
 
 import pytest
 
-from qmadmin.forwarder import Failure, Reply, Unavailable
-from qmadmin.forwarder.errors import StartError
+from qmadmin.forwarder import Failure, Reply, StartError, Unavailable
 from tests.fix_process import environment, eventually, is_running
 from tests.fix_service import Calling, bodies, call, call_in, failure_of, unavailability_of
 from tests.fix_store import DESCRIPTORS, freeze

@@ -6,8 +6,8 @@ import tomllib
 
 import pytest
 
+from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import PythonDescription, description
-from qmadmin.forwarder.errors import StartError
 from qmadmin.forwarder.services_file import ServicesFile
 from tests.fix_service import call
 

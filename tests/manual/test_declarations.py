@@ -13,8 +13,7 @@ from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, keys_of
 from qmadmin.forwarder.metrics import StatisticsCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import interfaces, programs
-from qmadmin.manual.roff import bold, escaped, prose
+from qmadmin.manual import bold, escaped, interfaces, programs, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin

@@ -7,7 +7,8 @@ import tomllib
 
 import pytest
 
-from qmadmin.manual import programs, roff
+from qmadmin import manual
+from qmadmin.manual import programs
 from qmcore.errors import QueueError, Resource
 from tests.fix_shell import ROOT
 
@@ -52,7 +53,7 @@ def test_diagnostic_is_explained(kind):
     entry = entry[: entry.index(".RE\n")]
     for told in (kind.__doc__, kind.causes, kind.remedy):
         assert told.endswith(".")
-        assert roff.prose(told) in entry
+        assert manual.prose(told) in entry
     assert re.search(r"\\fItperrno\\fR\nTPE\w+", entry)
 
 
@@ -72,7 +73,7 @@ def test_diagnostic_names_the_tperrno_that_the_calls_make_of_it(name, errnos):
 
 def test_each_resource_tells_what_helps():
     for resource in Resource:
-        assert f"{roff.bold(resource.value)}\n{roff.prose(resource.remedy)}\n" in programs.resources()
+        assert f"{manual.bold(resource.value)}\n{manual.prose(resource.remedy)}\n" in programs.resources()
 
 
 def test_messages_have_the_numbers_of_the_catalogue_and_their_facts_in_italics():
@@ -81,15 +82,15 @@ def test_messages_have_the_numbers_of_the_catalogue_and_their_facts_in_italics()
 
 
 def test_template_must_have_each_part_once():
-    assert roff.filled('a\n.\\" @X@\nb\n', {"X": "x\n"}) == "a\nx\nb\n"
+    assert manual.filled('a\n.\\" @X@\nb\n', {"X": "x\n"}) == "a\nx\nb\n"
     for wrong in ("", '.\\" @X@\n.\\" @X@\n'):
         with pytest.raises(ValueError, match="@X@"):
-            roff.filled(wrong, {"X": "x"})
+            manual.filled(wrong, {"X": "x"})
 
 
 @pytest.mark.parametrize("text", [".TP", "a\\b", "'quoted'", '`x` ^ ~ "y" -z', "...", "é"])
 def test_escaped_text_comes_back(text):
-    assert roff.plain(roff.escaped(text)) == text
+    assert manual.plain(manual.escaped(text)) == text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -148,8 +149,8 @@ def test_page_is_named_by_another_one(page):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
 def test_every_example_is_marked_for_the_tests(source):
-    assert roff.unmarked(source.read_text()) == []
-    assert roff.examples(source.read_text())
+    assert manual.unmarked(source.read_text()) == []
+    assert manual.examples(source.read_text())
 
 
 def test_readme_and_changelog_name_every_page():

@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from qmadmin.manual.roff import bold, prose
+from qmadmin.manual import bold, prose
 from qmadmin.options import Option
 from qmadmin.spark import commands
 from tests.fix_shell import ROOT

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qmadmin import QueueDefinition
 from qmadmin.consumers.statistics import Statistics
-from qmadmin.forwarder.errors import StartError, UsageError
+from qmadmin.forwarder import StartError, UsageError
 from qmadmin.forwarder.metrics import LOOPBACK, Address, StatisticsCollector, served
 from qmadmin.version import __version__
 from qmcore.times import MICROS

@@ -11,8 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from qmadmin.forwarder import program
-from qmadmin.forwarder.errors import UsageError
+from qmadmin.forwarder import UsageError, program
 from qmadmin.forwarder.options import place, queue_names
 from qmadmin.version import __version__
 from tests.fix_process import Site, environment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.console.figures import count, duration, rate, share, span, sparkline
+from qmadmin.console import count, duration, rate, share, span, sparkline
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from qmadmin import open_device
-from qmadmin.console.figures import escaped
+from qmadmin.console import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.styled import StyledScreen
 from qmadmin.shell import listing

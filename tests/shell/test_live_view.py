@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qmadmin.console.figures import PLAIN_BARS
+from qmadmin.console import PLAIN_BARS
 from qmadmin.monitoring.flow import Sample
 from qmadmin.shell.live_view import BAR, Sort, View
 from qmcore.queue import QueueUsage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.console.figures import escaped, unescaped
+from qmadmin.console import escaped, unescaped
 from qmcore.errors import InvalidArgumentError
 
 
