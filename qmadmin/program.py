@@ -266,10 +266,10 @@ def _is_of_request(word: str) -> bool:
 
 
 def _carry_out(device: str, request: Sequence[str], configuration: Configuration) -> Exit:
-    from qmadmin.mib import command
+    from qmadmin.mib import requests
 
     ulog.install("qmadmin", os.environ, log=configuration.log, level=logging.WARNING)
-    return Exit(command.run(device, request, sys.stdout))
+    return Exit(requests.run(device, request, sys.stdout))
 
 
 def _take_commands(

@@ -1,4 +1,4 @@
-"""A consumer: it calls handlers with the messages of queues, which its main thread watches.
+"""A consumer: it calls handlers with the messages of queues, which its main thread watches until it is asked to stop.
 
 consumer = Consumer(stop)
 consumer.serve({"ORDERS": (FunctionHandler(ship), Policy(workers=4))})
@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import FrameType
+from typing import Final
 
 from qmadmin.console import counted
 from qmadmin.consumers import Handler, Policy, RunPolicy, Wording
@@ -18,7 +23,6 @@ from qmadmin.consumers.deadlines import RunningCalls
 from qmadmin.consumers.failures import Backoff
 from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Reporter, Statistics
-from qmadmin.consumers.stop import Stop
 from qmadmin.consumers.worker_pool import ConcurrencyLimit, WorkerPool
 from qmadmin.space import QueueSpace, QueueWatch
 from qmcore.errors import QueueError, may_pass
@@ -307,3 +311,73 @@ class Dispatcher:
 def _is_empty(processor: Processor) -> bool:
     """Return whether a paused queue has nothing to dequeue, or does not exist."""
     return processor.backoff.is_gone or not (processor.backoff.reason or processor.head_priority())
+
+
+# ---- requests to stop or to load the handlers again ------------------------------------------------------------------
+
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stop:
+    """Whether a stop was requested, and by what: `asked` is empty until then.
+
+    `at_once`: a second signal came. `status` is the exit status: 0 for an orderly stop, 128 and the number of the
+    second signal otherwise. `wake` wakes the main thread; it is called from a signal handler. A signal only sets a flag
+    here, which the main thread reads when it is awake.
+    """
+
+    def __init__(self) -> None:
+        self.asked = ""
+        self.at_once = False
+        self.status = 0
+        self.wake: Callable[[], None] = lambda: None
+        self._reload = False
+        self._event = threading.Event()
+        self._had_terminal = _has_terminal()
+
+    def listen(self) -> None:
+        """Handle the signals from now on; one that was ignored at the start, as by `nohup` and `&`, stays ignored."""
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._hear)
+
+    def ask(self, why: str) -> None:
+        """Request a stop after the running calls."""
+        self.asked = self.asked or why
+        self._event.set()
+        self.wake()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until a stop is requested, or the seconds are over."""
+        self._event.wait(seconds)
+
+    def wants_reload(self) -> bool:
+        """Return whether the handlers are to be loaded again, once for each request."""
+        asked, self._reload = self._reload, False
+        return asked
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and not self._has_lost_its_terminal():
+            self._reload = True
+            self.wake()
+        elif not self.asked:
+            self.ask(signal.Signals(number).name)
+        elif not self.at_once:
+            self.asked, self.status, self.at_once = signal.Signals(number).name, 128 + number, True
+            self.wake()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _has_lost_its_terminal(self) -> bool:
+        """Return whether the signal is the end of the terminal that the program was started on."""
+        return self._had_terminal and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True

@@ -9,12 +9,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qmadmin.consumers import Wording
 from qmadmin.consumers.processor import PollResult, Processor
-from qmadmin.consumers.stop import Stop
 from qmcore.errors import NoSpaceError
+
+if TYPE_CHECKING:
+    from qmadmin.consumers.consumer import Stop
 
 _LOST_MAX: Final = 10
 """The number of threads with calls that do not return at which a queue is paused."""

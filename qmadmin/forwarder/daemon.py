@@ -18,9 +18,8 @@ from typing import Final
 
 from qmadmin.console import counted
 from qmadmin.consumers import Call, Handler, Policy, Reply, Unavailable
-from qmadmin.consumers.consumer import Consumer
+from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.statistics import Statistics
-from qmadmin.consumers.stop import Stop
 from qmadmin.device import Device
 from qmadmin.forwarder import StartError, metrics
 from qmadmin.forwarder.options import Settings

@@ -92,7 +92,7 @@ def _check(settings: options.Settings) -> int:
 
 def _forward(settings: options.Settings) -> int:
     """Forward to the end; return the exit status."""
-    from qmadmin.consumers.stop import Stop
+    from qmadmin.consumers.consumer import Stop
     from qmadmin.forwarder.daemon import Daemon
 
     stop = Stop()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from qmadmin import mib
-from qmadmin.mib import command
+from qmadmin.mib import requests
 from qmcore.errors import (
     OperatingSystemError,
 )
@@ -26,7 +26,7 @@ def space(mib_space):
 class TestCommand:
     def run(self, device, *words):
         out = io.StringIO()
-        status = command.run(device.path, words, out)
+        status = requests.run(device.path, words, out)
         return status, json.loads(out.getvalue())
 
     def test_get_is_what_is_done_where_nothing_is_said(self, device, space):
@@ -68,7 +68,7 @@ class TestCommand:
         def fail(*_, **_named):
             raise LookupError("secret")
 
-        monkeypatch.setattr(command, "stream", fail)
+        monkeypatch.setattr(requests, "stream", fail)
         status, told = self.run(device, "T_APPQ", "TA_APPQSPACENAME=QS")
         assert (status, told["objects"], told["error"]["code"]) == (1, [], "QMESYSTEM")
         assert told["error"]["message"] == "failed inside qmadmin: LookupError"
@@ -92,7 +92,7 @@ class TestCommand:
 
     def test_a_device_that_is_not_there(self, device, tmp_path):
         out = io.StringIO()
-        assert command.run(str(tmp_path / "NONE"), ["T_APPQSPACE"], out) == 1
+        assert requests.run(str(tmp_path / "NONE"), ["T_APPQSPACE"], out) == 1
         assert json.loads(out.getvalue())["error"]["code"] == "QMEBADRMID"
 
     @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ class TestCommand:
                 return super().write(text)
 
         out = Out()
-        assert command.run(device.path, ["T_APPQMSG", "TA_APPQSPACENAME=QS"], out) == 0
+        assert requests.run(device.path, ["T_APPQMSG", "TA_APPQSPACENAME=QS"], out) == 0
         assert json.loads(out.getvalue())["objects"] == []

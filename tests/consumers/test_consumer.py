@@ -8,12 +8,12 @@ import threading
 from collections import Counter
 
 import pytest
+from qmadmin.consumers.stop import Stop
 
 from qmadmin.consumers import Failure, Handler, Order, Policy, Reply, RunPolicy, Unavailable, Wording, current
 from qmadmin.consumers.consumer import Consumer
 from qmadmin.consumers.event_loop import EventLoop
 from qmadmin.consumers.function_handler import FunctionHandler, handler_of
-from qmadmin.consumers.stop import Stop
 from qmcore.message import EnqueueControl
 from tests.fix_store import ROOT, SOURCES, drain, make_queue
 

@@ -258,7 +258,7 @@ class TestReader:
 
 
 LOOK = """
-import difflib, pkgutil, textwrap, tomllib, qmadmin.mib.command, qmadmin.shell
+import difflib, pkgutil, textwrap, tomllib, qmadmin.mib.requests, qmadmin.shell
 from qmadmin.program import main
 for module in pkgutil.iter_modules(qmadmin.shell.__path__, "qmadmin.shell."):
     __import__(module.name)

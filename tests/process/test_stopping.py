@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from qmadmin.consumers.stop import SIGNALS, Stop
+from qmadmin.consumers.consumer import SIGNALS, Stop
 from qmcore.message import State
 from tests.fix_process import BEGIN_AND_WAIT, eventually, is_running
 
