@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
@@ -11,8 +12,6 @@ from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, Outc
 from qmcore.purpose import Purpose
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qmadmin.device import Device
     from qmcore.acts.returning import Ending
     from qmcore.acts.transaction_part import Branch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from qmadmin.attachment import SpaceHandle
+from qmadmin.attachment import Attachment, SpaceHandle
 from qmadmin.browsing import BrowseCursor
 from qmadmin.enqueuing import refuse_both
 from qmadmin.open_transactions import current
@@ -26,7 +26,6 @@ from qmcore.selection import FIRST, Selection
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from qmadmin.attachment import Attachment
     from qmadmin.transacting import Transaction
     from qmcore.port import Unit
 

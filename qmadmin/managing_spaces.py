@@ -11,7 +11,7 @@ from qmadmin.audit import act, destructive, tell
 from qmadmin.console import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
-from qmcore.device import MissingVolume
+from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.maintenance import Maintenance
     from qmadmin.volume_makers import VolumeMaker
-    from qmcore.device import DeviceEntry, DeviceInfo
     from qmcore.times import Clock
 
 

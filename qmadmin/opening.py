@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from qmadmin import audit
 from qmadmin.device import Device
 from qmadmin.paths import absolute
-from qmadmin.volume_makers import MEMORY, FileMaker, SchemaMaker, address_of, group_id, maker_of, path_of
+from qmadmin.volume_makers import MEMORY, FileMaker, SchemaMaker, VolumeMaker, address_of, group_id, maker_of, path_of
 from qmcore.audit import AuditEntry, kept_text
 from qmcore.device import FULL, PAGE_SIZE, DeviceEntry, DeviceInfo, checked_entry
 from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from qmadmin.volume_makers import VolumeMaker
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
 

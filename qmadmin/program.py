@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -25,20 +26,18 @@ from qmadmin.options import Argument, Documented, files, option
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.session import Modes, file_of
+from qmadmin.shell.session import Modes, Session, file_of
 from qmadmin.starting import NO_DEVICE, OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import FrameType
 
     from click.shell_completion import CompletionItem
 
     from qmadmin.console.render import Screen
     from qmadmin.shell.lines import Dialogue
-    from qmadmin.shell.session import Session
 
 _GARBAGE_AT = 200_000
 """The number of new containers after which the garbage collector runs; a start makes 100,000 that stay."""

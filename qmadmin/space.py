@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING
@@ -35,17 +35,14 @@ from qmcore.errors import AbortedError, InUseError, OperatingSystemError, System
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
-from qmcore.records import Forwarding
+from qmcore.records import Cursor, Forwarding, Part
 from qmcore.space import SpaceDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qmadmin.attachment import Attachment
     from qmcore.attached import AttachedProcess, TransactionInfo
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
-    from qmcore.records import Cursor, Part
     from qmcore.times import Clock
 
 _LISTED_AT_A_TIME = 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import notices
@@ -12,8 +13,6 @@ from qmadmin.shell.session import file_of
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qmadmin.console.results import Notice
 
 OPTIONS = "[-f FILE | -c COMMAND ...] [OPTION ...]"

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -23,8 +24,6 @@ from qmadmin.console import printable
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qmadmin.settings import LogSettings
 
 CATALOGUE = "QM_CAT"

@@ -26,14 +26,12 @@ from qmadmin.atmi.errno import (
 from qmcore import names
 from qmcore.checks import buffer_of, index_of
 from qmcore.errors import BadResourceError, InvalidArgumentError, NoMessageError, QueueError
-from qmcore.message import PRIORITY_DEFAULT, PRIORITY_RANGE
+from qmcore.message import PRIORITY_DEFAULT, PRIORITY_RANGE, Message
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from typing_extensions import Buffer
-
-    from qmcore.message import Message
 
 TPNOBLOCK: Final = Value(
     0x001,

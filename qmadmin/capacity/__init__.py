@@ -17,6 +17,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ import qmcore
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,7 +18,6 @@ import click
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from types import FrameType
 
 

@@ -9,16 +9,15 @@ import io
 import os
 import shutil
 import stat
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.console import formats, printable
-from qmadmin.console.formats import CsvTable, Format
+from qmadmin.console.formats import CsvTable, Format, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from qmadmin.console.formats import Span
     from qmadmin.console.results import Notice, Result
 
 

@@ -11,7 +11,7 @@ import itertools
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -21,16 +21,14 @@ from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
 from qmadmin.console import formats, printable, render
-from qmadmin.console.formats import Format
+from qmadmin.console.formats import Format, Span
 from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.render import PlainScreen, sentence, window
 from qmadmin.console.results import Notice, Result, Severity
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from qmadmin.console.formats import Span
     from qmadmin.settings import ShellSettings
 
 STYLES = {"bar.back": "dim", "bar.complete": "bold", "bar.finished": "bold", "bar.pulse": "bold"}

@@ -10,6 +10,7 @@ def order(request):
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -26,8 +27,6 @@ from qmcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from qmadmin.enqueuing import Body
     from qmadmin.space import QueueSpace
 

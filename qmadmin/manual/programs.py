@@ -29,7 +29,6 @@ from qmcore.condition import HEADER, PROPERTIES
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 if TYPE_CHECKING:
-    from qmadmin.forwarder.descriptions import Key
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.declare import Command
 

@@ -28,7 +28,7 @@ from qmadmin.mib.declare import (
     written_order,
 )
 from qmcore import limits
-from qmcore.attributes import made, plain
+from qmcore.attributes import Plain, made, plain
 from qmcore.errors import InUseError, in_other_words
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
@@ -37,7 +37,6 @@ from qmcore.times import MICROS
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.space import QueueSpace
-    from qmcore.attributes import Plain
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

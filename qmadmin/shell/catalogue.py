@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qmadmin.shell import (
@@ -26,8 +27,6 @@ from qmadmin.shell import (
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qmadmin.shell.declare import Command, Group
 
 # Each module declares its commands in the group of its topic when it is imported.

@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,12 @@ from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import QueueError
 
-log = logging.getLogger("qmadmin.shell")
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from qmadmin.shell.declare import Command
     from qmadmin.shell.session import Session
     from qmadmin.shell.words import Word
+
+log = logging.getLogger("qmadmin.shell")
 
 
 def line(session: Session, text: str) -> tuple[int, list[Candidate]]:

@@ -33,18 +33,16 @@ from qmadmin.shell.listing import WHERE, CorrelationId, DamagedCount, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import for_us_only, sync_directory
-from qmadmin.shell.session import Criteria
+from qmadmin.shell.session import Criteria, Session
 from qmcore.damage import is_damage
 from qmcore.errors import SystemFailureError
-from qmcore.message import State
+from qmcore.message import Message, MessageInfo, State
 from qmcore.message_attributes import ATTRIBUTES, MessageAttribute, ValueKind
 
 if TYPE_CHECKING:
     from io import FileIO
 
-    from qmadmin.shell.session import Session
     from qmcore.condition import Condition
-    from qmcore.message import Message, MessageInfo
 
 WHICH = (
     Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),

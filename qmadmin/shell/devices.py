@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Verbatim, table_of
@@ -9,14 +10,11 @@ from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmcore import device
-from qmcore.device import FULL
+from qmcore.device import FULL, DeviceEntry
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qmadmin.shell.session import Session
-    from qmcore.device import DeviceEntry
 
 DEVICES = Group("Devices", "devices")
 

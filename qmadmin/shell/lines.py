@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from qmadmin.console.process import Exit
@@ -16,8 +17,6 @@ from qmcore import names
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qmadmin.shell.kinds import Kind
     from qmadmin.shell.session import Session
 

@@ -15,18 +15,16 @@ from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, Number, QueueName, Span
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
-from qmadmin.shell.session import Criteria, Range
+from qmadmin.shell.session import Criteria, Range, Session
 from qmcore import damage, names, times
 from qmcore.damage import DAMAGE_HINT
 from qmcore.errors import InvalidArgumentError, SystemFailureError
-from qmcore.message import PRIORITY_RANGE
+from qmcore.message import PRIORITY_RANGE, MessageInfo
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
-    from qmadmin.shell.session import Session
     from qmadmin.space import QueueSpace
     from qmcore.condition import Condition
-    from qmcore.message import MessageInfo
 
 _SECOND = times.MICROS
 

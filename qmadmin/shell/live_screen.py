@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from prompt_toolkit.application import Application
@@ -19,8 +20,6 @@ from qmadmin.shell import live
 from qmadmin.shell.live_view import BAR, FAINT, STRONG, View, WatchedView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
     from qmadmin.console.formats import Span

@@ -5,22 +5,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin import console
 from qmadmin.console import formats, printable
-from qmadmin.console.formats import columns, shortened
+from qmadmin.console.formats import Span, columns, shortened
 from qmadmin.console.render import sentence
-from qmadmin.console.results import Afterwards, Line, Notice, Rounds
+from qmadmin.console.results import Afterwards, Line, Notice, Rounds, Shown
 from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
 from qmcore import times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from qmadmin.console.formats import Span
-    from qmadmin.console.results import Shown
     from qmcore.space import SpaceDefinition, SpaceUsage
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from qmadmin.console import counted
@@ -30,8 +31,6 @@ from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from qmadmin.device import Device
     from qmadmin.shell.session import Session
     from qmcore.backup import BackupReport

@@ -14,12 +14,11 @@ from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Number, QueueName
 from qmadmin.shell.listing import MESSAGES, WHERE, MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.session import Criteria
+from qmadmin.shell.session import Criteria, Session
 from qmcore import times
 from qmcore.message import PRIORITY_RANGE
 
 if TYPE_CHECKING:
-    from qmadmin.shell.session import Session
     from qmcore.condition import Condition
     from qmcore.queue import Delivery
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Entry, Notice, Severity
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, QueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from qmadmin.shell.declare import Command, Confirmation
     from qmadmin.shell.session import Session
 

@@ -12,26 +12,31 @@ import os
 import stat
 import subprocess
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit, leaving_interrupts_to_child
-from qmadmin.console.render import OutputLostError, PlainScreen, sync
-from qmadmin.console.results import Notice, Severity
+from qmadmin.console.render import OutputLostError, PlainScreen, Screen, sync
+from qmadmin.console.results import Notice, Result, Severity
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.redirection import APPEND, PIPE, for_us_only, refuse_a_database, refuse_the_device, sync_directory
+from qmadmin.shell.redirection import (
+    APPEND,
+    PIPE,
+    Redirection,
+    for_us_only,
+    refuse_a_database,
+    refuse_the_device,
+    sync_directory,
+)
 from qmadmin.shell.session_commands import cannot_be_run, checked, ended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from _typeshed import ReadableBuffer
 
-    from qmadmin.console.render import Screen
-    from qmadmin.console.results import Result
-    from qmadmin.shell.redirection import Redirection
     from qmadmin.shell.session import Session
 
 

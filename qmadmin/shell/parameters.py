@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.shell import notices
@@ -28,8 +29,6 @@ from qmcore.limits import Threshold
 from qmcore.queue import ATTRIBUTES, DELAY_MAX, KEPT, RETRIES_MAX, Delivery, QueueDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qmadmin.shell.session import Session
 
 DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))

@@ -19,12 +19,11 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import DELIVERY
 from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
-from qmcore.message import BODY_MAX, PRIORITY_DEFAULT, PRIORITY_RANGE
+from qmcore.message import BODY_MAX, PRIORITY_DEFAULT, PRIORITY_RANGE, EnqueueControl
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-    from qmcore.message import EnqueueControl
 
 CONTENT = Group("Content of messages", "content")
 _INT64_MAX = 2**63 - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console import counted
@@ -17,8 +18,6 @@ from qmadmin.shell.spaces import missing_error_queue
 from qmcore.queue import FOREVER, Delivery, Queue, QueueDefinition, QueueUsage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from qmadmin.monitoring.forwarding import Told
     from qmadmin.shell.session import Session
     from qmcore.attributes import Plain

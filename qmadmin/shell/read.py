@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.console.results import Notice, Severity
 from qmadmin.shell import notices, words
-from qmadmin.shell.declare import Needs
-from qmadmin.shell.kinds import CapacityCommand, Words
+from qmadmin.shell.declare import Command, Needs, Option, Positional
+from qmadmin.shell.kinds import CapacityCommand, Kind, Words
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.words import Word
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from qmadmin.shell.declare import Command, Option, Positional
-    from qmadmin.shell.kinds import Kind
     from qmadmin.shell.session import Session
 
 

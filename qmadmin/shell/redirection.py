@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +19,6 @@ from qmadmin.shell.notices import UsageError
 from qmadmin.shell.read import stands_for_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from qmadmin.shell.declare import Command
     from qmadmin.shell.session import Session
     from qmadmin.shell.words import Word

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +14,14 @@ from qmadmin.configuration import Configuration
 from qmadmin.console import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
-from qmadmin.console.results import Notice, Severity, Table
+from qmadmin.console.results import Column, Notice, Result, Severity, Shown, Table
 from qmadmin.shell import words
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from qmadmin.console.render import Screen
-    from qmadmin.console.results import Column, Result, Shown
     from qmadmin.device import Device
     from qmadmin.settings import ShellSettings
     from qmadmin.shell.catalogue import Catalogue

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,6 @@ from qmadmin.shell.kinds import Choice, FileName, HelpTopic, Words
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.session import Session
 

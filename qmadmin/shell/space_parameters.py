@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Notice, Severity
@@ -13,8 +14,6 @@ from qmcore.attributes import plain
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from qmadmin.shell.session import Session
 
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -35,8 +35,6 @@ from qmadmin.shell.notices import InputEndedError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 

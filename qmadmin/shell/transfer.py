@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from qmadmin.shell.listing import ConditionText
 from qmcore.errors import Alternative
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qmadmin.shell.session import Session
     from qmadmin.transfer.comparing import Verified
     from qmadmin.transfer.import_planning import ImportOptions

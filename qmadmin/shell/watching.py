@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import formats
@@ -26,17 +27,13 @@ from qmadmin.console.results import (
     each,
 )
 from qmadmin.shell import redirection, words
-from qmadmin.shell.declare import Option, Positional
-from qmadmin.shell.kinds import Candidate, Kind, Number, Seconds
+from qmadmin.shell.declare import Command, Option, Positional
+from qmadmin.shell.kinds import Candidate, Given, Kind, Number, Seconds
 from qmadmin.shell.live import WATCHING
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmadmin.shell.read import Reading, check_needs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from qmadmin.shell.declare import Command
-    from qmadmin.shell.kinds import Given
     from qmadmin.shell.session import Session
 
 _SECONDS = 2.0

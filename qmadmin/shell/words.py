@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from qmadmin.console import quoted
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BLANKS = " \t"
 QUOTES = "\"'"
