@@ -21,12 +21,7 @@ from qmcore import names
 from qmcore.acts import manage_devices, manage_spaces, processes
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
-from qmcore.errors import (
-    BadResourceError,
-    InvalidArgumentError,
-    NotOpenError,
-    QueueError,
-)
+from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.times import Clock

@@ -120,11 +120,7 @@ class ManagingSpaces(ABC):
             return volume.read(lambda unit: manage_spaces.usage(unit, manage_spaces.find(unit, name)))
 
     def create_space(
-        self,
-        definition: SpaceDefinition,
-        *,
-        initialize: bool = False,
-        progress: Callable[[int], None] | None = None,
+        self, definition: SpaceDefinition, *, initialize: bool = False, progress: Callable[[int], None] | None = None
     ) -> Space:
         """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
 
@@ -156,11 +152,7 @@ class ManagingSpaces(ABC):
         return growing.extend(self._main, volume, self._looked_at(found), pages, progress or _ignore_progress)
 
     def change_space(
-        self,
-        definition: SpaceDefinition,
-        *,
-        initialize: bool = False,
-        progress: Callable[[int], None] | None = None,
+        self, definition: SpaceDefinition, *, initialize: bool = False, progress: Callable[[int], None] | None = None
     ) -> Space:
         """Change the definition of the queue space of that name; with `initialize`, allocate disk for its pages now.
 

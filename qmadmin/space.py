@@ -246,11 +246,7 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         return self._read(looking.content, listed)
 
     def history(
-        self,
-        queue: str,
-        *,
-        condition: str | Condition | None = None,
-        left_out: Callable[[int], None] = ignore_count,
+        self, queue: str, *, condition: str | Condition | None = None, left_out: Callable[[int], None] = ignore_count
     ) -> Iterator[ConsumedMessage]:
         """Yield the retained messages of a queue, the first consumed first.
 
@@ -354,8 +350,7 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         attachment = self._attachment
         owner = attachment.owner
         attachment.volume.write(
-            lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole),
-            Purpose.HOLDING,
+            lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole), Purpose.HOLDING
         )
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:

@@ -29,8 +29,7 @@ try:
     import pyarrow.parquet as pq
 except ImportError as error:
     raise ReleaseError(
-        f"archives need pyarrow, which cannot be imported: {error}",
-        hint="Install it with: pip install pyarrow.",
+        f"archives need pyarrow, which cannot be imported: {error}", hint="Install it with: pip install pyarrow."
     ) from None
 
 __all__ = ["pa", "pq"]

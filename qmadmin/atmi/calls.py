@@ -69,8 +69,7 @@ TPNOTIME: Final = Value(
     ),
 )
 TPNOCHANGE: Final = Value(
-    0x100,
-    dequeue="Fails with TPEOTYPE if the message is not of the type `kind`; the message then stays in the queue.",
+    0x100, dequeue="Fails with TPEOTYPE if the message is not of the type `kind`; the message then stays in the queue."
 )
 
 TPABSOLUTE: Final = Value(0x040)
@@ -188,13 +187,7 @@ def tpsprio(prio: int, flags: int = 0) -> None:
 
 
 def tpenqueue(
-    qspace: str,
-    qname: str,
-    ctl: TPQCTL | None,
-    data: Buffer | str | None,
-    flags: int = 0,
-    *,
-    kind: str | None = None,
+    qspace: str, qname: str, ctl: TPQCTL | None, data: Buffer | str | None, flags: int = 0, *, kind: str | None = None
 ) -> None:
     """Put a message on queue `qname` of queue space `qspace`.
 
@@ -293,12 +286,7 @@ class _Dequeue:
         if self._flags & TPNOCHANGE:
             return self._find_of_kind(stop, transactional=transactional)
         return self._space.dequeue(
-            self._qname,
-            msgid=msgid,
-            corrid=corrid,
-            wait=self._seconds,
-            stop=stop,
-            transactional=transactional,
+            self._qname, msgid=msgid, corrid=corrid, wait=self._seconds, stop=stop, transactional=transactional
         )
 
     def _find_of_kind(self, stop: Callable[[], bool], *, transactional: bool) -> Message | None:

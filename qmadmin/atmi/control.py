@@ -37,14 +37,9 @@ TPQBEFOREMSGID: Final = Value(
     ),
     keyword="before",
 )
-TPQGETBYMSGIDOLD: Final = Value(
-    0x00008,
-    dequeue="TPQGETBYMSGID as in programs for older releases.",
-)
+TPQGETBYMSGIDOLD: Final = Value(0x00008, dequeue="TPQGETBYMSGID as in programs for older releases.")
 TPQMSGID: Final = Value(
-    0x00010,
-    enqueue="Asks for the identifier of the message in `msgid`.",
-    dequeue="Asks for the identifier in `msgid`.",
+    0x00010, enqueue="Asks for the identifier of the message in `msgid`.", dequeue="Asks for the identifier in `msgid`."
 )
 TPQPRIORITY: Final = Value(
     0x00020,
@@ -76,22 +71,16 @@ TPQREPLYQ: Final = Value(
     keyword="reply_queue",
 )
 TPQTIME_ABS: Final = Value(
-    0x00200,
-    enqueue="The message can be dequeued from the time `deq_time` on.",
-    keyword="available_at",
+    0x00200, enqueue="The message can be dequeued from the time `deq_time` on.", keyword="available_at"
 )
 TPQTIME_REL: Final = Value(
     0x00400,
     enqueue=("The message can be dequeued `deq_time` seconds after the enqueue, in a transaction after the commit."),
     keyword="delay",
 )
-TPQGETBYCORRIDOLD: Final = Value(
-    0x00800,
-    dequeue="TPQGETBYCORRID as in programs for older releases.",
-)
+TPQGETBYCORRIDOLD: Final = Value(0x00800, dequeue="TPQGETBYCORRID as in programs for older releases.")
 TPQPEEK: Final = Value(
-    0x01000,
-    dequeue="Returns the message and leaves it where it is. It requires TPNOTRAN (otherwise QMEINVAL).",
+    0x01000, dequeue="Returns the message and leaves it where it is. It requires TPNOTRAN (otherwise QMEINVAL)."
 )
 TPQDELIVERYQOS: Final = Value(
     0x02000,
@@ -116,19 +105,11 @@ TPQEXPTIME_REL: Final = Value(
     keyword="expires_in",
 )
 TPQEXPTIME_NONE: Final = Value(
-    0x20000,
-    enqueue="The message never expires, even if the queue has a default expiration time.",
-    keyword="expires_in",
+    0x20000, enqueue="The message never expires, even if the queue has a default expiration time.", keyword="expires_in"
 )
-TPQGETBYMSGID: Final = Value(
-    0x40008,
-    dequeue="Dequeues the message `msgid`.",
-    keyword="msgid",
-)
+TPQGETBYMSGID: Final = Value(0x40008, dequeue="Dequeues the message `msgid`.", keyword="msgid")
 TPQGETBYCORRID: Final = Value(
-    0x80800,
-    dequeue="Dequeues the first message with the correlation identifier `corrid`.",
-    keyword="corrid",
+    0x80800, dequeue="Dequeues the first message with the correlation identifier `corrid`.", keyword="corrid"
 )
 
 TPQQOSDEFAULTPERSIST: Final = Value(1, both="As the queue says.")
@@ -222,14 +203,10 @@ class TPQCTL:
         ),
     )
     priority: int = _field(
-        PRIORITY_DEFAULT,
-        "1 to 100",
-        "The priority. In a queue that is ordered by priority, higher ones come first.",
+        PRIORITY_DEFAULT, "1 to 100", "The priority. In a queue that is ordered by priority, higher ones come first."
     )
     diagnostic: int = _field(
-        0,
-        "output",
-        "The QME number after a call that failed with TPEDIAGNOSTIC, 0 after any other.",
+        0, "output", "The QME number after a call that failed with TPEDIAGNOSTIC, 0 after any other."
     )
     msgid: bytes | str = _field(
         b"",
@@ -244,41 +221,17 @@ class TPQCTL:
         "at most 32 bytes",
         "The correlation identifier, by which a reply finds its request. NULs at its end are padding.",
     )
-    replyqueue: str = _field(
-        "",
-        "at most 127 bytes",
-        "The queue for the reply. It need not exist.",
-    )
-    failurequeue: str = _field(
-        "",
-        "at most 127 bytes",
-        "The queue for a message about a failure. It need not exist.",
-    )
-    cltid: str = _field(
-        "",
-        "output",
-        "The client that sent the message; see tpinit().",
-    )
+    replyqueue: str = _field("", "at most 127 bytes", "The queue for the reply. It need not exist.")
+    failurequeue: str = _field("", "at most 127 bytes", "The queue for a message about a failure. It need not exist.")
+    cltid: str = _field("", "output", "The client that sent the message; see tpinit().")
     urcode: int = _field(
         0,
         "64 bits, signed",
         "The user return code, a number for the program that dequeues the message. It needs no flag.",
     )
-    appkey: int = _field(
-        0,
-        "output",
-        "The application key of the client that sent the message; see tpinit().",
-    )
-    delivery_qos: int = _field(
-        0,
-        "TPQQOS values",
-        "Whether the message is persistent.",
-    )
-    reply_qos: int = _field(
-        0,
-        "TPQQOS values",
-        "Whether the reply is to be persistent.",
-    )
+    appkey: int = _field(0, "output", "The application key of the client that sent the message; see tpinit().")
+    delivery_qos: int = _field(0, "TPQQOS values", "Whether the message is persistent.")
+    reply_qos: int = _field(0, "TPQQOS values", "Whether the reply is to be persistent.")
     exp_time: int = _field(
         0,
         "seconds; absolute: since 1970, UTC",
@@ -288,15 +241,9 @@ class TPQCTL:
         ),
     )
     type: str = _field(
-        "",
-        "output",
-        "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would return it.",
+        "", "output", "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would return it."
     )
-    subtype: str = _field(
-        "",
-        "output",
-        "The subtype of the message's buffer, empty for none.",
-    )
+    subtype: str = _field("", "output", "The subtype of the message's buffer, empty for none.")
 
 
 def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priority: int | None = None) -> EnqueueControl:

@@ -135,8 +135,7 @@ QMEBADQUEUE: Final = Value(
     dequeue="There is no such queue, or it is stopped for dequeuing.",
 )
 QMENOMSG: Final = Value(
-    errors.NoMessageError.number,
-    dequeue="There is no message that can be dequeued, and TPQWAIT was not given.",
+    errors.NoMessageError.number, dequeue="There is no message that can be dequeued, and TPQWAIT was not given."
 )
 QMEINUSE: Final = errors.InUseError.number
 QMENOSPACE: Final = Value(

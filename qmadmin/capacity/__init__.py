@@ -88,11 +88,7 @@ def _runner(event: CapacityEvent) -> list[bytes]:
     """
     isolated = [os.fsencode(_python()), b"-I", b"-S", b"-X", b"utf8", b"-c", _RUNNER.encode()]
     names = (event.space, event.queue, event.command, event.level, str(event.value), event.delivery)
-    return [
-        *isolated,
-        *map(os.fsencode, _SEARCHED),
-        *(name.encode() for name in names),
-    ]
+    return [*isolated, *map(os.fsencode, _SEARCHED), *(name.encode() for name in names)]
 
 
 def _python() -> str:

@@ -220,13 +220,7 @@ def compared(found: Compared, *, with_device: bool) -> Told:
         "The archive is sound",
         fields,
         Table((*columns, *judged_column, Column("digest", "Digest")), rows),
-        tuple(
-            Notice(
-                Severity.ERROR,
-                f"{each.whose}: {each.sentence}",
-            )
-            for each in found.differences
-        ),
+        tuple(Notice(Severity.ERROR, f"{each.whose}: {each.sentence}") for each in found.differences),
     )
 
 

@@ -82,10 +82,7 @@ def _begun(request: Message, space: str, logger: Logger, resources: contextlib.E
     def begin() -> Span:
         parent = TraceContextTextMapPropagator().extract(request.headers)
         span = trace.get_tracer("qmadmin", __version__).start_span(
-            f"{OPERATION} {request.queue}",
-            parent,
-            kind=trace.SpanKind.CONSUMER,
-            attributes=_attributes(request, space),
+            f"{OPERATION} {request.queue}", parent, kind=trace.SpanKind.CONSUMER, attributes=_attributes(request, space)
         )
         resources.callback(_guarded, logger, span.end)
         token = context.attach(trace.set_span_in_context(span, parent))

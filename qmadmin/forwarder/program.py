@@ -36,10 +36,7 @@ _PROGRAM = "tmqforward"
     cls=Argument,
     metavar="[DEVICE] QSPACE",
     nargs=-1,
-    meanings={
-        "DEVICE": "The device that holds the queue space.",
-        "QSPACE": "The queue space.",
-    },
+    meanings={"DEVICE": "The device that holds the queue space.", "QSPACE": "The queue space."},
     settings={"DEVICE": ShellSettings.device},
 )
 def tmqforward(arguments: tuple[str, ...], **given: Any) -> int:

@@ -325,9 +325,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
         _of("TA_MSGTYPE", "type"),
         _of("TA_MSGSUBTYPE", "subtype"),
         _of(
-            "TA_HEADERS",
-            "headers",
-            write=lambda _subject, headers: json.dumps(dict(headers or {}), ensure_ascii=False),
+            "TA_HEADERS", "headers", write=lambda _subject, headers: json.dumps(dict(headers or {}), ensure_ascii=False)
         ),
         _of("TA_GROUPMSGID", "group_msgid"),
         _of("TA_ORIGINQNAME", "origin_queue"),

@@ -352,9 +352,7 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
             field="xid",
         ),
         *common(
-            "GET ACT, REA, DEC; SET HAB, HCO",
-            marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY,
-            permissions="R-XR-XR--",
+            "GET ACT, REA, DEC; SET HAB, HCO", marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY, permissions="R-XR-XR--"
         ),
     ),
 )

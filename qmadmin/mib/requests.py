@@ -63,11 +63,7 @@ def get(device: Where, class_name: str, keys: Values | None = None) -> list[dict
 
 
 def stream(
-    device: Where,
-    class_name: str,
-    keys: Values | None = None,
-    *,
-    warn: Callable[[str], None] = lambda _sentence: None,
+    device: Where, class_name: str, keys: Values | None = None, *, warn: Callable[[str], None] = lambda _sentence: None
 ) -> Iterator[dict[str, Value]]:
     """Yield what `get` returns one by one, because a queue may have millions of messages.
 

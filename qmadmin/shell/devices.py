@@ -56,10 +56,7 @@ DEVICES = Group("Devices", "devices")
         "Device offset in disk pages: ",
     ),
     Positional(
-        "size",
-        Number("size", least=1, most=device.PAGES_MAX),
-        "The number of pages.",
-        "Device size in disk pages: ",
+        "size", Number("size", least=1, most=device.PAGES_MAX), "The number of pages.", "Device size in disk pages: "
     ),
 )
 def crdl(
@@ -107,9 +104,7 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 
 
 @DEVICES.command(
-    "lidl",
-    Positional("dlindex", DeviceIndex(), "The entry to list; without it, all are listed."),
-    shows_only=True,
+    "lidl", Positional("dlindex", DeviceIndex(), "The entry to list; without it, all are listed."), shows_only=True
 )
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
@@ -169,11 +164,7 @@ def _present_name(session: Session, given: Given) -> Mapping[str, str]:
     "chdl",
     Positional("dlindex", DeviceIndex(), "The entry to rename.", "Device list index: "),
     Positional(
-        "newdevice",
-        FileName(),
-        "The new path of the file.",
-        "New device name (now {present}): ",
-        facts=_present_name,
+        "newdevice", FileName(), "The new path of the file.", "New device name (now {present}): ", facts=_present_name
     ),
 )
 def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:

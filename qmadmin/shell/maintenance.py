@@ -92,10 +92,7 @@ def _as_table(findings: list[Finding]) -> Table:
 def _as_text(findings: list[Finding]) -> Prose:
     return Prose(
         tuple(
-            Term(
-                f"{found.severity.value}: {found.target}",
-                f"{_sentence(found.sentence)} {found.advice}".strip(),
-            )
+            Term(f"{found.severity.value}: {found.target}", f"{_sentence(found.sentence)} {found.advice}".strip())
             for found in findings
         )
     )

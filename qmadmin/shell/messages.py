@@ -234,10 +234,7 @@ def _purge(session: Session, name: str, condition: Condition | None, delivery: D
 
 # ---- of a queue that is named ----
 
-WHICH = (
-    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid", excludes="-w"),
-    WHERE,
-)
+WHICH = (Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid", excludes="-w"), WHERE)
 """The options that select messages of a named queue."""
 
 

@@ -66,7 +66,7 @@ OPTIONS = (
         "expiration",
         ATTRIBUTES["expiration"].said(
             ": a number of seconds after they were enqueued (+seconds, or +10m, +2h, +1d), or never (none, the"
-            " default).",
+            " default)."
         ),
         Expiration(),
         "default_relative_expiration_time",
@@ -124,7 +124,7 @@ POSITIONALS = (
         "out_of_order",
         Exceptions(),
         ATTRIBUTES["out_of_order"].said(
-            ": none, top (before all others), msgid (before a certain message), or both, separated by a comma.",
+            ": none, top (before all others), msgid (before a certain message), or both, separated by a comma."
         ),
         "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
         default="none",

@@ -126,10 +126,7 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
     if session.detailed:
         error_queue = space.definition.error_queue
         told = forwarding.by_queue(space.forwardings())
-        return [
-            *missing,
-            *(_queue_record(found, use, error_queue, told.get(found.name, [])) for found, use in usages),
-        ]
+        return [*missing, *(_queue_record(found, use, error_queue, told.get(found.name, [])) for found, use in usages)]
     if not usages:
         return [*missing, Notice(Severity.INFO, f"queue space '{space.name}' has no queues")]
     return [

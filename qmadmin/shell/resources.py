@@ -99,14 +99,7 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
 
 
-@SPACES.command(
-    "qsize",
-    *parameters.OPTIONS,
-    parameters.PAGES,
-    parameters.QUEUES,
-    *parameters.LIMITS,
-    shows_only=True,
-)
+@SPACES.command("qsize", *parameters.OPTIONS, parameters.PAGES, parameters.QUEUES, *parameters.LIMITS, shows_only=True)
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
     """Show what a queue space with these parameters would need.
 

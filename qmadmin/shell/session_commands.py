@@ -179,11 +179,7 @@ def help_(session: Session, topic: str | None) -> Outcome:
     return about(session.catalogue.named(topic))
 
 
-@SESSION.command(
-    "source",
-    Positional("file", FileName(), "The command file.", "Command file: "),
-    extension=True,
-)
+@SESSION.command("source", Positional("file", FileName(), "The command file.", "Command file: "), extension=True)
 def source(session: Session, file: str) -> Outcome:
     """Run the commands of a file, as qmadmin -f does, and continue.
 
@@ -219,9 +215,7 @@ def quit_(session: Session) -> Outcome:
 
 
 @SESSION.command(
-    "!",
-    Positional("shellcommand", Words(), "The command line, which may use all features of the shell."),
-    raw=True,
+    "!", Positional("shellcommand", Words(), "The command line, which may use all features of the shell."), raw=True
 )
 def shell(session: Session, shellcommand: str) -> Outcome:
     """Run a shell command.

@@ -55,7 +55,7 @@ OPTIONS = (
         "memory",
         ATTRIBUTES["memory"].said(
             " in bytes (b), rounded down to whole pages, or in blocks (B), which are pages of the device and the"
-            " default unit. Without memory every enqueue of such a message fails.",
+            " default unit. Without memory every enqueue of such a message fails."
         ),
         MemorySize(),
         "nonpersistent_msg_memory[b,B]",
@@ -91,12 +91,7 @@ LIMITS = (
         ATTRIBUTES["processes"].said("; one qmadmin may open it in addition."),
         "Number of concurrent processes in queue space: ",
     ),
-    Positional(
-        "messages",
-        _number("messages"),
-        ATTRIBUTES["messages"].about,
-        "Number of messages in queue space: ",
-    ),
+    Positional("messages", _number("messages"), ATTRIBUTES["messages"].about, "Number of messages in queue space: "),
 )
 ERROR_QUEUE = Positional(
     "errorq",

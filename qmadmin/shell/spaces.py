@@ -229,11 +229,7 @@ def missing_error_queue(session: Session) -> list[Notice]:
     usual = space.definition.error_queue
     then = f"'{usual}' is used instead" if usual in there else "messages out of retries will be lost"
     found = [
-        Notice(
-            Severity.WARN,
-            f"error queue '{name}' of {whose} does not exist: {then}",
-            f"Create it: qcreate {name}",
-        )
+        Notice(Severity.WARN, f"error queue '{name}' of {whose} does not exist: {then}", f"Create it: qcreate {name}")
         for whose, name in named
         if name and name not in there
     ]
