@@ -1,22 +1,27 @@
-"""The parameters of a queue: declared once, for qcreate, which fixes them, and for qchange, which changes them."""
+"""The parameters of queues and queue spaces: declared once, for the commands that create them and change them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from qmadmin.console.results import Notice, Severity
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import (
     CapacityCommand,
     Choice,
+    ErrorQueueName,
     Exceptions,
     Expiration,
     Given,
     HighLimit,
     LowLimit,
+    Memory,
+    MemorySize,
     MemoryThreshold,
+    MemoryUnit,
     Number,
     Order,
     QueueNameOrNone,
@@ -24,9 +29,11 @@ from qmadmin.shell.kinds import (
     Span,
     YesNo,
 )
+from qmcore import queue, space
 from qmcore.attributes import plain
 from qmcore.limits import Threshold
-from qmcore.queue import ATTRIBUTES, DELAY_MAX, KEPT, RETRIES_MAX, Delivery, QueueDefinition
+from qmcore.queue import DELAY_MAX, KEPT, RETRIES_MAX, Delivery, QueueDefinition
+from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -37,15 +44,23 @@ DELIVERY = Choice("delivery policy", tuple(delivery.value for delivery in KEPT))
 UNCHANGED: Final = object()
 """The value of an option that is not given to a command that changes attributes."""
 
-_NAMES = {"qorder": "order", "delay": "retry_delay", "cmd": "command"}
+_NAMES = {
+    "qorder": "order",
+    "delay": "retry_delay",
+    "cmd": "command",
+    "ipckey": "ipc_key",
+    "trans": "transactions",
+    "procs": "processes",
+    "errorq": "error_queue",
+}
 """The names of attributes whose parameters have other names."""
 
 
-OPTIONS = (
+QUEUE_OPTIONS = (
     Option(
         "-d",
         "delivery",
-        ATTRIBUTES["delivery"].said(
+        queue.ATTRIBUTES["delivery"].said(
             ": on disk (persist, the default), or in memory that is lost on restart (nonpersist)."
         ),
         DELIVERY,
@@ -64,7 +79,7 @@ OPTIONS = (
     Option(
         "-e",
         "expiration",
-        ATTRIBUTES["expiration"].said(
+        queue.ATTRIBUTES["expiration"].said(
             ": a number of seconds after they were enqueued (+seconds, or +10m, +2h, +1d), or never (none, the"
             " default)."
         ),
@@ -74,7 +89,7 @@ OPTIONS = (
     Option(
         "-E",
         "error_queue",
-        ATTRIBUTES["error_queue"].said("; an empty pair of quotes means that of the queue space."),
+        queue.ATTRIBUTES["error_queue"].said("; an empty pair of quotes means that of the queue space."),
         QueueNameOrNone(),
         "errorq",
         "",
@@ -83,7 +98,7 @@ OPTIONS = (
     Option(
         "-x",
         "keep_expired",
-        ATTRIBUTES["keep_expired"].said(" (y) or are removed (n, the default)."),
+        queue.ATTRIBUTES["keep_expired"].said(" (y) or are removed (n, the default)."),
         YesNo(),
         "{y|n}",
         False,
@@ -92,14 +107,14 @@ OPTIONS = (
     Option(
         "-R",
         "retention",
-        ATTRIBUTES["retention"].said(": seconds, or 10m, 2h, 1d, or forever."),
+        queue.ATTRIBUTES["retention"].said(": seconds, or 10m, 2h, 1d, or forever."),
         Retention(),
         "seconds|forever",
         0,
         extension=True,
     ),
 )
-"""The options of both commands."""
+"""The options of qcreate and qchange."""
 
 GROUPING = Option(
     "-g",
@@ -123,7 +138,7 @@ POSITIONALS = (
     Positional(
         "out_of_order",
         Exceptions(),
-        ATTRIBUTES["out_of_order"].said(
+        queue.ATTRIBUTES["out_of_order"].said(
             ": none, top (before all others), msgid (before a certain message), or both, separated by a comma."
         ),
         "Out-of-ordering enqueueing (top, msgid, [default={default}]): ",
@@ -142,7 +157,7 @@ POSITIONALS = (
     Positional(
         "delay",
         Span("retry delay", most=DELAY_MAX, not_numeric=notices.DELAY_NOT_NUMERIC),
-        ATTRIBUTES["retry_delay"].said(": seconds, or 10m, 2h, 1d."),
+        queue.ATTRIBUTES["retry_delay"].said(": seconds, or 10m, 2h, 1d."),
         "Retry delay in seconds [default={default}]: ",
         default="0",
         notice="Default retry delay is {default} seconds",
@@ -174,46 +189,232 @@ POSITIONALS = (
         notice="No default queue capacity command",
     ),
 )
-"""The arguments that can be changed, in the order of both commands."""
+"""The arguments that qchange has too, in the order of both commands."""
 
 
-def changing() -> tuple[Option | Positional, ...]:
+def changing_queue() -> tuple[Option | Positional, ...]:
     """Return the options and arguments of qchange, whose defaults are the present attributes of the queue."""
-    options = [dataclasses.replace(option, default=UNCHANGED) for option in OPTIONS]
-    return (*options, *(_present(positional) for positional in POSITIONALS))
+    return (*_unchanged(QUEUE_OPTIONS), *(_present_of_queue(positional) for positional in POSITIONALS))
 
 
-def _present(positional: Positional) -> Positional:
+def _present_of_queue(positional: Positional) -> Positional:
     if positional.name == "cmd":
         stays = "Queue capacity command stays '{default}'"
-        return dataclasses.replace(positional, default=_had("command"), notice=stays, clearable=True)
-    return dataclasses.replace(
-        positional, default=_low if positional.name == "low" else _had(_NAMES.get(positional.name, positional.name))
-    )
-
-
-def _had(attribute: str) -> Callable[[Session, Given], str]:
-    return lambda session, given: str(plain(_definition(session, given))[attribute])
+        return dataclasses.replace(positional, default=_had(_queue, "cmd"), notice=stays, clearable=True)
+    return dataclasses.replace(positional, default=_low if positional.name == "low" else _had(_queue, positional.name))
 
 
 def _low(session: Session, given: Given) -> str:
     """Return the present low limit, or zero if its unit is no longer that of the high limit."""
-    now = _definition(session, given).threshold.low
+    now = _queue(session, given).threshold.low
     unit = given["high"].unit
     return str(now) if now.unit is unit and now.value < given["high"].value else f"0{unit.value}"
 
 
-def _definition(session: Session, given: Given) -> QueueDefinition:
+def _queue(session: Session, given: Given) -> QueueDefinition:
     return session.opened().queue(given["queue_name"]).definition
 
 
-def defined(given: Given) -> dict[str, Any]:
+def queue_fields(given: Given) -> dict[str, Any]:
     """Return the fields of a definition that the parameters of qcreate or qchange give, without what is unchanged."""
-    fields = {_NAMES.get(name, name): value for name, value in given_of(**given).items()}
+    fields = _fields(given)
     fields["threshold"] = Threshold(fields.pop("high"), fields.pop("low"), fields.pop("command"))
     if "delivery" in fields:
         fields["delivery"] = Delivery(fields["delivery"])
     return fields
+
+
+# ---- queue spaces ----------------------------------------------------------------------------------------------------
+
+
+def _number(attribute: str) -> Number:
+    """Return the kind of a parameter that is a number, as its attribute is declared."""
+    kind = space.ATTRIBUTES[attribute].kind
+    return Number(kind.called(), kind.least, kind.most)
+
+
+def _recorded(flag: str, name: str, metavar: str) -> Option:
+    return Option(flag, name, "Recorded, without effect.", _number(name), metavar, 0)
+
+
+RECORDED = (
+    _recorded("-o", "overflow", "overflow_memory"),
+    _recorded("-H", "handles", "handles"),
+    _recorded("-C", "cursors", "cursors"),
+    _recorded("-O", "owners", "owners"),
+    _recorded("-Q", "temporary_queues", "tmp_queues"),
+    _recorded("-f", "filter_memory", "filter_memory"),
+)
+"""Parameters without effect, recorded for scripts that give them."""
+
+SPACE_OPTIONS = (
+    Option(
+        "-A",
+        "actions",
+        "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
+        _number("actions"),
+        "actions",
+        ACTIONS_DEFAULT,
+    ),
+    Option(
+        "-n",
+        "memory",
+        space.ATTRIBUTES["memory"].said(
+            " in bytes (b), rounded down to whole pages, or in blocks (B), which are pages of the device and the"
+            " default unit. Without memory every enqueue of such a message fails."
+        ),
+        MemorySize(),
+        "nonpersistent_msg_memory[b,B]",
+        Memory(0, MemoryUnit.BYTES),
+    ),
+    *RECORDED,
+)
+
+IPC_KEY = Positional(
+    "ipckey",
+    _number("ipc_key"),
+    "A number that no other queue space has; it should be above 32768 and below 262143.",
+    "IPC Key for queue space: ",
+    metavar="ipckey",
+)
+PAGES = Positional(
+    "pages",
+    Number("size in disk pages", 1),
+    space.ATTRIBUTES["pages"].said(". One page, and one for each queue, are overhead; the rest holds messages."),
+    "Size of queue space in disk pages: ",
+)
+QUEUES = Positional("queues", _number("queues"), space.ATTRIBUTES["queues"].about, "Number of queues in queue space: ")
+LIMITS = (
+    Positional(
+        "trans",
+        _number("transactions"),
+        space.ATTRIBUTES["transactions"].about,
+        "Number of concurrent transactions in queue space: ",
+    ),
+    Positional(
+        "procs",
+        _number("processes"),
+        space.ATTRIBUTES["processes"].said("; one qmadmin may open it in addition."),
+        "Number of concurrent processes in queue space: ",
+    ),
+    Positional(
+        "messages", _number("messages"), space.ATTRIBUTES["messages"].about, "Number of messages in queue space: "
+    ),
+)
+ERROR_QUEUE = Positional(
+    "errorq",
+    ErrorQueueName(),
+    space.ATTRIBUTES["error_queue"].said(
+        "; it is only named here, and has to be created with qcreate. Without one such messages are lost."
+    ),
+    "Error queue name: ",
+    default="",
+    notice="No default error queue name: messages that are out of retries will be lost",
+)
+INITIALIZE = Positional(
+    "inityn",
+    YesNo(),
+    "Whether disk space for its pages is allocated now, so that a full disk is noticed now. Otherwise, and always on"
+    " PostgreSQL, it is allocated when it is needed.",
+    "Initialize extents (y, n [default=n]): ",
+    default="n",
+)
+BLOCKING = Positional(
+    "blocking",
+    _number("blocking"),
+    "Recorded, without effect.",
+    "Blocking factor [default={default}]: ",
+    default="16",
+    notice="Default blocking factor is {default}",
+)
+CREATING = (IPC_KEY, PAGES, QUEUES, *LIMITS, ERROR_QUEUE, INITIALIZE, BLOCKING)
+"""The parameters of a new queue space after its name."""
+
+
+def changing_space() -> tuple[Option | Positional, ...]:
+    """Return the options and arguments of qspacechange, whose defaults are the present attributes."""
+    return (
+        *_unchanged(SPACE_OPTIONS),
+        *(_present_of_space(positional) for positional in (IPC_KEY, *LIMITS)),
+        dataclasses.replace(
+            ERROR_QUEUE,
+            help=f"{ERROR_QUEUE.help} An empty pair of quotes removes it.",
+            prompt="Error queue name{present}: ",
+            default=_had(_space, "errorq"),
+            notice="Error queue name stays '{default}'",
+            facts=_present_error_queue,
+            clearable=True,
+        ),
+        INITIALIZE,
+        dataclasses.replace(BLOCKING, default=_had(_space, "blocking")),
+    )
+
+
+def _present_of_space(positional: Positional) -> Positional:
+    what = positional.prompt.removesuffix(": ")
+    prompt, stays = f"{what} [default={{default}}]: ", f"{what} stays {{default}}"
+    return dataclasses.replace(positional, prompt=prompt, default=_had(_space, positional.name), notice=stays)
+
+
+def _present_error_queue(session: Session, given: Given) -> Mapping[str, str]:
+    name = _space(session, given).error_queue
+    return {"present": f" [default={name}]" if name else ""}
+
+
+def _space(session: Session, given: Given) -> SpaceDefinition:
+    return session.device.space(given["queue_space_name"]).definition
+
+
+def space_fields(given: Given, page_size: int) -> dict[str, Any]:
+    """Return the fields of a definition that the parameters of a command give, without what is unchanged."""
+    fields = _fields(given)
+    if "memory" in fields:
+        fields["memory"] = fields["memory"].in_bytes(page_size)
+    return fields
+
+
+def doubtful_key(new: SpaceDefinition) -> list[Notice]:
+    """Return a warning about a key that Tuxedo's guide advises against."""
+    least, most = IPC_KEY_RANGE
+    if least <= new.ipc_key <= most:
+        return []
+    return [Notice(Severity.WARN, f"IPC key {new.ipc_key} of queue space {new.name!r} is outside {least}..{most}")]
+
+
+def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:
+    """Return a notice about given options that have no effect."""
+    flags = [option.flag for option in RECORDED if recorded.get(option.name)]
+    return [Notice(Severity.INFO, f"{', '.join(flags)}: recorded, but without effect")] if flags else []
+
+
+def initialization(device: str, *, wanted: bool) -> list[Notice]:
+    """Return a notice if the disk space of a device cannot be allocated in advance."""
+    if not wanted or "://" not in device:
+        return []
+    return [Notice(Severity.INFO, "no disk is allocated now: PostgreSQL takes it when messages need it")]
+
+
+def rounding(pages: int) -> list[Notice]:
+    """Return a notice about a number of pages that is rounded down."""
+    if rounded_pages(pages) == pages:
+        return []
+    return [Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}")]
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def _unchanged(options: Sequence[Option]) -> list[Option]:
+    return [dataclasses.replace(option, default=UNCHANGED) for option in options]
+
+
+def _had(definition: Callable[[Session, Given], object], parameter: str) -> Callable[[Session, Given], str]:
+    """Return the default of a parameter that may stay as it is."""
+    return lambda session, given: str(plain(definition(session, given))[_NAMES.get(parameter, parameter)])
+
+
+def _fields(given: Given) -> dict[str, Any]:
+    return {_NAMES.get(name, name): value for name, value in given_of(**given).items()}
 
 
 def given_of(**changes: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
 
 @QUEUES.command(
     "qcreate",
-    *parameters.OPTIONS,
+    *parameters.QUEUE_OPTIONS,
     parameters.GROUPING,
     Positional("queue_name", QueueName(), "Its name: 1 to 127 bytes.", "Queue name: "),
     parameters.ORDER,
@@ -51,7 +51,7 @@ def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
     """
     space = session.opened()
-    definition = QueueDefinition(name=queue_name, **parameters.defined(given))
+    definition = QueueDefinition(name=queue_name, **parameters.queue_fields(given))
     space.create_queue(definition)
     return [*_warnings(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
 
@@ -86,7 +86,7 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
 @QUEUES.command(
     "qchange",
     Positional("queue_name", QueueName(), "The queue to change.", "Queue name: "),
-    *parameters.changing(),
+    *parameters.changing_queue(),
     needs=Needs.OPEN_SPACE,
 )
 def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
@@ -99,7 +99,7 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
         qchange service1 none 5 60 90% 10% "mailme service1"
     """
     space = session.opened()
-    new = dataclasses.replace(space.queue(queue_name).definition, **parameters.defined(given))
+    new = dataclasses.replace(space.queue(queue_name).definition, **parameters.queue_fields(given))
     space.change_queue(new)
     return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 

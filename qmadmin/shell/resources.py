@@ -6,8 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Shown, Table, field
-from qmadmin.shell import notices
-from qmadmin.shell import space_parameters as parameters
+from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Option, Positional
 from qmadmin.shell.kinds import Given, Memory, Number, SpaceName
 from qmadmin.shell.notices import UsageError
@@ -60,7 +59,7 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
 @SPACES.command(
     "qspacechange",
     Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
-    *parameters.changing(),
+    *parameters.changing_space(),
     Option(
         "-q",
         "queues",
@@ -85,7 +84,7 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     """
     device = session.device
     old = device.space(queue_space_name).definition
-    new = dataclasses.replace(old, **parameters.defined(given, device.info.page_size))
+    new = dataclasses.replace(old, **parameters.space_fields(given, device.info.page_size))
     lost = device.space_usage(queue_space_name).memory if new.memory != old.memory else 0
     with session.progress(f"Changing queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         device.change_space(new, initialize=inityn, progress=reached)
@@ -99,7 +98,9 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
 
 
-@SPACES.command("qsize", *parameters.OPTIONS, parameters.PAGES, parameters.QUEUES, *parameters.LIMITS, shows_only=True)
+@SPACES.command(
+    "qsize", *parameters.SPACE_OPTIONS, parameters.PAGES, parameters.QUEUES, *parameters.LIMITS, shows_only=True
+)
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
     """Show what a queue space with these parameters would need.
 

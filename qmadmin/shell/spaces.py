@@ -21,8 +21,7 @@ from qmadmin.console.results import (
     of_missing,
     table_of,
 )
-from qmadmin.shell import notices
-from qmadmin.shell import space_parameters as parameters
+from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, SpaceName
 from qmadmin.shell.notices import UsageError
@@ -50,7 +49,7 @@ def no_table(operation: str) -> Failure:
 
 @SPACES.command(
     "qspacecreate",
-    *parameters.OPTIONS,
+    *parameters.SPACE_OPTIONS,
     Option(
         "-r",
         "take_back",
@@ -78,7 +77,7 @@ def qspacecreate(
     """
     if take_back:
         return _taken_back(session, queue_space_name, {"pages": pages, "inityn": inityn, **given})
-    fields = parameters.defined(given, session.device.info.page_size)
+    fields = parameters.space_fields(given, session.device.info.page_size)
     definition = SpaceDefinition(name=queue_space_name, pages=rounded_pages(pages), **fields)
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         session.device.create_space(definition, initialize=inityn, progress=reached)
@@ -92,7 +91,7 @@ def qspacecreate(
 
 
 def _taken_back(session: Session, name: str, given: Mapping[str, Any]) -> Line:
-    defaults = {option.name: option.default for option in parameters.OPTIONS}
+    defaults = {option.name: option.default for option in parameters.SPACE_OPTIONS}
     if any(value != defaults.get(parameter) for parameter, value in given.items()):
         raise UsageError("Option -r takes the name of a queue space alone: all else is as it was")
     session.device.take_back_space(name)
