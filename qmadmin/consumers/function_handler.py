@@ -18,7 +18,7 @@ from qmcore import names
 from qmcore.checks import buffer_of, flag_of, index_of, number_of
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.event_loop import EventLoop
+    from qmadmin.consumers.coroutine_handler import EventLoop
     from qmcore.message import Message
 
 _A_MOMENT = 0.0005

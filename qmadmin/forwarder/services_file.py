@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from qmadmin.consumers import Handler
-from qmadmin.consumers.event_loop import EventLoop
+from qmadmin.consumers.coroutine_handler import EventLoop
 from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import (
     CommandDescription,

@@ -12,7 +12,7 @@ from qmadmin.consumers.stop import Stop
 
 from qmadmin.consumers import Failure, Handler, Order, Policy, Reply, RunPolicy, Unavailable, Wording, current
 from qmadmin.consumers.consumer import Consumer
-from qmadmin.consumers.event_loop import EventLoop
+from qmadmin.consumers.coroutine_handler import EventLoop
 from qmadmin.consumers.function_handler import FunctionHandler, handler_of
 from qmcore.message import EnqueueControl
 from tests.fix_store import ROOT, SOURCES, drain, make_queue

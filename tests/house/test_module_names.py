@@ -30,7 +30,6 @@ SHARED = {
     "snapshot": "a device as it was at one moment",
     "space": "a queue space",
     "spaces": "queue spaces as administrators define them",
-    "transactions": "transactions of queue spaces",
     "transitions": "what is done to messages",
     "upgrade": "taking a device to the newest schema",
     "wakeups": "what those who wait for messages sleep on",
