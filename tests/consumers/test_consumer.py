@@ -8,10 +8,9 @@ import threading
 from collections import Counter
 
 import pytest
-from qmadmin.consumers.stop import Stop
 
 from qmadmin.consumers import Failure, Handler, Order, Policy, Reply, RunPolicy, Unavailable, Wording, current
-from qmadmin.consumers.consumer import Consumer
+from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.coroutine_handler import EventLoop
 from qmadmin.consumers.function_handler import FunctionHandler, handler_of
 from qmcore.message import EnqueueControl
