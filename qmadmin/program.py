@@ -25,9 +25,17 @@ from qmadmin.console.results import Line
 from qmadmin.options import Argument, Documented, files, option
 from qmadmin.settings import ShellSettings
 from qmadmin.shell import notices
-from qmadmin.shell.notices import UsageError
+from qmadmin.shell.notices import (
+    NO_DEVICE,
+    OPTIONS,
+    USAGE,
+    StartError,
+    UsageError,
+    check_status,
+    refuse_together,
+    refuse_without,
+)
 from qmadmin.shell.session import Modes, Session, file_of
-from qmadmin.starting import NO_DEVICE, OPTIONS, USAGE, StartError, check_status, refuse_together, refuse_without
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 
@@ -176,7 +184,7 @@ def qmadmin(
     device = arguments[0] if arguments else configuration.qmadmin.device
     if not device:
         raise StartError(notices.QMCONFIG_NOT_SET(), f"{NO_DEVICE}\n{USAGE}")
-    check_status(device)
+    check_status(device, file_of(device))
     if requested:
         return _carry_out(device, requested, configuration)
     if upgrade:

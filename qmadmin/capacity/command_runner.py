@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from qmadmin import ulog
 from qmadmin.capacity import CapacityEvent
 from qmadmin.configuration import Configuration, ConfigurationError
+from qmadmin.console import end_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -117,7 +118,7 @@ class _Run:
             logging.WARNING if status else logging.INFO,
             "%s: %s after %.3f seconds",
             self._about,
-            _named(status),
+            end_of(status),
             time.monotonic() - self._began,
         )
 
@@ -218,12 +219,3 @@ def _take_signals() -> int:
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
     """Handle a signal: it is read as a byte."""
-
-
-def _named(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"ended by signal {-status}"

@@ -8,6 +8,7 @@ printed, blanks and backslashes are `\xx`. Tuxedo's form is a backslash and two 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Sequence
 
 from qmcore.errors import InvalidArgumentError
@@ -82,6 +83,16 @@ def sparkline(values: Sequence[int], width: int, bars: str = BARS) -> str:
 def counted(count: int, what: str) -> str:
     """Return a number of things in words: `1 call`, `2 calls`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def end_of(status: int) -> str:
+    """Return how a process has ended: its exit status, or the signal whose number is negative here."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"ended by signal {-status}"
 
 
 # ---- identifiers -----------------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ dequeued:
         return Reply(b"1200.50", urcode=7)
 """
 
-import signal
-
 from qmadmin.consumers import Failure, Reply, Unavailable
 from qmadmin.consumers.current import enqueue, space
 
@@ -33,13 +31,3 @@ class StartError(Exception):
 
 class UsageError(StartError):
     """An argument is missing, or has no meaning."""
-
-
-def end_of(status: int) -> str:
-    """Return how a process has ended: its exit status, or the signal whose number is negative here."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"ended by signal {-status}"

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from qmadmin.console import end_of
 from qmadmin.consumers import (
     REASON_MAX,
     Body,
@@ -28,7 +29,7 @@ from qmadmin.consumers import (
     failure_with,
     too_late,
 )
-from qmadmin.forwarder import STOPS, StartError, end_of
+from qmadmin.forwarder import STOPS, StartError
 from qmadmin.forwarder.command_io import CommandIO, TimeIsUpError, TooMuchError
 from qmadmin.forwarder.descriptions import CommandDescription
 from qmadmin.settings import SECONDS_MAX

@@ -187,15 +187,18 @@ _TEXTS: Final = ("application/json",)
 
 def request_headers(request: Message, fixed: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a request: those of the message, overridden by the `fixed` ones and by our own."""
-    headers = _Headers()
-    headers.add({"User-Agent": f"qmadmin/{__version__}"})
-    headers.add({name: value for name, value in request.headers.items() if _travels(name, value)})
-    # The call is a step of the trace of the message.
-    headers.add(tracing.headers())
-    headers.add({"Content-Type": _content_type(request)})
-    headers.add(fixed)
-    headers.add(_facts(request))
-    return headers.by_name()
+    each = (
+        {"User-Agent": f"qmadmin/{__version__}"},
+        {name: value for name, value in request.headers.items() if _travels(name, value)},
+        # The call is a step of the trace of the message.
+        tracing.headers(),
+        {"Content-Type": _content_type(request)},
+        fixed,
+        _facts(request),
+    )
+    last = {name.lower(): (name, value) for headers in each for name, value in headers.items()}
+    # The library encodes each character as one byte.
+    return {name: value.strip().encode().decode("latin-1") for name, value in last.values()}
 
 
 def reply_of(answer: Answer, kept: Sequence[str]) -> Reply:
@@ -220,21 +223,6 @@ def failure_of(
             return Unavailable(f"{reason}; the credentials are refused", retry_after=retry_after)
         return Unavailable(f"{told}; redirects are not followed", retry_after=retry_after)
     return failure_with(reason, _reply(answer, kept), permanent=is_permanent, retry_after=retry_after)
-
-
-class _Headers:
-    """Headers with case-insensitive names, the last of which counts."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[str, str]] = {}
-
-    def add(self, headers: Mapping[str, str]) -> None:
-        for name, value in headers.items():
-            self._found[name.lower()] = name, value
-
-    def by_name(self) -> dict[str, str]:
-        # The library encodes each character as one byte.
-        return {name: value.strip().encode().decode("latin-1") for name, value in self._found.values()}
 
 
 def _travels(name: str, value: str) -> bool:
@@ -274,10 +262,8 @@ def _body(answer: Answer) -> Body:
     kind = kind.strip()
     charset = parameters.partition("charset=")[2].strip(' "').partition(";")[0]
     if (kind.startswith("text/") or kind in _TEXTS) and charset in ("", "utf-8", "utf8", "us-ascii"):
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             return answer.body.decode()
-        except UnicodeDecodeError:
-            pass
     return answer.body
 
 

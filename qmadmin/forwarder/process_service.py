@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from qmadmin.console import end_of
 from qmadmin.consumers import (
     Call,
     Failure,
@@ -27,7 +28,7 @@ from qmadmin.consumers import (
     failure_with,
     too_late,
 )
-from qmadmin.forwarder import STOPS, StartError, end_of, frames
+from qmadmin.forwarder import STOPS, StartError, frames
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
 
 START_SECONDS: Final = 60.0

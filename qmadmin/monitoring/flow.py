@@ -113,12 +113,8 @@ class Flow:
     def __init__(self) -> None:
         self._courses: dict[str, _History] = {}
         self._queues: list[QueueFlow] = []
-        self._last: Sample | None = None
-
-    @property
-    def last(self) -> Sample | None:
+        self.last: Sample | None = None
         """The last sample; None before the first."""
-        return self._last
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -128,7 +124,7 @@ class Flow:
             courses[name] = known if known and known.is_of(counts) else _History(name)
         self._courses = courses
         self._queues = [courses[name].add(sample) for name in sorted(courses)]
-        self._last = sample
+        self.last = sample
 
     def queues(self) -> list[QueueFlow]:
         """Return the queues of the last sample, by name."""

@@ -74,11 +74,6 @@ class _Target(io.RawIOBase):
     def prepare(self) -> None:
         """Check whether it can be written to, without changing anything; UsageError if it cannot."""
 
-    @property
-    @abstractmethod
-    def descriptor(self) -> int:
-        """The descriptor to which a child process can write."""
-
     @abstractmethod
     def start(self) -> None:
         """Open the target for the first byte."""
@@ -86,18 +81,6 @@ class _Target(io.RawIOBase):
     @abstractmethod
     def put(self, data: ReadableBuffer) -> int:
         """Write some of the data and return how much."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Sync what was written and, before anything is written, the name of a new file."""
-
-    @abstractmethod
-    def end(self) -> list[Notice]:
-        """Close what was opened, and return the notices."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Close what was opened, without waiting."""
 
 
 class _File(_Target):
@@ -134,12 +117,14 @@ class _File(_Target):
 
     @property
     def descriptor(self) -> int:
+        """The descriptor to which a child process can write."""
         return self._descriptor
 
     def put(self, data: ReadableBuffer) -> int:
         return os.write(self._descriptor, data)
 
     def settle(self) -> None:
+        """Sync what was written and, before anything is written, the name of a new file."""
         if self.over:
             return
         if self._made and not self._is_named:
@@ -152,6 +137,7 @@ class _File(_Target):
             sync(self._descriptor)
 
     def end(self) -> list[Notice]:
+        """Close what was opened, and return the notices."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return []
@@ -164,6 +150,7 @@ class _File(_Target):
         return []
 
     def leave(self) -> None:
+        """Close what was opened, without waiting."""
         self.end()
 
 

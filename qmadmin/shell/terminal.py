@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -51,14 +52,14 @@ class BackgroundThread:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._works: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+        self._works: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._last: _Work | None = None
+        self._last: Future[Any] | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether the last function has not returned yet."""
-        return self._last is not None and not self._last.done.is_set()
+        return self._last is not None and not self._last.done()
 
     def find(self, work: Callable[[], T], otherwise: T) -> T:
         """Return what the function returns; `otherwise` if that takes too long, or an earlier one still runs."""
@@ -67,33 +68,17 @@ class BackgroundThread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="qmadmin-aside", daemon=True)
             self._thread.start()
-        self._last = wanted = _Work(work)
-        self._works.put(wanted)
-        if not wanted.done.wait(self._seconds):
-            return otherwise
-        if wanted.error is not None:
-            raise wanted.error
-        found: T = wanted.found
-        return found
+        self._last = wanted = Future[T]()
+        self._works.put((wanted, work))
+        return wanted.result() if wait([wanted], self._seconds).done else otherwise
 
     def _work(self) -> None:
         while True:
-            self._works.get().do()
-
-
-class _Work:
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._work = work
-        self.done = threading.Event()
-        self.found: Any = None
-        self.error: BaseException | None = None
-
-    def do(self) -> None:
-        try:
-            self.found = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is raised in the caller
-            self.error = error
-        self.done.set()
+            wanted, work = self._works.get()
+            try:
+                wanted.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it is raised in the caller
+                wanted.set_exception(error)
 
 
 def history(name: str, lines: int) -> History:

@@ -99,13 +99,13 @@ def test_device_that_cannot_be_one_is_message_1104(shell, refused, device, cause
 
 
 def test_device_may_be_absent_or_a_slice_of_a_disk_and_a_database_is_left_to_the_first_command(shell):
-    program.check_status(shell.device)
-    program.check_status("postgresql://host/base")
+    program.check_status(shell.device, Path(shell.device))
+    program.check_status("postgresql://host/base", None)
     if os.geteuid() == 0:
-        program.check_status("/dev/null")
+        program.check_status("/dev/null", Path("/dev/null"))
         with contextlib.suppress(PermissionError):
             os.mknod(shell.directory / "slice", stat.S_IFBLK | 0o600, os.makedev(7, 250))
-            program.check_status(str(shell.directory / "slice"))
+            program.check_status(str(shell.directory / "slice"), shell.directory / "slice")
 
 
 @pytest.mark.parametrize(
