@@ -14,9 +14,9 @@ from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
 from qmcore.limits import Threshold
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import CommandClaim, Owner
+from qmcore.records import Owner
 from qmcore.space import Limited, Space
-from qmcore.transitions import Guard, Route, Source, Terms
+from qmcore.transitions import Guard, Reached, Route, Source, Terms
 
 
 class Changes:
@@ -110,7 +110,7 @@ _LEFT_MOST = 64
 _READ_ALONE = 20
 """How many changed queues are read one by one; if more have changed, all are read."""
 
-Starter: TypeAlias = "Callable[[OpenSpace, CommandClaim], None]"
+Starter: TypeAlias = "Callable[[OpenSpace, Reached], None]"
 """Starts a claimed capacity command of a queue space."""
 
 

@@ -23,12 +23,25 @@ from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.records import (
-    CommandClaim,
     TransactionRecord,
     Use,
 )
 from qmcore.store import MemoryStore, Store
-from qmcore.transitions import Claim, Claimed, Command, Commit, Empty, Enqueue, Enqueued, Reached, Refused, Result
+from qmcore.transitions import (
+    Claim,
+    Claimed,
+    Command,
+    Commit,
+    Empty,
+    Enqueue,
+    Enqueued,
+    Guard,
+    Reached,
+    Refused,
+    Result,
+    Route,
+    Source,
+)
 from qmcore.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -39,7 +52,7 @@ T = TypeVar("T")
 
 
 class TransactionRecords(Protocol):
-    """Transactions, and capacity commands that are to be started."""
+    """Transactions."""
 
     def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
@@ -56,19 +69,31 @@ class TransactionRecords(Protocol):
     def transaction_count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
 
-    def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
-        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
 
-    def claims(self, space_id: int) -> list[tuple[CommandClaim, int]]:
-        """Return the capacity commands that were claimed and not started yet, each with the owner who was to."""
+class CapacityCommandRecords(Protocol):
+    """High limits of queues that were reached, and who is to start their commands."""
 
-    def take_over(self, claim: CommandClaim, of_owner: int, owner_id: int) -> bool:
+    def claim_reached(
+        self, guard: Guard, route: Route, now_us: int, *, on_disk: bool, in_memory: bool
+    ) -> Sequence[Reached]:
+        """Claim the commands of limits that an arrival has reached, in one of the stores or in both, and return them.
+
+        What has expired by now does not count. Nothing is claimed by whoever is not attached.
+        """
+
+    def rearm_reached(self, guard: Guard, source: Source, *, on_disk: bool, in_memory: bool) -> None:
+        """Arm the commands again whose low limit a departure has reached, from one of the stores or from both."""
+
+    def of_space(self, space_id: int) -> list[tuple[Reached, int]]:
+        """Return the commands that were claimed and not started yet, each with the owner who was to."""
+
+    def take_over(self, claim: Reached, of_owner: int, owner_id: int) -> bool:
         """Claim what another owner had claimed; False where somebody else did."""
 
-    def is_claimed(self, claim: CommandClaim) -> bool:
+    def is_claimed(self, claim: Reached) -> bool:
         """Return whether the command is still to be started: its queue may be gone, or its claim undone."""
 
-    def settle_claim(self, claim: CommandClaim) -> None:
+    def settle(self, claim: Reached) -> None:
         """Note that the command was started."""
 
     def rearm(self, queue_id: int, *, memory: bool) -> bool:
@@ -87,6 +112,10 @@ class Unit(Store, TransactionRecords, Protocol):
     @property
     def history(self) -> HistoryRecords:
         """Messages that are kept after they were consumed."""
+
+    @property
+    def capacity_commands(self) -> CapacityCommandRecords:
+        """Capacity commands of queues."""
 
     @property
     def device(self) -> DeviceRecords:

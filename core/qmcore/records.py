@@ -202,15 +202,6 @@ class TransactionRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CommandClaim:
-    """A capacity command that is to be started: of which queue, for which messages, and the use that triggered it."""
-
-    queue_id: int
-    memory: bool
-    value: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
     """What a forwarder reports of its work on one queue. Counts are since the forwarder started.
 

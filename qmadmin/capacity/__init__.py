@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.queue import Queue, QueueDefinition
-    from qmcore.records import CommandClaim
     from qmcore.space import Space
+    from qmcore.transitions import Reached
 
 logger = logging.getLogger("qmadmin.capacity")
 
@@ -169,14 +169,16 @@ class CapacityCommands:
         self._volume = volume
         self._space = space
 
-    def start(self, opened: OpenSpace, claim: CommandClaim) -> None:
+    def start(self, opened: OpenSpace, claim: Reached) -> None:
         """Start a command that this process has claimed. A failure is only logged."""
         # The runner, which imports this module, does not need the engine.
         from qmcore.acts import thresholds
         from qmcore.purpose import Purpose
 
         def claimed(unit: Unit) -> Queue | None:
-            return opened.definitions(unit).by_id.get(claim.queue_id) if unit.is_claimed(claim) else None
+            return (
+                opened.definitions(unit).by_id.get(claim.queue_id) if unit.capacity_commands.is_claimed(claim) else None
+            )
 
         try:
             queue = self._volume.read(claimed)
@@ -186,7 +188,7 @@ class CapacityCommands:
         except QueueError as error:
             logger.error("a capacity command of queue space %r is left to other processes: %s", self._space.name, error)  # noqa: TRY400
 
-    def _start(self, queue: Queue, claim: CommandClaim) -> None:
+    def _start(self, queue: Queue, claim: Reached) -> None:
         from qmcore.queue import Delivery
 
         threshold = queue.definition.memory_threshold if claim.memory else queue.definition.threshold

@@ -15,7 +15,6 @@ from qmcore.order import rank
 from qmcore.records import Outcome, Place, Role, TransactionRecord, Use
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
-from qmstorage.levels import rearm
 from qmstorage.messages import Sound
 from qmstorage.statements import Row
 from qmstorage.unit import MemoryStore, SqlUnit
@@ -117,7 +116,7 @@ def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> C
         store.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
     if source.levels:
         stores = [part.store is unit for part in parts]
-        rearm(unit, guard, source, on_disk=True in stores, in_memory=False in stores)
+        unit.capacity_commands.rearm_reached(guard, source, on_disk=True in stores, in_memory=False in stores)
     return Claimed(_taken(unit, parts))
 
 

@@ -30,7 +30,6 @@ from qmcore.transitions import (
     Terms,
 )
 from qmstorage.claiming import Store, begin_holding, stores_of
-from qmstorage.levels import claim_reached, rearm
 from qmstorage.positions import Position
 from qmstorage.unit import SqlUnit
 
@@ -130,7 +129,7 @@ def rearm_levels(unit: SqlUnit, command: Commit) -> None:
     for source in command.sources:
         if source.levels:
             in_memory = bool(command.guard.memory_pages)
-            rearm(unit, command.guard, source, on_disk=True, in_memory=in_memory)
+            unit.capacity_commands.rearm_reached(command.guard, source, on_disk=True, in_memory=in_memory)
 
 
 def give_back_locked(command: Commit, store: Store) -> None:
@@ -209,7 +208,7 @@ def stand_spilled(
     if not (brings and route.levels):
         return ()
     on_disk, in_memory = unit in brings, any(store is not unit for store in brings)
-    return claim_reached(unit, guard, route, now, on_disk=on_disk, in_memory=in_memory)
+    return unit.capacity_commands.claim_reached(guard, route, now, on_disk=on_disk, in_memory=in_memory)
 
 
 def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
@@ -220,7 +219,7 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
     for source in command.sources:
         consume(unit, command, memory, source, now)
         if source.levels:
-            rearm(unit, command.guard, source, on_disk=False, in_memory=True)
+            unit.capacity_commands.rearm_reached(command.guard, source, on_disk=False, in_memory=True)
     give_back_locked(command, memory)
     return [each for route in command.stored for each in stand_spilled(unit, command, route, now, committed=(memory,))]
 

@@ -16,7 +16,7 @@ from qmcore.transitions import Route, Terms
 from qmstorage.auditing import Audit
 from qmstorage.bulk_load import BulkLoad
 from qmstorage.bulk_read import BulkRead
-from qmstorage.claims import Claims
+from qmstorage.capacity_commands import CapacityCommands
 from qmstorage.counters import Counters
 from qmstorage.damage import Damage
 from qmstorage.device import Device
@@ -84,7 +84,7 @@ class MemoryStore(Counters, States, Holdings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Counters, States, Holdings, Transactions, Claims):
+class SqlUnit(Counters, States, Holdings, Transactions):
     """One short database transaction on a volume."""
 
     in_memory = False
@@ -100,6 +100,7 @@ class SqlUnit(Counters, States, Holdings, Transactions, Claims):
     soundness = PartOf(Soundness)
     damage = PartOf(Damage)
     history = PartOf(History)
+    capacity_commands = PartOf(CapacityCommands)
     device = PartOf(Device)
     audit = PartOf(Audit)
     spaces = PartOf(Spaces)

@@ -492,7 +492,8 @@ class TestAfterwards:
 
     def settled(self, space):
         """No claim is open any more, and nobody is about to start a command."""
-        claims = attachment_of(space).volume.read(lambda unit: unit.claims(attachment_of(space).opened.space.id))
+        its = attachment_of(space)
+        claims = its.volume.read(lambda unit: unit.capacity_commands.of_space(its.opened.space.id))
         ours = set(threading.enumerate()) - self.others
         return not claims and not any(thread.name == "qmadmin-follow" for thread in ours)
 

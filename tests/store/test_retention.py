@@ -349,7 +349,9 @@ class TestRoom:
         queue_id = space.queue("Q").id
 
         def tripped():
-            return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
+            return attachment_of(space).volume.read(
+                lambda unit: unit.capacity_commands.is_tripped(queue_id, memory=False)
+            )
 
         assert tripped()
         clock.advance(61)

@@ -305,7 +305,7 @@ class TestCapacityInPercent:
     def started(self, space):
         """Return whether the limit was reached and its command is not armed again, by the records of the volume."""
         queue = space.queue("Q")
-        return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue.id, memory=False))
+        return attachment_of(space).volume.read(lambda unit: unit.capacity_commands.is_tripped(queue.id, memory=False))
 
     def test_it_is_percent_of_the_pages_that_there_are_now(self, store):
         store.device.set_commands(enabled=False)

@@ -305,7 +305,9 @@ class TestChanged:
 
         def tripped():
             queue_id = space.queue("Q").id
-            return attachment_of(space).volume.read(lambda unit: unit.is_tripped(queue_id, memory=False))
+            return attachment_of(space).volume.read(
+                lambda unit: unit.capacity_commands.is_tripped(queue_id, memory=False)
+            )
 
         change(space, threshold=threshold("2m"))
         for _ in range(2):

@@ -212,7 +212,7 @@ def _whose_time_is_over(records: list[TransactionRecord], clock: Clock) -> set[i
 def _is_left_behind(unit: Unit, opened: OpenSpace) -> bool:
     """Return whether memory has to follow the disk, or a capacity command was not started."""
     attached = {owner.id for owner in unit.owners.of_space(opened.space.id)}
-    claimed = any(owner_id not in attached for _, owner_id in unit.claims(opened.space.id))
+    claimed = any(owner_id not in attached for _, owner_id in unit.capacity_commands.of_space(opened.space.id))
     return claimed or following.has_to_follow(unit, opened)
 
 

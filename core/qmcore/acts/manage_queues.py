@@ -53,7 +53,7 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
     limits = (old.definition.threshold, old.definition.memory_threshold)
     for memory, limit in enumerate((definition.threshold, definition.memory_threshold)):
         if limit != limits[memory]:
-            unit.rearm(old.id, memory=bool(memory))
+            unit.capacity_commands.rearm(old.id, memory=bool(memory))
     return changed
 
 

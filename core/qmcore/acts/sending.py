@@ -20,7 +20,6 @@ from qmcore.errors import (
 )
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
-from qmcore.records import CommandClaim
 from qmcore.transitions import Command, Enqueue, Enqueued, Reached, Reason, Refused
 
 Asked = TypeVar("Asked")
@@ -161,5 +160,5 @@ def _looked_at(volume: Volume, opened: OpenSpace, on: object) -> Definitions:
 
 def _start(opened: OpenSpace, reached: Sequence[Reached]) -> None:
     """Start capacity commands that we have claimed."""
-    for queue_id, memory, value in reached:
-        opened.start(opened, CommandClaim(queue_id=queue_id, memory=bool(memory), value=value))
+    for each in reached:
+        opened.start(opened, each)

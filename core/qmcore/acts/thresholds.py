@@ -6,43 +6,29 @@ was claimed by a process that died is started by whoever finds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from qmcore.acts.routes import route_of, source_of
+from qmcore.acts.sending import start_afterwards
 from qmcore.acts.stores import stores
-from qmcore.definitions import Definitions, OpenSpace
-from qmcore.limits import Threshold
+from qmcore.definitions import OpenSpace
 from qmcore.limits import Unit as LimitUnit
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import CommandClaim, Use
 from qmcore.store import Store
+from qmcore.transitions import Reached
 
 
 def note_arrival(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, now: int) -> None:
     """Claim the capacity commands whose high limit an arrival in the queue has reached."""
-    for claim in _reached(unit, opened, queue, store):
-        if opened.me is not None and unit.claim_command(claim, opened.me.id, now):
-            unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
-
-
-def is_watched(queue: Queue) -> bool:
-    """Return whether the queue has a capacity limit with a command."""
-    return bool(queue.definition.threshold.command or queue.definition.memory_threshold.command)
+    known, on_disk = opened.definitions(unit), store is unit
+    its = opened.guard(known), route_of(known, queue), now
+    start_afterwards(unit, opened, unit.capacity_commands.claim_reached(*its, on_disk=on_disk, in_memory=not on_disk))
 
 
 def note_departure(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> None:
     """Arm the capacity commands again whose low limit a departure from the queue has reached."""
-    if not is_watched(queue):
-        return
-    known = opened.definitions(unit)
-    for memory, threshold in _concerned(unit, queue, store):
-        if not unit.is_tripped(queue.id, memory=memory):
-            continue
-        use = _use(unit, known, queue, memory, threshold)
-        if threshold.low.is_undercut(
-            messages=use.messages, pages=use.pages, size=use.size, capacity=_capacity(known, memory)
-        ):
-            unit.rearm(queue.id, memory=memory)
+    known, on_disk = opened.definitions(unit), store is unit
+    its = opened.guard(known), source_of(known, queue)
+    unit.capacity_commands.rearm_reached(*its, on_disk=on_disk, in_memory=not on_disk)
 
 
 def note_memory_lost(unit: Unit, opened: OpenSpace) -> None:
@@ -60,9 +46,9 @@ def note_growth(unit: Unit, opened: OpenSpace) -> None:
             note_departure(unit, opened, queue, unit)
 
 
-def settle(unit: Unit, opened: OpenSpace, claim: CommandClaim) -> None:
+def settle(unit: Unit, opened: OpenSpace, claim: Reached) -> None:
     """Note that a command was started; it is armed again at once where the use went down meanwhile."""
-    unit.settle_claim(claim)
+    unit.capacity_commands.settle(claim)
     queue = opened.definitions(unit).by_id.get(claim.queue_id)
     if queue is not None:
         for store in stores(unit, opened.space.id):
@@ -74,47 +60,8 @@ def start_what_was_left(unit: Unit, opened: OpenSpace) -> None:
     if opened.me is None:
         return
     # Asked in this order: whoever has claimed has attached before.
-    claims = unit.claims(opened.space.id)
+    claims = unit.capacity_commands.of_space(opened.space.id)
     attached = {owner.id for owner in unit.owners.of_space(opened.space.id)} if claims else set()
     for claim, owner_id in claims:
-        if owner_id not in attached and unit.take_over(claim, owner_id, opened.me.id):
-            unit.afterwards(lambda claim=claim: opened.start(opened, claim))  # type: ignore[misc]
-
-
-def _reached(unit: Unit, opened: OpenSpace, queue: Queue, store: Store) -> list[CommandClaim]:
-    found: list[CommandClaim] = []
-    if not is_watched(queue):
-        return found
-    known = opened.definitions(unit)
-    for memory, threshold in _concerned(unit, queue, store):
-        use, capacity = _use(unit, known, queue, memory, threshold), _capacity(known, memory)
-        high = threshold.high
-        if high.is_reached(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity):
-            value = high.measure(messages=use.messages, pages=use.pages, size=use.size, capacity=capacity)
-            found.append(CommandClaim(queue_id=queue.id, memory=memory, value=value))
-    return found
-
-
-def _concerned(unit: Unit, queue: Queue, store: Store) -> Iterator[tuple[bool, Threshold]]:
-    """Yield the limits that a change in a store can reach; a number of messages counts those of both."""
-    on_disk = store is unit
-    persistent, memory = queue.definition.threshold, queue.definition.memory_threshold
-    if persistent.command and (on_disk or persistent.high.unit is LimitUnit.MESSAGES):
-        yield False, persistent
-    if memory.command and not on_disk:
-        yield True, memory
-
-
-def _use(unit: Unit, known: Definitions, queue: Queue, memory: bool, threshold: Threshold) -> Use:
-    in_memory = unit.memory(known.space.id)
-    if memory:
-        return in_memory.use(queue) if in_memory is not None else Use(0, 0, 0)
-    use = unit.use(queue)
-    if threshold.high.unit is LimitUnit.MESSAGES and in_memory is not None:
-        return Use(use.messages + in_memory.use(queue).messages, use.pages, use.size)
-    return use
-
-
-def _capacity(known: Definitions, memory: bool) -> int:
-    definition = known.space.definition
-    return definition.memory // known.page_size if memory else definition.capacity
+        if owner_id not in attached and unit.capacity_commands.take_over(claim, owner_id, opened.me.id):
+            start_afterwards(unit, opened, [claim])

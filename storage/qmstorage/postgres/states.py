@@ -25,19 +25,16 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.types import UserDefinedType
 
 from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID
-from qmcore.records import CommandClaim, Holding, Place
+from qmcore.records import Holding, Place
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
-from qmstorage.claims import REARM, Claims
 from qmstorage.dialect import Among, Named, Row
-from qmstorage.postgres import keys
-from qmstorage.schema import due, expiring, message, ready, threshold
+from qmstorage.schema import due, expiring, message, ready
 from qmstorage.statements import given
 from qmstorage.states import States
 
@@ -108,17 +105,6 @@ _UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     message.c.id == _numbers("ids")
 )
-_IS_FREE = func.pg_try_advisory_xact_lock(bindparam("key", type_=BigInteger()))
-_CLAIM = (
-    insert(threshold)
-    .from_select(
-        [column.name for column in threshold.columns],
-        select(*(bindparam(column.name, type_=column.type) for column in threshold.columns)).where(_IS_FREE),
-    )
-    .on_conflict_do_nothing()
-    .returning(threshold.c.queue_id)
-)
-_REARM = REARM.where(_IS_FREE)
 _KEYS = (
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
     .table_valued(column("order_key", LargeBinary), name="keys")
@@ -225,33 +211,3 @@ class SharedStates(States):
             chosen = _DUE.join_from(due, message, Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
             taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
         return [Place(number, queue_id, key, retries) for number, key, retries in taken]
-
-
-class SharedClaims(Claims):
-    """High limits that were reached, and who is to start their commands.
-
-    What somebody else is about to claim or to arm again is passed over: an application may take long to commit.
-    """
-
-    schema: str
-
-    def claim_command(self, claim: CommandClaim, owner_id: int, now_us: int) -> bool:
-        """Claim that a capacity command is started by this owner; False where the limit was reached before."""
-        row = self.one(
-            _CLAIM,
-            key=self._key(claim.queue_id, memory=claim.memory),
-            queue_id=claim.queue_id,
-            memory=claim.memory,
-            value=claim.value,
-            claimed_by=owner_id,
-            claimed_at=now_us,
-        )
-        return row is not None
-
-    def rearm(self, queue_id: int, *, memory: bool) -> bool:
-        """Let the high limit be reached again; False where it was not reached, or its command is not started yet."""
-        key = self._key(queue_id, memory=memory)
-        return self.one(_REARM, of_queue=queue_id, of_memory=memory, key=key) is not None
-
-    def _key(self, queue_id: int, *, memory: bool) -> int:
-        return keys.key(self.schema, keys.Kind.CLAIM, 2 * queue_id + memory)

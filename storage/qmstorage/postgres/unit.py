@@ -15,12 +15,13 @@ from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.bulk_load import SharedBulkLoad
 from qmstorage.postgres.bulk_read import SharedBulkRead
+from qmstorage.postgres.capacity_commands import SharedCapacityCommands
 from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.spaces import SharedSpaces
-from qmstorage.postgres.states import SharedClaims, SharedStates
+from qmstorage.postgres.states import SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
 from qmstorage.postgres.waits import SharedWaits
@@ -81,7 +82,6 @@ class PostgresUnit(
     SharedCounters,
     SharedBodies,
     SharedStates,
-    SharedClaims,
     Transitions,
 ):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
@@ -91,6 +91,7 @@ class PostgresUnit(
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
     history = PartOf(SharedHistory)
+    capacity_commands = PartOf(SharedCapacityCommands)
     spaces = PartOf(SharedSpaces)
     imports = PartOf(SharedImports)
     highest = PartOf(SharedHighest)

@@ -40,7 +40,6 @@ from qmcore.transitions import (
 )
 from qmstorage import claiming, settling
 from qmstorage.counters import MOST, OF_SPACE, adding
-from qmstorage.levels import claim_reached
 from qmstorage.messages import Sound
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
@@ -229,7 +228,8 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         self._count_all(guard.space_id, changes)
         for route, _, _ in coming:
             if route.levels:
-                reached += claim_reached(self, guard, route, now, on_disk=True, in_memory=False)
+                commands = self.capacity_commands
+                reached += commands.claim_reached(guard, route, now, on_disk=True, in_memory=False)
         return Committed(reached)
 
     def follow(self, command: Commit) -> Sequence[Reached]:
@@ -349,7 +349,9 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
 
     def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
         stores = {arrival.terms.memory for arrival in command.arrivals}
-        return claim_reached(self, command.guard, command.route, now, on_disk=False in stores, in_memory=True in stores)
+        on_disk, in_memory = False in stores, True in stores
+        commands = self.capacity_commands
+        return commands.claim_reached(command.guard, command.route, now, on_disk=on_disk, in_memory=in_memory)
 
 
 def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
