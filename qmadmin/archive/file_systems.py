@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
@@ -15,6 +15,9 @@ from qmadmin.archive import Fault, refused
 from qmadmin.paths import absolute
 
 _MODE: Final = 0o600
+
+_LATE_FILES: Final = 1000
+"""The most files of late attempts that keep a directory from being removed."""
 
 
 class Files(Protocol):
@@ -140,6 +143,21 @@ class Directory:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def despite_late_files(remove: Callable[[], None]) -> None:
+    """Call a function that empties a directory and removes it, again if files have come between the two.
+
+    Attempts of tasks that nobody waits for may each create one more file, before they see that they are late.
+    """
+    for left in reversed(range(_LATE_FILES)):
+        try:
+            remove()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not left:
+                raise
+        else:
+            return
 
 
 def place_at(where: Path | Place) -> Place:

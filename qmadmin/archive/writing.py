@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self
 
 from qmadmin.archive import Fault, manifest_file, refused, refused_part
 from qmadmin.archive.columns import COLUMNS
-from qmadmin.archive.file_systems import Place, place_at
+from qmadmin.archive.file_systems import Place, despite_late_files, place_at
 from qmadmin.archive.manifest import Manifest, PartEntry, check_part_name
 from qmadmin.archive.part_validation import wrong_size
 from qmadmin.archive.rows import (
@@ -121,9 +121,16 @@ class ArchiveWriter:
                 return
             self._remove_others(set())
             self.place.remove(MARK)
-            # It may contain other files.
             with contextlib.suppress(OSError):
-                self.place.drop()
+                despite_late_files(self._drop)
+
+    def _drop(self) -> None:
+        """Remove what is left in the directory, and the directory if it contains no other files."""
+        names = self.place.names()
+        for name in filter(_is_left_over, names):
+            self.place.remove(name)
+        if all(map(_is_left_over, names)):
+            self.place.drop()
 
     def _remove_others(self, names: set[str]) -> None:
         for name in self.place.names():

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from qmadmin.archive.columns import BY_NAME, ColumnType
+from qmadmin.archive.file_systems import despite_late_files
 from qmadmin.archive.manifest import (
     NO_INCARNATION,
     ArchivedQueue,
@@ -104,12 +105,12 @@ class QueueWriter(DataSourceArrowWriter):
             importing.load_archive(directory / _ARCHIVE, self._options.device, asked, executor=Local())
         except QueueError as error:
             self._give_up(directory, archive, error)
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have written."""
         del messages
-        shutil.rmtree(self._directory, ignore_errors=True)
+        _remove(self._directory)
 
     def _give_up(self, directory: Path, archive: str, error: QueueError) -> NoReturn:
         """Abandon an import that failed; if it was published, it has to be continued."""
@@ -186,6 +187,12 @@ class QueueWriter(DataSourceArrowWriter):
 def _unassigned_id(sequence: int) -> str:
     """Return an identifier that is valid nowhere; a message gets its own when it is imported."""
     return message_id(NO_INCARNATION, sequence)
+
+
+def _remove(directory: Path) -> None:
+    """Remove the directory; an error that prevents this changes nothing about what is stored."""
+    with contextlib.suppress(OSError):
+        despite_late_files(functools.partial(shutil.rmtree, directory))
 
 
 @contextlib.contextmanager

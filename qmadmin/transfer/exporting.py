@@ -104,7 +104,7 @@ def export(
         if executor is None or place.staged:
             messages = sum(device.space_usage(name).messages for name in names)
             executor = fitting(messages, most=executor.count if executor else None)
-        with snapshot_of(device, names, executor) as (own, workers, moment):
+        with contextlib.ExitStack() as undo, snapshot_of(device, names, executor) as (own, workers, moment):
             plan = Plan.made(own, names, asked, moment, executor.count)
             asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
             whence = ArchiveSource(device.path, device.info.id, device.kind, device.info.page_size, moment)
@@ -113,15 +113,14 @@ def export(
                 manifest = plan.manifest(whence, asked, ())
                 return Exported(None, manifest, plan.counts(), time.monotonic() - began, sizes, missing)
             writer = ArchiveWriter.create(place, asked.key, again=asked.again)
-            try:
-                tasks = [(str(writer.staging), unit) for unit in plan.units(asked, executor.count)]
-                told = step_progress(progress, "Exporting", plan.messages, len(tasks))
-                entries = sorted(map(writer.taken, workers.run(write_part, tasks, told)), key=lambda entry: entry.name)
-                manifest = plan.manifest(whence, asked, entries)
-                writer.finish(manifest)
-            except BaseException:
-                writer.discard()
-                raise
+            # After the workers have ended: one that is at work could leave a file behind.
+            undo.callback(writer.discard)
+            tasks = [(str(writer.staging), unit) for unit in plan.units(asked, executor.count)]
+            told = step_progress(progress, "Exporting", plan.messages, len(tasks))
+            entries = sorted(map(writer.taken, workers.run(write_part, tasks, told)), key=lambda entry: entry.name)
+            manifest = plan.manifest(whence, asked, entries)
+            writer.finish(manifest)
+            undo.pop_all()
     return Exported(place, manifest, plan.counts(), time.monotonic() - began, missing=missing)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import os
 import pickle
 import stat
@@ -135,6 +136,39 @@ class TestAttempts:
         with refuses("unwritable", f"the archive '{archive}' cannot be written: it was finished or given up meanwhile"):
             part_in(archive, "part-00000.parquet")
         assert names(archive) == before
+
+    @pytest.mark.parametrize(("step", "time"), [("names", 1), ("names", 2), ("remove", 1), ("names", 3)])
+    def test_an_attempt_that_makes_its_file_while_the_archive_is_discarded_leaves_nothing(
+        self, tmp_path, monkeypatch, step, time
+    ):
+        archive, came, done = tmp_path / "archive", itertools.count(1), getattr(Directory, step)
+        writer = ArchiveWriter.create(archive)
+
+        def meanwhile(place, *name):
+            found = done(place, *name)
+            if next(came) == time:
+                # It stands still before it sees whether the mark is there.
+                (archive / ".part-00000.parquet.01234567").touch()
+            return found
+
+        monkeypatch.setattr(Directory, step, meanwhile)
+        writer.discard()
+        assert next(came) > time
+        assert names(tmp_path) == []
+
+    def test_a_directory_that_gets_another_file_while_the_archive_is_discarded_keeps_that_alone(
+        self, tmp_path, monkeypatch
+    ):
+        writer = ArchiveWriter.create(tmp_path / "archive")
+        drop = Directory.drop
+
+        def meanwhile(place):
+            (tmp_path / "archive" / "letter").touch()
+            drop(place)
+
+        monkeypatch.setattr(Directory, "drop", meanwhile)
+        writer.discard()
+        assert names(tmp_path / "archive") == ["letter"]
 
     def test_a_part_that_was_given_up_leaves_nothing(self, tmp_path):
         ArchiveWriter.create(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from qmadmin.device import Device
 from qmadmin.spark import register
 from qmadmin.spark.source import WriteOptions
-from qmadmin.spark.writing import Arriving, checked, refuse_unfit
+from qmadmin.spark.writing import Arriving, QueueWriter, checked, refuse_unfit
 from qmcore.errors import InvalidArgumentError
 from qmcore.queue import Delivery
 from tests.fix_store import make_queue, queue_definition, space_definition
@@ -203,6 +204,24 @@ def test_a_staging_directory_that_is_none_is_told(spark, file_device, tmp_path: 
     options = {"device": file_device.config, "space": "SPACE", "queue": "Q", "staging": str(tmp_path / "file")}
     with pytest.raises(PySparkException, match="cannot be used for what is to be written"):
         numbers(spark, 1).write.format("qspace").mode("append").options(**options).save()
+
+
+def test_a_late_attempt_of_a_task_leaves_no_file_behind(file_device, tmp_path: Path, monkeypatch):
+    (tmp_path / "staging").mkdir()
+    asked = {"device": file_device.config, "space": "SPACE", "queue": "Q", "staging": str(tmp_path / "staging")}
+    writer = QueueWriter(WriteOptions.read(asked, overwrite=False), TEXTS)
+    (directory,) = (tmp_path / "staging").iterdir()
+    rmdir, late = os.rmdir, [directory / "00000000-7.parquet"]
+
+    def meanwhile(*which, **how):
+        if late:
+            late.pop().touch()
+        rmdir(*which, **how)
+
+    monkeypatch.setattr(os, "rmdir", meanwhile)
+    writer.abort([])
+    assert late == []
+    assert list((tmp_path / "staging").iterdir()) == []
 
 
 def test_names_of_columns_are_read_without_regard_to_case(spark, write, space):
