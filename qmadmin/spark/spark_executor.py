@@ -85,7 +85,7 @@ class _Job:
             raise
 
     def results(self, told: UnitProgress, units: int) -> list[Any]:
-        """Return the results of all tasks; `told` is called with the number of ended units.
+        """Return the results of all tasks; `told` is called with the number of ended units, at last with all.
 
         A QueueError among them is raised.
         """
@@ -97,6 +97,8 @@ class _Job:
         for error in self._found:
             if isinstance(error, QueueError):
                 raise error
+        # Spark reports the ends of tasks some time after they have ended, even after the job has.
+        told(units)
         return self._found
 
     def check(self) -> None:
@@ -116,12 +118,13 @@ class _Job:
             self._error = explained(error)
 
     def _share(self) -> float:
-        """Return the fraction that is done."""
+        """Return the fraction that is done, as far as Spark has reported it."""
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
         tasks = sum(stage.numTasks for stage in stages if stage)
-        return sum(stage.numCompletedTasks for stage in stages if stage) / max(tasks, 1)
+        # A task that was begun twice can count twice.
+        return min(sum(stage.numCompletedTasks for stage in stages if stage) / max(tasks, 1), 1.0)
 
 
 def _refusable(work: Callable[[Iterable[T]], Iterator[Any]]) -> Callable[[Iterable[T]], Iterator[Any]]:

@@ -245,13 +245,17 @@ class Verified:
         self._parts: dict[PartEntry, _Stamp] = {}
 
     def verify(self, archive: Archive, workers: Workers, told: UnitProgress = no_progress) -> None:
-        """Read the parts that are not verified yet, and refuse the first that is not what the manifest says."""
+        """Read the parts that are not verified yet, and refuse the first that is not what the manifest says.
+
+        `told` is called with the number of verified parts, at last with that of all.
+        """
         began = self._now()
         # Taken before the files are read, so that a change meanwhile does not count as verified.
         stamps = _stamps(archive)
         known = {entry for entry, stamp in stamps.items() if self._parts.get(entry) == stamp}
         left = [entry for entry in archive.manifest.parts if entry not in known]
-        for _ in workers.run(verify_part, [(entry,) for entry in left], told):
+        told(len(known))
+        for _ in workers.run(verify_part, [(entry,) for entry in left], lambda ended: told(len(known) + ended)):
             pass
         self._parts |= {entry: stamp for entry, stamp in stamps.items() if began - stamp.changed_ns > _SETTLED_NS}
 

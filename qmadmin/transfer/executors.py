@@ -45,7 +45,10 @@ class Workers(Protocol):
     """Workers that have begun, each with its entered object."""
 
     def run(self, unit: Unit, tasks: Iterable[tuple[Any, ...]], told: UnitProgress = no_progress) -> Iterator[Any]:
-        """Make the workers call `unit` with each of the tasks, and yield the results in any order."""
+        """Make the workers call `unit` with each of the tasks, and yield the results in any order.
+
+        `told` is called with the number of tasks that have ended, at last with that of all.
+        """
 
 
 class GatheredWorkers(Workers, Protocol):

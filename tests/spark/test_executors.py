@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark import SparkStageInfo, StatusTracker
 
 from qmadmin.opening import create_device
 from qmadmin.spark.spark_executor import SparkExecutor
@@ -202,3 +203,20 @@ def test_damage_that_a_task_finds_is_told_in_its_own_sentence(spark, file_device
     part.write_bytes(data)
     with pytest.raises(SystemFailureError, match=r"part 'part-00000\.parquet' was altered"):
         compare(tmp_path / "archive", executor=SparkExecutor(spark, 2))
+
+
+@pytest.mark.parametrize("reported", [None, SparkStageInfo(1, 0, "", 1, 0, 2, 0)], ids=["nothing", "a task twice"])
+def test_progress_ends_with_all_messages_whatever_spark_has_reported_by_then(
+    spark, file_device, tmp_path: Path, monkeypatch, reported
+):
+    with file_device.open_space("SPACE") as space:
+        space.enqueue("Q", b"x")
+    steps = []
+    monkeypatch.setattr(StatusTracker, "getStageInfo", lambda _tracker, _number: reported)
+    with create_device(tmp_path / "NEW", 60_000) as other:
+        executor = SparkExecutor(spark, 2)
+        export(file_device.config, tmp_path / "archive", executor=Local())
+        load_archive(tmp_path / "archive", other.config, executor=executor, progress=lambda *step: steps.append(step))
+    last = {step: (done, total) for step, done, total in steps}
+    assert last == {"Verifying": (1, 1), "Importing": (1, 1)}
+    assert all(done <= total for _, done, total in steps)

@@ -14,7 +14,7 @@ import pytest
 from qmadmin.opening import create_device
 from qmadmin.transfer.comparing import Verified, compare
 from qmadmin.transfer.executors import Local
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.exporting import LEAST_MESSAGES, export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import remove_exported
 from qmcore.errors import SystemFailureError
@@ -114,3 +114,30 @@ def test_a_part_that_was_touched_between_two_steps_is_read_again(archive, there,
     touch(archive / "part-00000.parquet")
     with pytest.raises(SystemFailureError, match="was altered"):
         load_archive(archive, there, executor=Local(), verified=verified)
+
+
+@pytest.mark.parametrize("touched", [0, 1, 2])
+def test_progress_ends_with_all_messages_whatever_was_verified_before(file_device, there, tmp_path, touched):
+    with file_device.open_space("SPACE") as space:
+        space.enqueue_many("Q", ["x"] * (LEAST_MESSAGES + 1))
+    exported = export(file_device.config, tmp_path / "archive", executor=Local())
+    verified, steps = Verified(later), []
+    load_archive(tmp_path / "archive", there, executor=Local(), verified=verified, dry_run=True)
+    first, second = exported.manifest.parts
+    for part in (first, second)[:touched]:
+        stamp(tmp_path / "archive" / part.name)
+    load_archive(
+        tmp_path / "archive",
+        there,
+        executor=Local(),
+        verified=verified,
+        dry_run=True,
+        progress=lambda *step: steps.append(step),
+    )
+    assert steps[0] == ("Verifying", 0, LEAST_MESSAGES + 1)
+    assert steps[-1] == ("Verifying", LEAST_MESSAGES + 1, LEAST_MESSAGES + 1)
+
+
+def stamp(part: Path) -> None:
+    """Have a part look as if somebody had changed it."""
+    os.utime(part, (0, 0))
