@@ -146,7 +146,7 @@ class ManagingMessages(SpaceHandle):
         def changed(found: Withdrawn) -> Withdrawn:
             return dataclasses.replace(found, **fields)
 
-        return self._run(manage_messages.change, chosen, changed, self._now, progress)
+        return self._run(manage_messages.change, chosen, changed, progress)
 
     def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
         restriction = parsed(condition)

@@ -32,6 +32,8 @@ from qmcore.transitions import (
     Claimed,
     Command,
     Commit,
+    Dispose,
+    Disposed,
     Empty,
     Enqueue,
     Enqueued,
@@ -167,6 +169,9 @@ class Unit(Store, TransactionRecords, Protocol):
 
     def claim(self, command: Claim) -> Claimed | Empty | Refused:
         """Take messages out of a queue: they go for good, or a transaction holds them."""
+
+    def dispose(self, command: Dispose) -> Disposed | Refused:
+        """Dispose of messages that were taken out of their states in a queue."""
 
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""

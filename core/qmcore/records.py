@@ -95,6 +95,16 @@ class Withdrawn:
     origin_queue: str | None
     expires_before_us: int | None
 
+    @property
+    def holding(self) -> Holding:
+        """The message as a transaction would hold it."""
+        return Holding(self.place, self.pages, self.size, self.expires_us)
+
+    @property
+    def moment_us(self) -> int:
+        """What an order by time goes by."""
+        return self.enqueued_us if self.available_us is None else self.available_us
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routing:

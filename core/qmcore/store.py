@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_records import BulkLoad, BulkRead
 from qmcore.listing_records import ListingRecords
-from qmcore.message import Message, Origin, State
+from qmcore.message import Message, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
-    Counted,
     Holding,
     Place,
     Role,
@@ -37,9 +36,6 @@ class Counters(Protocol):
 
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
-
-    def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:
-        """Count messages in and give out as many sequence numbers."""
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
@@ -66,15 +62,6 @@ class MessageRecords(Protocol):
     def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return which of these messages are stored and belong to the queue, in whatever state."""
 
-    def make_ready(self, place: Place) -> None:
-        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
-
-    def make_due(self, place: Place, available_us: int) -> None:
-        """Keep the message back until a time; those who wait for the queue are told."""
-
-    def make_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
-        """Note when a message that no transaction holds expires."""
-
     def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
         """Forget when the message expires."""
 
@@ -95,11 +82,6 @@ class MessageRecords(Protocol):
 
     def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
         """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
-
-    def amend(
-        self, message_id: int, *, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
-    ) -> None:
-        """Give a message that stays stored another order key, priority and times."""
 
     def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
         """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
@@ -125,36 +107,8 @@ class MessageRecords(Protocol):
     def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
         """Return a message with its body, wherever it stands; SystemFailureError if it is not stored, or damaged."""
 
-    def read(
-        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
-    ) -> list[tuple[Message, int]]:
-        """Return messages that stay stored, each with its pages, in the same order; without bodies if not wanted."""
-
-    def remove(
-        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
-    ) -> list[tuple[Message, int]]:
-        """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
-
     def routing(self, message_id: int) -> Routing:
         """Return what decides where a message goes."""
-
-    def discard(self, message_id: int) -> tuple[int, int]:
-        """Delete a message, and return its pages and its size."""
-
-    def move(
-        self,
-        message_id: int,
-        *,
-        new_id: int,
-        queue_id: int,
-        order_key: bytes,
-        origin: Origin,
-        expires_before_us: int | None,
-    ) -> None:
-        """Give a message another queue and number; it is available, and does not expire.
-
-        It remembers the expiry that it had before, and the first of its identifiers.
-        """
 
 
 class HoldRecords(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from qmcore.message import Body
-from qmcore.records import Use
+from qmcore.records import Holding, Use
 from qmcore.selection import Choice
 
 
@@ -228,6 +228,72 @@ class Commit(NamedTuple):
     brings: Sequence[tuple[Route, Sequence[Arrival]]]
 
 
+class Fate(enum.IntEnum):
+    """What becomes of a message that was taken out of its state."""
+
+    BACK = 0
+    """It stands where it stood."""
+    CHANGED = 1
+    """It stands where its terms, which may be new ones, put it in its queue."""
+    MOVED = 2
+    """It stands where its terms put it in another queue, with an identifier of that."""
+    DEQUEUED = 3
+    """It is consumed, and kept for the record where its queue says so."""
+    EXPIRED = 4
+    DISCARDED = 5
+    """It is deleted, and counted so."""
+
+
+class MoveOrigin(NamedTuple):
+    """Where a message that is moved comes from: its queue, its identifier there, why, and the last error.
+
+    `expires_before_us` is the expiry that it had, and has again where it is taken back.
+    """
+
+    queue: str
+    msgid: str
+    reason: str
+    error: str
+    expires_before_us: int | None
+
+
+class NewTerms(NamedTuple):
+    """By what a message gets its place in the queue of `route`; an order by time goes by `moment_us`.
+
+    Among its equals its place is that of `sequence`, the number of its identifier, 0 where the queue gives it one.
+    """
+
+    route: Route
+    sequence: int
+    priority: int
+    moment_us: int
+    available_us: int | None
+    expires_us: int | None
+
+
+class Disposition(NamedTuple):
+    """What becomes of one message: so often tried by now, and until when it is kept back, where it stands again.
+
+    A message that is changed has `terms`, and one that is moved an `origin` too.
+    """
+
+    fate: Fate
+    holding: Holding
+    retries: int = 0
+    until_us: int | None = None
+    terms: NewTerms | None = None
+    origin: MoveOrigin | None = None
+
+
+class Dispose(NamedTuple):
+    """Dispose of messages that were taken out of their states in a queue, on disk or in `memory`."""
+
+    guard: Guard
+    source: Source
+    memory: bool
+    its: Sequence[Disposition]
+
+
 class Taken(NamedTuple):
     """A message that was claimed: the values of `message_rows.FIELDS`, its retries, and whether it was in memory."""
 
@@ -302,6 +368,12 @@ class Committed(NamedTuple):
     reached: Sequence[Reached] = ()
 
 
+class Disposed(NamedTuple):
+    """Messages have gone where they were to go: the capacity commands to start."""
+
+    reached: Sequence[Reached] = ()
+
+
 class Reason(enum.IntEnum):
     """Why a store has done nothing."""
 
@@ -342,5 +414,5 @@ class Refused(NamedTuple):
 
 STALE = Refused(Reason.STALE)
 
-Command: TypeAlias = Enqueue | Claim | Admit | Commit
-Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed
+Command: TypeAlias = Enqueue | Claim | Admit | Commit | Dispose
+Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed | Disposed

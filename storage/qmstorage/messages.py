@@ -11,12 +11,12 @@ from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
 from qmcore import message_rows, numbers, records
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
-from qmcore.message import Message, MessageInfo, Origin, State
+from qmcore.message import Message, MessageInfo, State
 from qmcore.queue import Delivery
 from qmcore.records import Place, Routing
 from qmcore.row_rules import RULES
 from qmcore.space import Space
-from qmcore.transitions import Arrival
+from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
 from qmstorage.schema import history, message, ready
@@ -268,20 +268,12 @@ class Messages(Bodies):
                 self.discard_body(body_id)
         return sum(pages for pages, _, _ in found)
 
-    def move(
-        self,
-        message_id: int,
-        *,
-        new_id: int,
-        queue_id: int,
-        order_key: bytes,
-        origin: Origin,
-        expires_before_us: int | None,
-    ) -> None:
-        """Give a message another queue and number; it is available, and does not expire.
+    def move(self, message_id: int, to: tuple[int, int, bytes], origin: MoveOrigin, now_us: int) -> None:
+        """Give a message another number, queue and order key; it is available, and does not expire.
 
         It remembers the expiry that it had before, and the first of its identifiers.
         """
+        new_id, queue_id, order_key = to
         self.run(
             _MOVE,
             of_message=message_id,
@@ -290,10 +282,10 @@ class Messages(Bodies):
             new_key=order_key,
             from_queue=origin.queue,
             from_msgid=origin.msgid,
-            reason=origin.reason.value,
+            reason=origin.reason,
             error=origin.error or None,
-            at=origin.moved_us,
-            before=expires_before_us,
+            at=now_us,
+            before=origin.expires_before_us,
         )
 
     def _row(self, statement: Statement, message_id: int) -> Row:

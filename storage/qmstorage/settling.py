@@ -30,6 +30,7 @@ from qmcore.transitions import (
     Terms,
 )
 from qmstorage.claiming import Store, begin_holding, stores_of
+from qmstorage.disposing import stand
 from qmstorage.positions import Position
 from qmstorage.unit import SqlUnit
 
@@ -132,13 +133,11 @@ def rearm_levels(unit: SqlUnit, command: Commit) -> None:
             unit.capacity_commands.rearm_reached(command.guard, source, on_disk=True, in_memory=in_memory)
 
 
-def give_back_locked(command: Commit, store: Store) -> None:
+def give_back_locked(command: Commit, store: Store, now: int) -> None:
     """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
     for source in command.sources:
         for holding in store.give_back(command.transaction_id, source.queue_id, Role.LOCKED):
-            store.make_ready(holding.place)
-            if holding.expires_us is not None:
-                store.make_expiring(source.queue_id, holding.place.message_id, holding.expires_us)
+            stand(store, holding.place, None, holding.expires_us, now)
 
 
 def held_in_memory(unit: SqlUnit, command: Commit) -> Use:
@@ -220,7 +219,7 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
         consume(unit, command, memory, source, now)
         if source.levels:
             unit.capacity_commands.rearm_reached(command.guard, source, on_disk=False, in_memory=True)
-    give_back_locked(command, memory)
+    give_back_locked(command, memory, now)
     return [each for route in command.stored for each in stand_spilled(unit, command, route, now, committed=(memory,))]
 
 
@@ -282,12 +281,7 @@ def _stand_all(
         key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
         store.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
-        if position.available_us is not None and position.available_us > now:
-            store.make_due(place, position.available_us)
-        else:
-            store.make_ready(place)
-        if position.expires_us is not None:
-            store.make_expiring(route.queue_id, item.message_id, position.expires_us)
+        stand(store, place, position.available_us, position.expires_us, now)
     store.forget_spilled(transaction_id, route.queue_id)
 
 

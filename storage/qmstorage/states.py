@@ -231,7 +231,7 @@ class States(Runner):
         )
 
     def amend(
-        self, message_id: int, *, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
+        self, message_id: int, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
     ) -> None:
         """Give a message that stays stored another order key, priority and times."""
         self.run(

@@ -10,20 +10,20 @@ import dataclasses
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from qmcore.acts import looking
-from qmcore.acts.moving import move_as_it_is, put_back, stand
+from qmcore.acts.disposing import back, by_its_terms, dispose, to_queue
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
-from qmcore.definitions import OpenSpace
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
-from qmcore.store import Store
+from qmcore.transitions import Disposition
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -45,6 +45,17 @@ class Chosen:
         return sum(map(len, self.by_store))
 
 
+class Changed(NamedTuple):
+    """How many messages were changed, and how many of them have no expiry any more because it was over."""
+
+    messages: int = 0
+    outlived: int = 0
+
+
+_Act: TypeAlias = Callable[[Definitions, Queue, Withdrawn], tuple[Disposition, Changed]]
+"""Says what becomes of a message, and what that counts for."""
+
+
 def choose(
     volume: Volume, opened: OpenSpace, name: str, condition: Condition | None, delivery: Delivery | None
 ) -> Chosen:
@@ -56,27 +67,17 @@ def choose(
     return Chosen(name, tuple(by_store))
 
 
-class Changed(NamedTuple):
-    """How many messages were changed, and how many of them have no expiry any more because it was over."""
-
-    messages: int = 0
-    outlived: int = 0
-
-
 def change(
     volume: Volume,
     opened: OpenSpace,
     chosen: Chosen,
     terms: Callable[[Withdrawn], Withdrawn],
-    now: int,
     progress: Progress,
 ) -> int:
     """Give the chosen messages other terms, and the places that these give them; return how many it was."""
 
-    def changed(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
-        del unit
-        stand(store, queue, terms(found), now)
-        return Changed(1)
+    def changed(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
+        return by_its_terms(known, queue, terms(found)), Changed(1)
 
     return _in_steps(volume, opened, chosen, changed, progress).messages
 
@@ -89,9 +90,9 @@ def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now:
     if target == chosen.queue:
         raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
 
-    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
-        known = opened.definitions(unit)
-        return Changed(1, move_as_it_is(unit, opened, store, queue, known.queue(target), found, now))
+    def moved(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
+        disposition, has_outlived = to_queue(known, queue, known.queue(target), found, now)
+        return disposition, Changed(1, has_outlived)
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
     return _in_steps(volume, opened, chosen, moved, progress)
@@ -103,12 +104,12 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progres
     Those that came from nowhere, or from a queue that is gone, stay where they are, and are not counted.
     """
 
-    def moved(unit: Unit, store: Store, queue: Queue, found: Withdrawn) -> Changed:
-        origin = opened.definitions(unit).queues.get(found.origin_queue or "")
+    def moved(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
+        origin = known.queues.get(found.origin_queue or "")
         if origin is None or origin == queue:
-            put_back(store, found, now)
-            return Changed()
-        return Changed(1, move_as_it_is(unit, opened, store, queue, origin, found, now))
+            return back(found.holding, until_us=found.until_us), Changed()
+        disposition, has_outlived = to_queue(known, queue, origin, found, now)
+        return disposition, Changed(1, has_outlived)
 
     return _in_steps(volume, opened, chosen, moved, progress)
 
@@ -131,7 +132,7 @@ def _in_steps(
     volume: Volume,
     opened: OpenSpace,
     chosen: Chosen,
-    act: Callable[[Unit, Store, Queue, Withdrawn], Changed],
+    act: _Act,
     progress: Progress,
 ) -> Changed:
     total = Changed()
@@ -153,12 +154,15 @@ def _one_step(
     name: str,
     store_number: int,
     numbers: array[int],
-    act: Callable[[Unit, Store, Queue, Withdrawn], Changed],
+    act: _Act,
 ) -> Changed:
-    queue = opened.definitions(unit).queue(name)
+    known = opened.definitions(unit)
+    queue = known.queue(name)
     store = stores(unit, queue.space_id)[store_number]
-    withdrawn = (store.withdraw(queue.id, message_id) for message_id in numbers)
-    done = _sum([act(unit, store, queue, found) for found in withdrawn if found is not None])
+    withdrawn = [found for number in numbers if (found := store.withdraw(queue.id, number)) is not None]
+    its = [act(known, queue, found) for found in withdrawn]
+    dispose(unit, opened, queue, store, [disposition for disposition, _ in its])
+    done = _sum([changed for _, changed in its])
     if done.outlived:
         unit.afterwards(lambda: _tell_outlived(opened, name, done.outlived))
     return done

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qmcore.acts import thresholds
+from qmcore.acts.disposing import dispose, gone
 from qmcore.acts.housekeeping import STEP
-from qmcore.acts.moving import remove
 from qmcore.acts.retention import forget
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
@@ -18,6 +18,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.selection import Choice
 from qmcore.store import Store
+from qmcore.transitions import Fate
 
 
 def purge(
@@ -83,13 +84,15 @@ def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condi
     space = opened.definitions(unit).space
     places = store.take_many(queue.id, Choice(condition=condition, space=space), STEP)
     places += store.take_due(space, queue.id, condition, STEP)
+    its = []
     for place in places:
         holding = store.charged(place)
         if holding is None:
             raise damaged(place.message_id, NO_RECORD, queue=queue.name)
         if holding.expires_us is not None:
             store.unmake_expiring(queue.id, place.message_id, holding.expires_us)
-        remove(unit, opened, store, queue, holding, "discarded")
+        its.append(gone(holding, Fate.DISCARDED))
+    dispose(unit, opened, queue, store, its)
     return len(places)
 
 

@@ -14,20 +14,19 @@ import enum
 import logging
 from collections.abc import Iterable
 
-from qmcore.acts.consuming import consume_now
-from qmcore.acts.expiry import expire_one
-from qmcore.acts.moving import move, name_of, remove
+from qmcore.acts.disposing import back, dispose, gone, name_of, to_error_queue
 from qmcore.acts.stores import stores
-from qmcore.acts.unlocking import give_back_locked, is_over, put_back, retry_delay
 from qmcore.damage import is_damage
-from qmcore.definitions import OpenSpace
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.message import Reason
 from qmcore.order import rank
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Holding, Role
+from qmcore.records import Holding, Role, Routing
 from qmcore.store import Store
+from qmcore.times import MICROS
+from qmcore.transitions import Disposition, Fate
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -114,10 +113,11 @@ def give_back(
             tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
-            delay = max((_delay(unit, opened, queue, holding, ending) for holding in tried if waits), default=0)
-            give_back_locked(unit, opened, store, queue, transaction_id, now, delay=delay)
-            for holding in tried:
-                _give_back_one(unit, opened, store, queue, holding, now, ending)
+            delay = max((_delay(known, queue, holding, ending) for holding in tried if waits), default=0)
+            locked = store.give_back(transaction_id, queue_id, Role.LOCKED)
+            its = [back(holding, until_us=_until(now, delay)) for holding in locked]
+            its += [_given_back(unit, opened, store, queue, holding, now, ending) for holding in tried]
+            dispose(unit, opened, queue, store, its)
 
 
 def give_back_some(
@@ -136,9 +136,10 @@ def give_back_some(
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
             found = [store.give_back_one(transaction_id, queue.id, message_id) for message_id in message_ids]
             # Those that come before others in the queue come first.
-            for holding in sorted((each for each in found if each), key=lambda each: rank(each.place.order_key)):
-                _give_back_one(unit, opened, store, queue, holding, now, ending)
-                returned.append((store, holding))
+            its = sorted((each for each in found if each), key=lambda each: rank(each.place.order_key))
+            given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
+            dispose(unit, opened, queue, store, given_back)
+            returned += [(store, each) for each in its]
     return returned
 
 
@@ -149,77 +150,68 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
         store.charge(opened.space.id, messages=-use.messages, pages=-use.pages, size=-use.size)
 
 
-def _give_back_one(
+def _given_back(
     unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
-) -> None:
+) -> Disposition:
+    """Return what becomes of a message that was dequeued. What has expired was not tried, and goes as all that has."""
+    known, retries = opened.definitions(unit), holding.place.retries
+    name = name_of(known, holding)
+    verdict = ending.verdict_on(name)
+    if (holding.expires_us is not None and holding.expires_us <= now) or not ending.counts(name):
+        return back(holding)
+    is_out_of_tries = verdict.final or retries >= queue.definition.retries
+    if not is_out_of_tries and not verdict.consumed:
+        return _tried(known, queue, holding, now, ending)
     try:
-        _part_with(unit, opened, store, queue, holding, now, ending)
+        routing = store.routing(holding.place.message_id)
     except SystemFailureError as error:
         if not is_damage(error):
             raise
-        # Nothing was done yet. It is told of again by whoever comes upon it in its queue.
-        put_back(store, holding, holding.place.retries, now)
+        # It is told of again by whoever comes upon it in its queue.
         _tell(unit, f"{error.message}; it is back in queue {queue.name!r} of queue space {opened.space.name!r}")
+        return back(holding)
+    if not is_out_of_tries:
+        return gone(holding, Fate.DEQUEUED)
+    return _spent(unit, opened, queue, holding, routing, now, ending)
 
 
-def _part_with(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
-) -> None:
-    if is_over(holding, now):
-        expire_one(unit, opened, store, queue, holding, now)
-        return
-    place, verdict = holding.place, ending.verdict_on(name_of(unit, opened, holding))
-    if not ending.counts(name_of(unit, opened, holding)):
-        put_back(store, holding, place.retries, now)
-    elif verdict.final or place.retries >= queue.definition.retries:
-        _spend(unit, opened, store, queue, holding, now, ending)
-    elif verdict.consumed:
-        consume_now(unit, opened, store, queue, [place], now, body=False)
-    else:
-        put_back(store, holding, place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
-
-
-def _spend(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
-) -> None:
-    """Part with a message that is out of tries: it goes to its error queue, if there is one."""
-    verdict = ending.verdict_on(name_of(unit, opened, holding))
-    routing = store.routing(holding.place.message_id)
-    named = routing.error_queue_from(queue.name)
-    target = opened.definitions(unit).error_queue_for(queue, named)
-    what = f"message {name_of(unit, opened, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
+def _spent(
+    unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, routing: Routing, now: int, ending: Ending
+) -> Disposition:
+    """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one."""
+    known = opened.definitions(unit)
+    verdict, named = ending.verdict_on(name_of(known, holding)), routing.error_queue_from(queue.name)
+    target, absent = known.error_queue_for(queue, named), known.error_queues_passed_over(queue, named)
+    what = f"message {name_of(known, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
-    absent = opened.definitions(unit).error_queues_passed_over(queue, named)
     if target == queue:
-        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
-    elif target is not None:
-        move(
-            unit,
-            opened,
-            store,
-            queue,
-            target,
-            holding,
-            routing,
-            reason=Reason.RETRIES,
-            now=now,
-            error=ending.words,
-        )
+        return _tried(known, queue, holding, now, ending)
+    if target is not None:
         _tell(unit, f"{what} {why} and went to {target.name!r}{'; ' if absent else ''}{absent}")
-    elif verdict.consumed:
-        consume_now(unit, opened, store, queue, [holding.place], now, body=False)
-    elif not ending.cause.discards:
-        put_back(store, holding, holding.place.retries + 1, now, delay=_delay(unit, opened, queue, holding, ending))
+        its = known, queue, target, holding, routing
+        return to_error_queue(*its, reason=Reason.RETRIES, now=now, error=ending.words)
+    if verdict.consumed:
+        return gone(holding, Fate.DEQUEUED)
+    if not ending.cause.discards:
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
-    else:
-        remove(unit, opened, store, queue, holding, "discarded")
-        _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
+        return _tried(known, queue, holding, now, ending)
+    _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
+    return gone(holding, Fate.DISCARDED)
 
 
-def _delay(unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, ending: Ending) -> int:
+def _tried(known: Definitions, queue: Queue, holding: Holding, now: int, ending: Ending) -> Disposition:
+    """Return that a message stands where it stood, tried once more."""
+    return back(holding, holding.place.retries + 1, _until(now, _delay(known, queue, holding, ending)))
+
+
+def _delay(known: Definitions, queue: Queue, holding: Holding, ending: Ending) -> int:
     """Return the microseconds for which a message that was tried is kept back."""
-    asked = ending.verdict_on(name_of(unit, opened, holding)).retry_after
-    return retry_delay(queue) if asked is None else asked
+    asked = ending.verdict_on(name_of(known, holding)).retry_after
+    return queue.definition.retry_delay * MICROS if asked is None else asked
+
+
+def _until(now: int, delay: int) -> int | None:
+    return now + delay if delay else None
 
 
 def _tell(unit: Unit, event: str) -> None:

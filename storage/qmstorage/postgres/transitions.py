@@ -17,6 +17,8 @@ from qmcore.transitions import (
     Command,
     Commit,
     Committed,
+    Dispose,
+    Disposed,
     Empty,
     Enqueue,
     Enqueued,
@@ -25,7 +27,7 @@ from qmcore.transitions import (
     Refused,
     Result,
 )
-from qmstorage import claiming, settling
+from qmstorage import claiming, disposing, settling
 from qmstorage.postgres import arriving, keys
 from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.row_arrays import Packed
@@ -125,7 +127,7 @@ class Transitions(SharedArrivals, SqlUnit):
             if store is self and count < command.holds.messages:
                 return Refused(Reason.LOST)
             if command.locks:
-                settling.give_back_locked(command, store)
+                settling.give_back_locked(command, store, now)
         settling.rearm_levels(self, command)
         brings = settling.keep_with_spilled(self, command)
         refused = settling.overflow_of_spilled(self, command, _NOTHING, _NOTHING) if command.stored else None
@@ -141,6 +143,10 @@ class Transitions(SharedArrivals, SqlUnit):
                 return result
             reached += result.reached
         return Committed(reached)
+
+    def dispose(self, command: Dispose) -> Disposed | Refused:
+        """Dispose of messages that were taken out of their states in a queue."""
+        return disposing.dispose(self, command, self.clock.now())
 
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
@@ -160,4 +166,5 @@ _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Claim: Transitions.claim,
     Admit: Transitions.admit,
     Commit: Transitions.commit_transaction,
+    Dispose: Transitions.dispose,
 }

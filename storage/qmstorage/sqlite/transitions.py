@@ -25,6 +25,8 @@ from qmcore.transitions import (
     Command,
     Commit,
     Committed,
+    Dispose,
+    Disposed,
     Empty,
     Enqueue,
     Enqueued,
@@ -38,7 +40,7 @@ from qmcore.transitions import (
     Source,
     Terms,
 )
-from qmstorage import claiming, settling
+from qmstorage import claiming, disposing, settling
 from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.messages import Sound
 from qmstorage.refused import RefusedError
@@ -232,6 +234,10 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
                 reached += commands.claim_reached(guard, route, now, on_disk=True, in_memory=False)
         return Committed(reached)
 
+    def dispose(self, command: Dispose) -> Disposed | Refused:
+        """Dispose of messages that were taken out of their states in a queue."""
+        return disposing.dispose(self, command, self.clock.now())
+
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
         return settling.follow(self, command, self.clock.now())
@@ -309,7 +315,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
                 for source in command.sources:
                     settling.consume(self, command, store, source, now)
             if command.locks:
-                settling.give_back_locked(command, store)
+                settling.give_back_locked(command, store, now)
         settling.rearm_levels(self, command)
         if not command.stored:
             return command.brings
@@ -369,6 +375,7 @@ _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Claim: Transitions.claim,
     Admit: Transitions.admit,
     Commit: Transitions.commit_transaction,
+    Dispose: Transitions.dispose,
 }
 
 
