@@ -282,7 +282,7 @@ def _carry_out(device: str, request: Sequence[str], configuration: Configuration
 def _take_commands(
     device: str, space: str, script: Given, modes: Modes, form: str, configuration: Configuration
 ) -> Exit:
-    from qmadmin.console.render import OutputLostError
+    from qmadmin.console.render import OutputLostError, is_drawn
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter
     from qmadmin.shell.lines import CommandArguments
@@ -300,7 +300,7 @@ def _take_commands(
         out = _stream(sys.stdout, "w", opened)
         err = _stream(sys.stderr, "w", opened)
         person = script.on_stdin and source.isatty()
-        drawn = person and out.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+        drawn = person and is_drawn(out, os.environ)
         settings = configuration.qmadmin
         modes.paginate = drawn and settings.paginate
         if form == "auto":

@@ -180,6 +180,15 @@ class Manifest:
         """How many bytes the parts have."""
         return sum(part.size for part in self.parts)
 
+    def standings(self) -> dict[tuple[str, str, State, bool], int]:
+        """Return how many messages there are by queue space, queue, state, and whether they were in memory."""
+        return {
+            (space.name, queue.name, count.state, count.memory): count.messages
+            for space in self.spaces
+            for queue in space.queues
+            for count in queue.counts
+        }
+
     def part(self, name: str) -> PartEntry:
         """Return the part of that name; KeyError if there is none."""
         for entry in self.parts:

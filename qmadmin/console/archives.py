@@ -112,13 +112,7 @@ def content(place: Place, manifest: Manifest) -> Told:
         Field("Asked for", _selection(manifest.selection), {}),
         _hidden(selection=dict(manifest.selection)),
     )
-    counts: dict[Standing, int] = {
-        (space.name, queue.name, count.state, count.memory): count.messages
-        for space in manifest.spaces
-        for queue in space.queues
-        for count in queue.counts
-    }
-    return Told(f"Archive '{place}'", fields, _queues(manifest, counts), _left_out(manifest))
+    return Told(f"Archive '{place}'", fields, _queues(manifest, manifest.standings()), _left_out(manifest))
 
 
 def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequence[str], *, dry_run: bool) -> Told:

@@ -359,6 +359,18 @@ class Document:
         self._write(f'], "said": {said}, "notices": {notices}, "ok": {ok}}}\n')
 
 
+def write_document(
+    command: str, write: Callable[[str], None], results: Iterable[Result], notices: Iterable[Notice]
+) -> None:
+    """Write the JSON document of a command whose results and notices are known."""
+    document = Document(command, write)
+    for result in results:
+        document.add(result)
+    for notice in notices:
+        document.note(notice)
+    document.end(complete=True)
+
+
 def _sentences(result: Result) -> list[str]:
     if isinstance(result, Table | Record):
         return []

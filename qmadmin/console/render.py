@@ -9,7 +9,7 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 from qmadmin.console import formats, printable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from qmadmin.console.results import Notice, Result
+    from qmadmin.settings import ShellSettings
 
 
 def fsync(descriptor: int) -> None:
@@ -94,6 +95,27 @@ def lines(results: Iterable[Result], form: Format, out: IO[str]) -> Iterator[lis
         return
     for result in results:
         yield from formats.lines(result, width)
+
+
+def is_drawn(stream: IO[str], environ: Mapping[str, str]) -> bool:
+    """Return whether a stream is a terminal that can be drawn on."""
+    return stream.isatty() and environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def format_for(stream: IO[str], name: str) -> Format:
+    """Return the format of that name; `auto` is a table at a terminal, and plain otherwise."""
+    if name == "auto":
+        return Format.TABLE if stream.isatty() else Format.PLAIN
+    return Format(name)
+
+
+def screen_for(out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings) -> Screen:
+    """Return the screen of a user: one with styles if the terminal can be drawn on."""
+    if not is_drawn(out, environ):
+        return PlainScreen(out, err, hints=True)
+    from qmadmin.console.styled import StyledScreen
+
+    return StyledScreen(out, err, environ, settings)
 
 
 def sync(descriptor: int) -> None:

@@ -6,11 +6,13 @@ removes it too.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import itertools
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,7 +22,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from qmadmin.configuration import Configuration
-from qmadmin.console import formats, printable, render
+from qmadmin.console import formats, printable, rate, render, span
 from qmadmin.console.formats import Format, Span
 from qmadmin.console.process import leaving_interrupts_to_child
 from qmadmin.console.render import PlainScreen, sentence, window
@@ -37,54 +39,112 @@ SECONDS = 0.5
 """How many seconds work may take without a bar."""
 
 
-class Bar:
-    """A bar on a terminal while the block runs, from half a second on; it is gone afterwards.
+class _Delayed(abc.ABC):
+    """A bar on a terminal while the block runs, from half a second on; it is gone afterwards."""
 
-    The block gets a function that takes how much is done, of `total`; None if that is unknown.
-    """
-
-    def __init__(self, console: Console, what: str, total: int | None, *, after: float = SECONDS) -> None:
-        self._columns = [TextColumn("{task.description}", markup=False), BarColumn(20)]
-        # Without a total there is no percentage.
-        self._columns.append(TextColumn("{task.completed}" if total is None else "{task.percentage:.0f}%"))
+    def __init__(self, console: Console, what: str, total: int | None, ending: str, after: float) -> None:
+        # What comes from an archive or a device may look like markup.
+        self._columns = TextColumn("{task.description}", markup=False), BarColumn(20), TextColumn(ending, markup=False)
         self._console = console
         self._what = what
         self._total = total
         self._timer = threading.Timer(after, self._begin)
         self._timer.daemon = True
         self._lock = threading.Lock()
-        self._done = 0
-        self._ended = False
+        self._is_over = False
         self._shown: tuple[Progress, TaskID] | None = None
+
+    def __exit__(self, *_error: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            # Late calls find that it is over.
+            self._is_over = True
+            if self._shown is not None:
+                self._shown[0].stop()
+                self._shown = None
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            progress = Progress(
+                *self._columns, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._shown = progress, progress.add_task(self._what, total=self._total, told="")
+            self._show(*self._shown)
+            progress.start()
+
+    @abc.abstractmethod
+    def _show(self, progress: Progress, task: TaskID) -> None:
+        """Show what is done."""
+
+
+class Bar(_Delayed):
+    """A bar whose block gets a function that takes how much is done, of `total`; None if that is unknown."""
+
+    def __init__(self, console: Console, what: str, total: int | None, *, after: float = SECONDS) -> None:
+        # Without a total there is no percentage.
+        super().__init__(console, what, total, "{task.completed}" if total is None else "{task.percentage:.0f}%", after)
+        self._done = 0
 
     def __enter__(self) -> Callable[[int], None]:
         self._timer.start()
         return self._reach
 
-    def __exit__(self, *_error: object) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._ended = True
-            if self._shown is not None:
-                self._shown[0].stop()
-
     def _reach(self, done: int) -> None:
         with self._lock:
             self._done = done
             if self._shown is not None:
-                progress, task = self._shown
-                progress.update(task, completed=done)
+                self._show(*self._shown)
 
-    def _begin(self) -> None:
+    def _show(self, progress: Progress, task: TaskID) -> None:
+        progress.update(task, completed=self._done)
+
+
+class Meter(_Delayed):
+    """A bar for work in steps, whose block gets a function that takes the step, how much of it is done, and its total.
+
+    Until its first call the bar only moves, beside `what`.
+    """
+
+    def __init__(self, console: Console, what: str, *, after: float = SECONDS) -> None:
+        super().__init__(console, what, None, "{task.fields[told]}", after)
+        self._began: tuple[float, int] | None = None
+        self._state = (0, 0)
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        self._timer.start()
+        return self._reach
+
+    def _reach(self, step: str, done: int, total: int) -> None:
         with self._lock:
-            if self._ended:
-                return
-            progress = Progress(
-                *self._columns, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False
-            )
-            task = progress.add_task(self._what, total=self._total, completed=self._done)
-            self._shown = progress, task
-            progress.start()
+            if step != self._what or self._began is None:
+                self._what, self._began = step, (time.monotonic(), done)
+            self._state = (done, total)
+            if self._shown is not None:
+                self._show(*self._shown)
+
+    def _show(self, progress: Progress, task: TaskID) -> None:
+        done, total = self._state
+        if self._began is None:
+            return
+        began, already = self._began
+        if done:
+            told = told_of(done, total, done - already, time.monotonic() - began)
+            progress.update(task, description=self._what, completed=done, total=total, told=told)
+        else:
+            # The moving bar shows activity before the first part is done.
+            progress.reset(task, description=self._what, total=None, told="")
+
+
+def told_of(done: int, total: int, new: int, seconds: float) -> str:
+    """Return the progress, the rate, and the remaining time; `new` messages were done in the last `seconds`."""
+    share = f"{100 * done // total}%"
+    if not new or not seconds:
+        return share
+    speed = new / seconds
+    left = span((total - done) / speed)
+    return f"{share}  {rate(speed)}/s  {left} left"
 
 
 _SAMPLE = "x"

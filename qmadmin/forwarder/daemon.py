@@ -346,9 +346,9 @@ class Notify:
         """Report that the settings are being read again; `ready` follows, even if that fails."""
         self._say("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
-    def stopping(self, status: str = "") -> None:
+    def stopping(self) -> None:
         """Report that the process is about to end."""
-        self._say("STOPPING=1", *_told(status))
+        self._say("STOPPING=1")
 
     def status(self, text: str) -> None:
         """Report in one line what the process is doing."""

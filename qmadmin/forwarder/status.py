@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from qmadmin.console.formats import Document, Format
+from qmadmin.console.formats import Format, write_document
 from qmadmin.console.process import Exit
-from qmadmin.console.render import OutputLostError, PlainScreen, Screen
+from qmadmin.console.render import OutputLostError, Screen, format_for, screen_for
 from qmadmin.console.results import Field, Notice, Record, Severity
 from qmadmin.forwarder import StartError
 from qmadmin.monitoring import forwarding
@@ -47,12 +47,7 @@ class Status:
         """Show it; return NOT_FORWARDED if one of the queues is not forwarded."""
         missing = list(self._missing())
         if form is Format.JSON:
-            document = Document("tmqforward --status", screen.write)
-            for record in self._records():
-                document.add(record)
-            for notice in missing:
-                document.note(notice)
-            document.end(complete=True)
+            write_document("tmqforward --status", screen.write, self._records(), missing)
         elif form is Format.CSV:
             screen.show(self._records(), form=form)
         else:
@@ -81,16 +76,8 @@ def show(
     status: Status, form: str, out: TextIO, err: TextIO, environ: Mapping[str, str], settings: ShellSettings
 ) -> Exit:
     """Write it in a format by its name; `auto` is a table at a terminal, and plain otherwise."""
-    drawn = out.isatty() and environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-    screen: Screen = PlainScreen(out, err, hints=True)
-    if drawn:
-        from qmadmin.console.styled import StyledScreen
-
-        screen = StyledScreen(out, err, environ, settings)
-    if form == "auto":
-        form = (Format.TABLE if out.isatty() else Format.PLAIN).value
     try:
-        return status.show(screen, Format(form))
+        return status.show(screen_for(out, err, environ, settings), format_for(out, form))
     except OutputLostError as error:
         # The reader may have closed the pipe; Python must not complain at exit that it cannot flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())

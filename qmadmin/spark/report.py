@@ -5,21 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import Protocol
 
-from qmadmin import console as figures
 from qmadmin.configuration import Configuration
-from qmadmin.console.formats import Document, Format
-from qmadmin.console.render import PlainScreen, Screen
+from qmadmin.console.formats import Format, write_document
+from qmadmin.console.render import format_for, is_drawn, screen_for
 from qmadmin.console.results import Afterwards, Notice, Result, Rounds, Severity, Shown
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import TaskID
 
 
 class Outcome(Protocol):
@@ -37,23 +29,18 @@ class Report:
         self._quiet = quiet
         settings = configuration.qmadmin
         self._color = settings.color
-        chosen = form or settings.format
-        if chosen == "auto":
-            chosen = (Format.TABLE if sys.stdout.isatty() else Format.PLAIN).value
-        self._form = Format(chosen)
-        self._screen: Screen = PlainScreen(sys.stdout, sys.stderr, hints=True)
-        if _is_drawn(sys.stdout):
-            from qmadmin.console.styled import StyledScreen
-
-            self._screen = StyledScreen(sys.stdout, sys.stderr, os.environ, settings)
+        self._form = format_for(sys.stdout, form or settings.format)
+        self._screen = screen_for(sys.stdout, sys.stderr, os.environ, settings)
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show the progress of the block, which gets a function that takes it, step by step."""
-        if self._quiet or not _is_drawn(sys.stderr):
+        if self._quiet or not is_drawn(sys.stderr, os.environ):
             yield lambda _step, _done, _total: None
             return
         from rich.console import Console
+
+        from qmadmin.console.styled import Meter
 
         with Meter(Console(file=sys.stderr, no_color=self._color == "never"), what) as reached:
             yield reached
@@ -84,101 +71,7 @@ class Report:
         if self._quiet:
             return
         if self._form is Format.JSON:
-            document = Document(self._command, self._screen.write)
-            for result in results:
-                document.add(result)
-            for notice in notices:
-                document.note(notice)
-            document.end(complete=True)
+            write_document(self._command, self._screen.write, results, notices)
         else:
             self._screen.show(results, form=self._form)
         self._screen.flush()
-
-
-def _is_drawn(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
-
-
-SECONDS = 0.5
-"""How many seconds work may take without a bar."""
-
-
-class Meter:
-    """A bar on a terminal while the block runs, from half a second on; it is gone afterwards.
-
-    The block gets a function that takes the current step, and how many of its messages are done. Until its first call
-    the bar only moves, beside `what`.
-    """
-
-    def __init__(self, console: Console, what: str, *, after: float = SECONDS) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(20),
-            TextColumn("{task.fields[told]}", markup=False),
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._what = what
-        self._task: TaskID | None = None
-        self._began: tuple[float, int] | None = None
-        self._state = (0, 0)
-        self._is_over = False
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(after, self._begin)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Callable[[str, int, int], None]:
-        self._timer.start()
-        return self._reach
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        with self._lock:
-            # Late calls find that it is over.
-            self._is_over = True
-            if self._task is not None:
-                self._progress.stop()
-                self._task = None
-
-    def _begin(self) -> None:
-        with self._lock:
-            if not self._is_over:
-                self._task = self._progress.add_task(self._what, total=None, told="")
-                self._show()
-                self._progress.start()
-
-    def _reach(self, step: str, done: int, total: int) -> None:
-        with self._lock:
-            if step != self._what or self._began is None:
-                self._what, self._began = step, (time.monotonic(), done)
-            self._state = (done, total)
-            if self._task is not None:
-                self._show()
-
-    def _show(self) -> None:
-        done, total = self._state
-        if self._task is None or self._began is None:
-            return
-        began, already = self._began
-        if done:
-            told = told_of(done, total, done - already, time.monotonic() - began)
-            self._progress.update(self._task, description=self._what, completed=done, total=total, told=told)
-        else:
-            # The moving bar shows activity before the first part is done.
-            self._progress.reset(self._task, description=self._what, total=None, told="")
-
-
-def told_of(done: int, total: int, new: int, seconds: float) -> str:
-    """Return the progress, the rate, and the remaining time; `new` messages were done in the last `seconds`."""
-    share = f"{100 * done // total}%"
-    if not new or not seconds:
-        return share
-    rate = new / seconds
-    left = figures.span((total - done) / rate)
-    return f"{share}  {figures.rate(rate)}/s  {left} left"

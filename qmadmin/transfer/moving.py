@@ -283,13 +283,7 @@ def _exported_before(
     for space in manifest.spaces:
         for queue in space.queues:
             _refuse_started(space.name, queue.name, stopped)
-    counts = {
-        (space.name, queue.name, count.state, count.memory): count.messages
-        for space in manifest.spaces
-        for queue in space.queues
-        for count in queue.counts
-    }
-    return Exported(place_at(where), manifest, counts, 0.0)
+    return Exported(place_at(where), manifest, manifest.standings(), 0.0)
 
 
 def _refuse_other_selection(manifest: Manifest, selection: ArchiveSelection) -> None:

@@ -11,9 +11,9 @@ import click
 import pytest
 from rich.console import Console
 
+from qmadmin.console.styled import Meter, told_of
 from qmadmin.spark.kinds import AGE
 from qmadmin.spark.program import qmspark as group
-from qmadmin.spark.report import Meter, told_of
 from tests.fix_process import PATIENCE, environment, eventually
 from tests.fix_qmspark import PROGRAM
 
