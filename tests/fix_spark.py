@@ -45,7 +45,7 @@ def java() -> None:
 
 
 def _require_java() -> None:
-    from qmadmin.spark.java import require_java
+    from qmadmin.spark.session import require_java
 
     try:
         require_java()

@@ -23,7 +23,7 @@ from qmadmin.monitoring.forwarding import KEYS
 from qmadmin.settings import SECTIONS, Setting, SettingKind
 from qmadmin.shell import session_commands as help_text
 from qmadmin.shell.notices import CATALOGUE
-from qmadmin.spark import commands as of_qmspark
+from qmadmin.spark import program as of_qmspark
 from qmadmin.ulog import JSON_KEYS
 from qmcore.condition import HEADER, PROPERTIES
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError

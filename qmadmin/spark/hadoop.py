@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from qmadmin.archive import Fault, refused
 from qmadmin.archive.file_systems import Directory, no_file, symbolic_link
-from qmadmin.spark.java import as_os_errors
-from qmadmin.spark.session import is_remote
+from qmadmin.spark.session import as_os_errors, is_remote
 from qmcore.errors import OperatingSystemError, QueueError
 
 if TYPE_CHECKING:

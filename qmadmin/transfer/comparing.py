@@ -17,7 +17,6 @@ from qmadmin.archive.manifest import ArchivedSpace, Content, Manifest, PartEntry
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
-from qmadmin.transfer.digesting import Digest, Meanwhile, joined
 from qmadmin.transfer.executors import (
     Executor,
     Progress,
@@ -31,7 +30,7 @@ from qmadmin.transfer.import_planning import Names, refuse_unknown_names
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import snapshot_of
 from qmadmin.transfer.target import target_of
-from qmadmin.transfer.units import digest_part, digest_runs, verify_part
+from qmadmin.transfer.units import Digest, Meanwhile, digest_part, digest_runs, joined, verify_part
 from qmcore.message import State
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]

@@ -43,7 +43,7 @@ from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
 
 if TYPE_CHECKING:
-    from qmadmin.transfer.destination import Destination
+    from qmadmin.transfer.target import Destination
     from qmcore.condition import Condition
     from qmcore.port import Unit
     from qmcore.queue import Queue

@@ -18,7 +18,6 @@ from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.transfer.comparing import Compared, Verified, compare
-from qmadmin.transfer.destination import ASKED, Destination
 from qmadmin.transfer.executors import Executor, Local, Progress, no_progress, step_progress
 from qmadmin.transfer.exporting import Exported, ExportOptions, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
@@ -30,8 +29,8 @@ from qmadmin.transfer.importing import (
     refuse_what_does_not_fit,
 )
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding, SelectedMessages
-from qmadmin.transfer.stopped_queues import ROLE, StoppedQueues, stopped_queues
-from qmadmin.transfer.target import target_of
+from qmadmin.transfer.snapshot import ROLE, StoppedQueues, stopped_queues
+from qmadmin.transfer.target import ASKED, Destination, target_of
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
 from qmcore.errors import (
     Alternative,

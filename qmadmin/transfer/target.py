@@ -1,6 +1,7 @@
 """The target of a worker: an archive, and the device that it loads it into or removes it from.
 
-A device is opened when it is first needed, and stays open for the units that follow.
+A device is opened when it is first needed, and stays open for the units that follow. The archive of a move records its
+destination: messages that may have arrived in one place go to no other.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Self
 
-from qmadmin.archive.manifest import ArchivedSpace
+from qmadmin.archive.manifest import ArchivedSpace, Manifest
 from qmadmin.archive.reading import Archive
 from qmadmin.archive.rows import Standing
 from qmadmin.attachment import Attachment
 from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.transfer.import_planning import ImportOptions
 from qmcore.acts import importing
 from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.errors import InvalidArgumentError
 from qmcore.imports import ImportJob, Source
+from qmcore.names import storable
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
 
@@ -116,3 +121,71 @@ class Remover:
 
     def _archived(self, name: str) -> ArchivedSpace:
         return next(space for space in self._archive.manifest.spaces if space.name == name)
+
+
+# ---- the destination of a move ---------------------------------------------------------------------------------------
+
+
+ASKED: Final = "move"
+"""The name of the destination in the selection of a manifest."""
+
+_GO_ON: Final = (
+    "Go on with that; where qmspark verify finds that nothing has arrived there, start the queues here with qstart and"
+    " move into another archive."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The device that queues are moved to, and the new names of queue spaces and queues there, by the old ones.
+
+    `device` is its name for users; `device_id` is the same under any path.
+    """
+
+    device: str
+    device_id: str
+    spaces: Mapping[str, str]
+    queues: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: str, landing: ImportOptions) -> Self:
+        """Return the destination of an import; `config` is the value of QMCONFIG for the device."""
+        with open_device(config) as device:
+            return cls(
+                device=storable(device.path),
+                device_id=device.info.id,
+                spaces=dict(landing.spaces),
+                queues=dict(landing.queues),
+            )
+
+    def said(self) -> dict[str, Any]:
+        """Return it in the form of a manifest."""
+        names = {"spaces": self.spaces, "queues": self.queues}
+        told = {"device": self.device, "device_id": self.device_id}
+        return {ASKED: told | {name: dict(given) for name, given in names.items() if given}}
+
+    def refuse_another(self, manifest: Manifest) -> None:
+        """Refuse an archive that belongs to a move to another place, or to no move.
+
+        Raises InvalidArgumentError.
+        """
+        before = manifest.selection.get(ASKED)
+        if not isinstance(before, Mapping):
+            raise InvalidArgumentError(
+                "the archive is of an export that was not to move anything, so that there is no move to go on with",
+                hint="Import it, compare it with qmspark verify, and remove from the source what it has with qmspark"
+                " export --remove --resume; or move into another archive.",
+            )
+        if before.get("device_id") != self.device_id:
+            raise InvalidArgumentError(
+                f"the archive is of a move to device {before.get('device')!r}, which may have its messages, and not to"
+                f" {self.device!r}",
+                hint=_GO_ON,
+                device=before.get("device"),
+            )
+        if (before.get("spaces", {}), before.get("queues", {})) != (dict(self.spaces), dict(self.queues)):
+            raise InvalidArgumentError(
+                f"the archive is of a move to device {self.device!r} under other names of queue spaces or queues",
+                hint=_GO_ON,
+                device=self.device,
+            )

@@ -7,12 +7,12 @@ import pytest
 
 from qmadmin.manual import bold, prose
 from qmadmin.options import Option
-from qmadmin.spark import commands
+from qmadmin.spark import program
 from tests.fix_shell import ROOT
 from tests.manual.test_pages import section
 
 PAGE = ROOT / "man" / "qmspark.1"
-CHAPTERS = {commands.export: "EXPORT", commands.load: "IMPORT", commands.verify: "VERIFY"}
+CHAPTERS = {program.export: "EXPORT", program.load: "IMPORT", program.verify: "VERIFY"}
 SHARED = "OPTIONS OF ALL COMMANDS"
 
 
@@ -34,7 +34,7 @@ def test_each_option_stands_once_in_the_chapter_of_its_command_or_among_the_shar
 
 def test_options_of_show_are_among_the_shared_ones():
     shared = section(PAGE, SHARED)
-    assert [option.opts for option in commands.show.params if bold(option.opts[0]) not in shared] == [["archive"]]
+    assert [option.opts for option in program.show.params if bold(option.opts[0]) not in shared] == [["archive"]]
 
 
 def test_arguments_are_in_the_synopsis():

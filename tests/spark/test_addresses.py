@@ -14,9 +14,8 @@ import pytest
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device
 from qmadmin.spark.hadoop import hadoop_place
-from qmadmin.spark.querying import ask
 from qmadmin.spark.spark_executor import SparkExecutor
-from qmadmin.spark.views import shown
+from qmadmin.spark.views import ask, shown
 from qmadmin.transfer.comparing import compare
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions

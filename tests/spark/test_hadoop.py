@@ -14,7 +14,7 @@ import pytest
 from qmadmin.archive.reading import holds_archive, open_archive
 from qmadmin.archive.writing import MARK, ArchiveWriter
 from qmadmin.spark.hadoop import hadoop_place
-from qmadmin.spark.java import as_os_errors, reason_of
+from qmadmin.spark.session import as_os_errors, reason_of
 from qmcore.errors import OperatingSystemError, QueueError
 from tests.fix_archive import GROUPS, KEY, contents, make, manifest_of, refuses, resealed, written
 from tests.fix_spark import address_of

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.spark.java import require_java
-from qmadmin.spark.session import megabytes_for, reason_in
+from qmadmin.spark.session import megabytes_for, reason_in, require_java
 from qmcore.errors import OperatingSystemError
 
 

@@ -11,8 +11,7 @@ from qmadmin.archive.reading import open_archive
 from qmadmin.console.formats import Format
 from qmadmin.console.results import Moment
 from qmadmin.spark import register
-from qmadmin.spark.querying import ask, reason_of
-from qmadmin.spark.views import shown
+from qmadmin.spark.views import ask, reason_of, shown
 from qmadmin.transfer.exporting import export
 from qmcore.errors import InvalidArgumentError
 from tests.fix_store import make_queue
