@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qmadmin.transfer.executors import Local
+from qmadmin.transfer import Local
 from qmadmin.transfer.exporting import ExportOptions
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.moving import Moved, move

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from qmadmin.archive.file_systems import Place
-    from qmadmin.transfer.executors import Executor
+    from qmadmin.transfer import Executor
     from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.imports import Times
 
@@ -133,7 +133,7 @@ class ExecutorChoice:
         elif self.processes is None:
             yield None
         else:
-            from qmadmin.transfer.executors import Local, Processes
+            from qmadmin.transfer import Local, Processes
 
             yield Local() if self.processes == 1 else Processes(self.processes)
 

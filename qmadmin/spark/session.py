@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.transfer.executors import cores
+from qmadmin.transfer import cores
 from qmcore.errors import OperatingSystemError, SystemFailureError
 
 if TYPE_CHECKING:

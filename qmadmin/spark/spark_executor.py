@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from qmadmin.archive.reading import Archive
 from qmadmin.spark.hadoop import HadoopPlace
 from qmadmin.spark.session import explained, parallelism
-from qmadmin.transfer.executors import Enter, GatheredWorkers, Unit, UnitProgress, Workers, no_progress
+from qmadmin.transfer import Enter, GatheredWorkers, Unit, UnitProgress, Workers, no_progress
 from qmadmin.transfer.pool import Pool, Worker
 from qmcore.errors import QueueError, SystemFailureError
 

@@ -38,8 +38,7 @@ from qmadmin.archive.rows import TYPES, batch_of, pa, pq
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
 from qmadmin.spark.source import WriteOptions
-from qmadmin.transfer import importing
-from qmadmin.transfer.executors import Local
+from qmadmin.transfer import Local, importing
 from qmadmin.transfer.exporting import PART_MESSAGES
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.version import __version__

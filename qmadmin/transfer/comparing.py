@@ -17,14 +17,7 @@ from qmadmin.archive.manifest import ArchivedSpace, Content, Manifest, PartEntry
 from qmadmin.archive.reading import Archive, open_archive
 from qmadmin.archive.rows import Standing
 from qmadmin.opening import open_device
-from qmadmin.transfer.executors import (
-    Executor,
-    Progress,
-    UnitProgress,
-    Workers,
-    no_progress,
-    step_progress,
-)
+from qmadmin.transfer import Executor, Progress, UnitProgress, Workers, no_progress, step_progress
 from qmadmin.transfer.exporting import ExportOptions, Plan, fitting
 from qmadmin.transfer.import_planning import Names, refuse_unknown_names
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding

@@ -29,7 +29,7 @@ from qmadmin.archive.manifest import (
 from qmadmin.archive.rows import Standing
 from qmadmin.archive.writing import ArchiveWriter
 from qmadmin.opening import open_device
-from qmadmin.transfer.executors import Executor, Local, Processes, Progress, Workers, cores, no_progress, step_progress
+from qmadmin.transfer import Executor, Local, Processes, Progress, Workers, cores, no_progress, step_progress
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import SnapshotReader, snapshot_of
 from qmadmin.transfer.units import ExportUnit, size_runs, state_in_archive, write_part

@@ -18,8 +18,8 @@ from qmadmin.audit import act
 from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.transfer import Executor, Progress, Workers, no_progress, step_progress
 from qmadmin.transfer.comparing import Verified
-from qmadmin.transfer.executors import Executor, Progress, Workers, no_progress, step_progress
 from qmadmin.transfer.exporting import fitting
 from qmadmin.transfer.import_planning import ImportedSpace, ImportOptions, SpaceImportPlan, is_counted, plans
 from qmadmin.transfer.selecting import RowFilter, SelectedMessages, last_ranks

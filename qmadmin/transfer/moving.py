@@ -17,8 +17,8 @@ from qmadmin.audit import act
 from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.transfer import Executor, Local, Progress, no_progress, step_progress
 from qmadmin.transfer.comparing import Compared, Verified, compare
-from qmadmin.transfer.executors import Executor, Local, Progress, no_progress, step_progress
 from qmadmin.transfer.exporting import Exported, ExportOptions, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import (

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from qmadmin.transfer.executors import Enter, Unit, UnitProgress, no_progress
+from qmadmin.transfer import Enter, Unit, UnitProgress, no_progress
 from qmcore.errors import SystemFailureError
 
 _END_SECONDS = 10.0

@@ -15,7 +15,7 @@ from typing import TypeVar
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
-from qmadmin.transfer.executors import Executor, Local, Workers, local_workers
+from qmadmin.transfer import Executor, Local, Workers, local_workers
 from qmadmin.transfer.selecting import ArchiveSelection
 from qmcore.acts import manage_spaces, outstanding
 from qmcore.errors import InUseError

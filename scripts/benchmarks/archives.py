@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import qmadmin
 from benchmarks import machine
-from qmadmin.transfer.executors import Executor, Processes, cores
+from qmadmin.transfer import Executor, Processes, cores
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmcore.errors import OperatingSystemError

@@ -9,8 +9,8 @@ import pytest
 
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
+from qmadmin.transfer import Local
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from tests.doom import Doom

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin.transfer.executors import Processes
+from qmadmin.transfer import Processes
 from qmadmin.transfer.snapshot import snapshot_of
 from tests import snapshot_reader
 from tests.fix_store import eventually, make_queue, space_definition

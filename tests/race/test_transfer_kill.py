@@ -11,8 +11,8 @@ import pytest
 
 from qmadmin.archive.reading import open_archive
 from qmadmin.opening import create_device, open_device
+from qmadmin.transfer import Local
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import abandon, load_archive

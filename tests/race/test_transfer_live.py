@@ -9,8 +9,8 @@ import pytest
 from qmadmin.archive.reading import open_archive
 from qmadmin.archive.rows import rows_of
 from qmadmin.opening import create_device
+from qmadmin.transfer import Local, Processes
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local, Processes
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
@@ -200,7 +200,7 @@ class TestImport:
 from pathlib import Path
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive
-from qmadmin.transfer.executors import Local
+from qmadmin.transfer import Local
 
 def step(what, reached, total):
     if what == "Importing":

@@ -14,8 +14,8 @@ from pyspark import SparkStageInfo, StatusTracker
 
 from qmadmin.opening import create_device
 from qmadmin.spark.spark_executor import SparkExecutor
+from qmadmin.transfer import Local
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive

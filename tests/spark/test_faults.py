@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device, open_device
+from qmadmin.transfer import Local
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.importing import load_archive
 from qmcore.acts import importing

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from qmadmin.archive.writing import MARK
-from qmadmin.transfer.executors import Local
+from qmadmin.transfer import Local
 from qmadmin.transfer.exporting import export
 
 

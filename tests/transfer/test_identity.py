@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from qmadmin.device import Device
 from qmadmin.opening import create_device
 from qmadmin.space import QueueSpace
+from qmadmin.transfer import Processes
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Processes
 from qmadmin.transfer.exporting import export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import load_archive

@@ -11,9 +11,8 @@ import pytest
 from qmadmin.archive.manifest import Content
 from qmadmin.device import Device
 from qmadmin.opening import create_device
-from qmadmin.transfer import exporting, importing
+from qmadmin.transfer import Local, Processes, exporting, importing
 from qmadmin.transfer.comparing import compare
-from qmadmin.transfer.executors import Local, Processes
 from qmadmin.transfer.exporting import ExportOptions, Plan, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive

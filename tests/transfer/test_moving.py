@@ -9,7 +9,7 @@ from qmadmin.archive.manifest import Content
 from qmadmin.archive.reading import open_archive
 from qmadmin.console import archives
 from qmadmin.opening import create_device, open_device
-from qmadmin.transfer.executors import Local
+from qmadmin.transfer import Local
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import ImportOptions
 from qmadmin.transfer.importing import imports_into

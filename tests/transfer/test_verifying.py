@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from qmadmin.opening import create_device
+from qmadmin.transfer import Local
 from qmadmin.transfer.comparing import Verified, compare
-from qmadmin.transfer.executors import Local
 from qmadmin.transfer.exporting import LEAST_MESSAGES, export
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.moving import remove_exported
