@@ -344,10 +344,7 @@ def _place_and_query(words: tuple[str, ...], _given: Mapping[str, Any]) -> dict[
 device_and_archive = _arguments(
     "places",
     "[DEVICE] ARCHIVE",
-    {
-        "DEVICE": _DEVICE,
-        "ARCHIVE": "The directory of the archive, or its address, which must be empty or not exist.",
-    },
+    {"DEVICE": _DEVICE, "ARCHIVE": "The directory of the archive, or its address, which must be empty or not exist."},
     _device_and_archive,
 )
 """The arguments `device` and `archive`, which does not exist yet."""

@@ -160,10 +160,7 @@ def _load(call: Call, destination: str, place: Place, given: dict[str, Any]) -> 
     look_at(destination)
     if not (asked.start or call.dry_run):
         call.report.note(archives.WILL_BE_STOPPED)
-    with (
-        _reporting_interrupts(destination, place, asked),
-        call.working() as (executor, progress),
-    ):
+    with _reporting_interrupts(destination, place, asked), call.working() as (executor, progress):
         done = importing.load_archive(
             place, destination, asked, executor=executor, progress=progress, dry_run=call.dry_run
         )
@@ -245,14 +242,7 @@ def verify(archive: Path | str, device: str | None, **given: Any) -> int:
         queues = call.new_names("--rename-queue", "queue_names")
         with call.place(archive) as place, call.working() as (executor, progress):
             found = comparing.compare(
-                place,
-                device,
-                key=key,
-                spaces=spaces,
-                queues=queues,
-                alone=True,
-                executor=executor,
-                progress=progress,
+                place, device, key=key, spaces=spaces, queues=queues, alone=True, executor=executor, progress=progress
             )
         call.show(archives.compared(found, with_device=device is not None))
     return call.status

@@ -279,6 +279,5 @@ def explained(error: Exception) -> SystemFailureError:
     # The last failure, without earlier attempts and without the names of classes before it.
     reason = reason.rpartition("most recent failure: ")[2].removeprefix(": ").removeprefix("Caused by: ")
     return SystemFailureError(
-        f"Spark gave up the job: {reason_of(reason)}",
-        hint="What was done remains; the same command continues.",
+        f"Spark gave up the job: {reason_of(reason)}", hint="What was done remains; the same command continues."
     )

@@ -254,8 +254,7 @@ def refuse_unfit(schema: StructType) -> None:
     found = {field.name.lower(): field.dataType.typeName() for field in schema}
     if len(found) < len(schema):
         raise InvalidArgumentError(
-            "the DataFrame has two columns whose names are equal or differ only in case",
-            hint="Drop one, or rename it.",
+            "the DataFrame has two columns whose names are equal or differ only in case", hint="Drop one, or rename it."
         )
     if "body" not in found:
         raise InvalidArgumentError(

@@ -174,12 +174,7 @@ def _in_order(found: Iterable[Numbered]) -> dict[Standing, Digest]:
 
 
 def _differences(
-    spaces: Sequence[ArchivedSpace],
-    archived: Mapping[Standing, Digest],
-    stored: _Stored,
-    names: Names,
-    *,
-    alone: bool,
+    spaces: Sequence[ArchivedSpace], archived: Mapping[Standing, Digest], stored: _Stored, names: Names, *, alone: bool
 ) -> Iterator[Difference]:
     for space in spaces:
         name, called = space.name, names.space(space.name)

@@ -292,12 +292,7 @@ def _load(workers: Workers, units: Sequence[tuple[PartEntry, ImportUnit]], progr
 
 
 def _units(
-    archive: Archive,
-    device: Device,
-    begun: Sequence[_Begun],
-    executor: Executor,
-    asked: ImportOptions,
-    only: RowFilter,
+    archive: Archive, device: Device, begun: Sequence[_Begun], executor: Executor, asked: ImportOptions, only: RowFilter
 ) -> list[tuple[PartEntry, ImportUnit]]:
     """Return a unit for each part that has messages to load."""
     going = [each for each in begun if each.job.state is Stage.LOADING]

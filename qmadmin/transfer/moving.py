@@ -21,13 +21,7 @@ from qmadmin.transfer import Executor, Local, Progress, no_progress, step_progre
 from qmadmin.transfer.comparing import Compared, Verified, compare
 from qmadmin.transfer.exporting import Exported, ExportOptions, export, fitting
 from qmadmin.transfer.import_planning import ImportOptions
-from qmadmin.transfer.importing import (
-    Imported,
-    abandon,
-    imports_into,
-    load_archive,
-    refuse_what_does_not_fit,
-)
+from qmadmin.transfer.importing import Imported, abandon, imports_into, load_archive, refuse_what_does_not_fit
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding, SelectedMessages
 from qmadmin.transfer.snapshot import ROLE, StoppedQueues, stopped_queues
 from qmadmin.transfer.target import ASKED, Destination, target_of
@@ -157,12 +151,7 @@ class _How(TypedDict):
 
 
 def _moved(
-    source: str,
-    destination: str,
-    where: Path | Place,
-    asked: ExportOptions,
-    landing: ImportOptions,
-    how: _How,
+    source: str, destination: str, where: Path | Place, asked: ExportOptions, landing: ImportOptions, how: _How
 ) -> Moved:
     verified = Verified()
     _refuse_partial_content(asked.selection)
