@@ -11,13 +11,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.consumers import Call, Failure, Handler, Reply, too_late
+from qmadmin.consumers import Call, Failure, Handler, Reply, Wording, too_late
 from qmcore.message import Message
 
 if TYPE_CHECKING:
     import asyncio
-
-    from qmadmin.consumers import Wording
 
 _GRACE_SECONDS: Final = 0.5
 """How many seconds to wait for a coroutine that was cancelled."""
