@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +85,7 @@ def create_device(
     checked_entry(DeviceEntry(0, path, offset, pages), [])
     clock = maker.clock()
     info = DeviceInfo(
-        id=secrets.token_hex(16),
+        id=os.urandom(16).hex(),
         page_size=PAGE_SIZE,
         durability=durability,
         group=group or "",

@@ -187,9 +187,8 @@ def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
 
 def rows_of(unit: Any, name: str) -> int:
     """Return how many rows a table has in the store, on disk or in memory, that the unit works on."""
-    from sqlalchemy import func, select
-
     from qmstorage.schema import metadata
+    from qmstorage.sql import func, select
 
     return int(unit.built(select(func.count()).select_from(metadata.tables[name]))[0][0])
 

@@ -15,7 +15,6 @@ import dataclasses
 import logging
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +25,8 @@ import qmcore
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
+    import subprocess
+
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
@@ -107,6 +108,8 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
 
     The device is passed in the environment: it may contain a password, and every user can see arguments.
     """
+    import subprocess
+
     # The first process of a container inherits every orphan, and has to reap its children itself.
     first = os.getpid() == 1
     return subprocess.Popen(
@@ -121,6 +124,8 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
 
 def _wait_for_shell(shell: subprocess.Popen[bytes], event: CapacityEvent, seconds: float | None = None) -> None:
     """Wait for the shell, which may take long: some sleep and try again when they cannot fork."""
+    import subprocess
+
     try:
         status = shell.wait(seconds)
     except subprocess.TimeoutExpired:

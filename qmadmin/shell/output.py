@@ -10,7 +10,6 @@ import contextlib
 import io
 import os
 import stat
-import subprocess
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,6 +32,7 @@ from qmadmin.shell.redirection import (
 from qmadmin.shell.session_commands import cannot_be_run, checked, ended
 
 if TYPE_CHECKING:
+    import subprocess
     from contextlib import AbstractContextManager
 
     from _typeshed import ReadableBuffer
@@ -168,6 +168,8 @@ class _Command(_Target):
         checked(self.name)
 
     def start(self) -> None:
+        import subprocess
+
         try:
             self._child = subprocess.Popen(  # noqa: S602 - the line that was typed
                 self.name,

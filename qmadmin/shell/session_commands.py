@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -257,6 +256,8 @@ def comment(session: Session, text: str) -> Outcome:  # noqa: ARG001 - that is t
 
 
 def _run(session: Session, command: str) -> list[Notice]:
+    import subprocess
+
     # It must not mix with output for programs.
     output = sys.stderr if session.modes.format.is_for_programs else session.output.descriptor()
     session.screen.flush()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, delete, insert, select, update
-
 from qmcore.audit import KEPT, AuditEntry
 from qmcore.purpose import once
 from qmstorage.schema import audit
+from qmstorage.sql import bindparam, delete, insert, select, update
 from qmstorage.statements import given
 from qmstorage.unit_part import UnitPart
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 
-from sqlalchemy import delete, select
-
 from qmcore.damage import damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import BODY_MAX, Body
 from qmstorage.schema import chunk
+from qmstorage.sql import delete, select
 from qmstorage.statements import Runner, given, insert_into
 
 IN_ROW_MAX = 1024 * 1024

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, bindparam, delete, insert, select, update
-
 from qmcore import bulk_rows, numbers
 from qmcore.message import State
 from qmcore.records import Place, Use
 from qmstorage import bodies
-from qmstorage.dialect import Named
 from qmstorage.schema import chunk, counter, due, expiring, history, message, ready
 from qmstorage.selection import STANDS
+from qmstorage.sql import ColumnElement, Table, bindparam, delete, elements, insert, select, update
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.unit_part import StorePart
 
@@ -65,7 +63,7 @@ class StateTable:
         )
         found = (
             select(*self.columns)
-            .join_from(table, message, Named(message.c.id, table.c.message_id))
+            .join_from(table, message, elements.Named(message.c.id, table.c.message_id))
             .where(given(table.c.queue_id, "of_queue"))
         )
         self.first: Statement = found.order_by(key, table.c.message_id).limit(bindparam("most"))
@@ -81,7 +79,7 @@ class StateTable:
 READY: Final = StateTable(ready, ready.c.order_key, counts=True)
 DUE: Final = StateTable(due, due.c.available_at, counts=True)
 _PAST = StateTable(history, history.c.consumed_at, counts=False)
-_LEADS: Final = {READY: STANDS, DUE: Named(due.c.message_id, message.c.id)}
+_LEADS: Final = {READY: STANDS, DUE: elements.Named(due.c.message_id, message.c.id)}
 STANDING: Final = {
     table: select(*table.columns, table.table.c.order_key, table.table.c.retries)
     .join_from(message, table.table, leads)

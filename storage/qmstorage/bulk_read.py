@@ -8,8 +8,6 @@ import functools
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, case, func, literal, null, select, tuple_
-
 from qmcore import numbers
 from qmcore.bulk_rows import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run, Tally
 from qmcore.condition import Condition
@@ -20,8 +18,8 @@ from qmcore.records import Cursor, Role
 from qmcore.space import Space
 from qmstorage import conditions
 from qmstorage.bodies import IN_ROW_MAX
-from qmstorage.dialect import Named
 from qmstorage.schema import due, held, history, message, ready
+from qmstorage.sql import ColumnElement, Select, Table, bindparam, case, elements, func, literal, null, select, tuple_
 from qmstorage.statements import given
 from qmstorage.unit_part import StorePart
 
@@ -109,7 +107,7 @@ def _tally(form: Form) -> Any:
             func.min(message.c.group_id),
             func.max(message.c.group_id),
         )
-        .join_from(form.table, message, Named(message.c.id, form.table.c.message_id))
+        .join_from(form.table, message, elements.Named(message.c.id, form.table.c.message_id))
         .where(given(form.table.c.queue_id, "of_queue"), *form.only)
     )
 
@@ -280,7 +278,7 @@ def _chosen(
     places = form.places(bounded=bounded)
     if condition is None and not joined:
         return places
-    chosen = places.join_from(form.table, message, Named(message.c.id, form.table.c.message_id))
+    chosen = places.join_from(form.table, message, elements.Named(message.c.id, form.table.c.message_id))
     if condition is None:
         return chosen
     return chosen.where(conditions.where(condition, retries=form.retries, space=space, available_at=form.until))

@@ -9,12 +9,11 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, delete, func, null, select, update
-
 from qmcore.limits import CapacityLimit, Unit
 from qmcore.records import Use
 from qmcore.transitions import Guard, Level, Reached, Route, Source
 from qmstorage.schema import expiring, message, queue, threshold
+from qmstorage.sql import bindparam, delete, func, null, select, update
 from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import UnitPart
 

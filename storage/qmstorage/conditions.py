@@ -13,19 +13,15 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, Boolean, ColumnElement, LargeBinary, Text, and_, literal, not_, or_, tuple_
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
-
 from qmcore import condition as tree
 from qmcore import numbers
 from qmcore.condition import COMPARED, Condition, Header, Operator, Subject, Value, wildcards
 from qmcore.message_attributes import ValueKind
 from qmcore.space import Space
 from qmstorage.schema import message
+from qmstorage.sql import BigInteger, ColumnElement, LargeBinary, Text, and_, elements, literal, not_, or_, tuple_
 
 if TYPE_CHECKING:
-    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.types import TypeEngine
 
 # Not the columns' own types: a column can be compared with a number that is too large for it.
@@ -116,22 +112,22 @@ class _Writer:
             return is_it if how is Operator.EQUAL else not_(is_it)
         column = self._column(of)
         if of.kind is ValueKind.TEXT and how not in tree.EQUALITY:
-            column = _InOrderOfBytes(column)
+            column = elements.InOrderOfBytes(column)
         compared: ColumnElement[bool] = COMPARED[how](column, self._literal(of, value))
         return compared
 
     def _like(self, of: Subject, pattern: str) -> ColumnElement[bool]:
         column = self._column(of)
         if of.kind is not ValueKind.BYTES:
-            return _Like(column, literal(_glob(pattern)), literal(pattern))
+            return elements.Like(column, literal(_glob(pattern)), literal(pattern))
         if _is_prefix(pattern):
             low, high = prefix_range(pattern)
             return column >= literal(low) if high is None else and_(column >= literal(low), column < literal(high))
-        return _BytesLike(column, literal(_glob(pattern)), literal(pattern))
+        return elements.BytesLike(column, literal(_glob(pattern)), literal(pattern))
 
     def _column(self, of: Subject) -> ColumnElement[Any]:
         if isinstance(of, Header):
-            return _HeaderText(message.c.headers, literal(_path(of.name)), literal(of.name))
+            return elements.HeaderText(message.c.headers, literal(_path(of.name)), literal(of.name))
         return self._columns[of.name] if of.name in self._columns else message.c[of.name]
 
     def _is_one_of(self, of: Subject, values: Sequence[Value]) -> ColumnElement[bool]:
@@ -193,99 +189,3 @@ def _glob(pattern: str) -> str:
 def _path(header: str) -> str:
     """Return SQLite's path to a header, its name written as in the stored text."""
     return f"$.{json.dumps(header)}"
-
-
-class _Like(FunctionElement[bool]):
-    """Text matches a pattern: the text, the pattern for GLOB, the pattern for LIKE."""
-
-    type = Boolean()
-    inherit_cache = True
-
-
-class _BytesLike(FunctionElement[bool]):
-    """Bytes that are text match a pattern: the bytes, the pattern for GLOB, the pattern for LIKE."""
-
-    type = Boolean()
-    inherit_cache = True
-
-
-class _HeaderText(FunctionElement[str]):
-    """The text of a header: the headers, SQLite's path to it, its name."""
-
-    type = Text()
-    inherit_cache = True
-
-
-class _InOrderOfBytes(FunctionElement[str]):
-    """Text that is compared by the bytes of its UTF-8, not by the rules of a language."""
-
-    type = Text()
-    inherit_cache = True
-
-
-@compiles(_Like, "sqlite")
-def _like_on_sqlite(element: _Like, compiler: SQLCompiler, **options: Any) -> str:
-    text, glob = _written(element, compiler, options, 0, 1)
-    return f"({text} GLOB {glob})"
-
-
-@compiles(_Like, "postgresql")
-def _like_on_postgresql(element: _Like, compiler: SQLCompiler, **options: Any) -> str:
-    text, pattern = _written(element, compiler, options, 0, 2)
-    # The backslash is the default escape character.
-    return f"({text} LIKE {pattern})"
-
-
-@compiles(_BytesLike, "sqlite")
-def _bytes_like_on_sqlite(element: _BytesLike, compiler: SQLCompiler, **options: Any) -> str:
-    raw, glob = _written(element, compiler, options, 0, 1)
-    # GLOB ends at a NUL.
-    return f"(CAST({raw} AS TEXT) GLOB {glob} AND instr({raw}, x'00') = 0)"
-
-
-_CONTINUED: Final = "[89ab][0-9a-f]"
-_UTF8_IN_HEX: Final = (
-    "^(0[1-9a-f]|[1-7][0-9a-f]"
-    f"|(c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
-    f"|(e0[ab][0-9a-f]|ed[89][0-9a-f]|e[1-9abcef]{_CONTINUED}){_CONTINUED}"
-    f"|(f0[9ab][0-9a-f]|f48[0-9a-f]|f[123]{_CONTINUED}){_CONTINUED}{_CONTINUED})*$"
-)
-
-
-@compiles(_BytesLike, "postgresql")
-def _bytes_like_on_postgresql(element: _BytesLike, compiler: SQLCompiler, **options: Any) -> str:
-    raw, pattern = _written(element, compiler, options, 0, 2)
-    # Decoding what is not UTF-8 would end the statement.
-    return (
-        f"CASE WHEN {raw} IS NULL THEN NULL WHEN encode({raw}, 'hex') ~ '{_UTF8_IN_HEX}'"
-        f" THEN convert_from({raw}, 'UTF8') LIKE {pattern} ELSE false END"
-    )
-
-
-@compiles(_HeaderText, "sqlite")
-def _header_on_sqlite(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
-    headers, path = _written(element, compiler, options, 0, 1)
-    # In a damaged file what is not JSON has no header, and must not make the statement fail.
-    return f"CASE WHEN json_valid({headers}) THEN json_extract({headers}, {path}) END"
-
-
-@compiles(_HeaderText, "postgresql")
-def _header_on_postgresql(element: _HeaderText, compiler: SQLCompiler, **options: Any) -> str:
-    headers, name = _written(element, compiler, options, 0, 2)
-    return f"(CAST({headers} AS JSONB) ->> CAST({name} AS TEXT))"
-
-
-@compiles(_InOrderOfBytes, "sqlite")
-def _in_order_on_sqlite(element: _InOrderOfBytes, compiler: SQLCompiler, **options: Any) -> str:
-    return _written(element, compiler, options, 0)[0]
-
-
-@compiles(_InOrderOfBytes, "postgresql")
-def _in_order_on_postgresql(element: _InOrderOfBytes, compiler: SQLCompiler, **options: Any) -> str:
-    return f'({_written(element, compiler, options, 0)[0]} COLLATE "C")'
-
-
-def _written(element: FunctionElement[Any], compiler: SQLCompiler, options: dict[str, Any], *wanted: int) -> list[str]:
-    """Return the text of the arguments that are wanted; a parameter that is written becomes one of the statement."""
-    arguments = list(element.clauses)
-    return [compiler.process(arguments[at], **options) for at in wanted]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-
-from sqlalchemy import Update, bindparam, delete, func, literal_column, select, update
 
 from qmcore.errors import SystemFailureError
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
+from qmcore.randomness import random_number
 from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
+from qmstorage.sql import Update, bindparam, delete, func, literal_column, select, update
 from qmstorage.statements import Row, Runner, given, insert_into
 
 
@@ -67,14 +66,9 @@ _LEAVE_SPACE = {how: _leave(how).where(*OF_SPACE).values(MOST) for how in _HOW}
 _MOST_MESSAGES = select(func.max(counter.c.highest), func.sum(counter.c.messages)).where(*OF_SPACE)
 _LAST_SEQUENCE = select(counter.c.sequence).where(*OF_SPACE)
 _USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
-_COUNTERS = select(
-    *_USE,
-    counter.c.enqueued,
-    counter.c.dequeued,
-    counter.c.expired,
-    counter.c.discarded,
-    counter.c.moved,
-).where(*_OF_QUEUE)
+_FLOW = (counter.c.enqueued, counter.c.dequeued, counter.c.expired, counter.c.discarded, counter.c.moved)
+_COUNTERS = select(*_USE, *_FLOW).where(*_OF_QUEUE)
+_COUNTED = len((*_USE, *_FLOW))
 _COUNT_DUE = (
     select(func.count())
     .select_from(due)
@@ -162,7 +156,7 @@ class Counters(Runner):
     def add_counters(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole."""
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
-        own = {"space_id": space_id, "queue_id": queue_id, "slot": 0, "generation": secrets.randbits(62)}
+        own = {"space_id": space_id, "queue_id": queue_id, "slot": 0, "generation": random_number()}
         self.run(_ADD, **(zero | own))
 
     def remove_counters(self, space_id: int, queue_id: int) -> None:
@@ -184,7 +178,7 @@ class Counters(Runner):
     def _flow(self, space_id: int, queue_id: int) -> Row:
         """Return all that is counted of a queue, in the order of `_COUNTERS`."""
         # Where the row is gone, qcheck says so; whatever else is asked goes on.
-        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * len(_COUNTERS.selected_columns)
+        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * _COUNTED
 
     def use_of(self, space_id: int, queue_id: int) -> Use:
         """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import (
+from qmstorage.sql import (
     BigInteger,
     Boolean,
     CheckConstraint,

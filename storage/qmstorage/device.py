@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import bindparam, delete, select, update
-
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.purpose import alone
 from qmstorage.schema import device, entry, extent
 from qmstorage.spaces import damaged
+from qmstorage.sql import bindparam, delete, select, update
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import UnitPart
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from sqlalchemy import bindparam, delete, select, update
-
 from qmcore.records import Forwarding
 from qmstorage.schema import forwarding, owner, queue
+from qmstorage.sql import bindparam, delete, select, update
 from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import UnitPart
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, exists, insert, literal_column, select, update
-
 from qmstorage.schema import counter, highest
+from qmstorage.sql import BigInteger, Integer, Text, bindparam, delete, exists, insert, literal_column, select, update
 from qmstorage.statements import given
 from qmstorage.unit_part import UnitPart
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, insert, literal, or_, select, tuple_
-
 from qmcore.condition import Condition
 from qmcore.message import ConsumedMessage, Message, State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Part, Place, Role, Use
 from qmcore.space import Space
 from qmstorage import conditions, rows
-from qmstorage.dialect import Named, first_of_each
+from qmstorage.dialect import first_of_each
 from qmstorage.schema import held, history, message
+from qmstorage.sql import Select, bindparam, delete, elements, insert, literal, or_, select, tuple_
 from qmstorage.statements import given, insert_into, written
 from qmstorage.unit_part import UnitPart
 
@@ -43,7 +42,7 @@ _LIST = (
         history.c.trans_id,
         *rows.FACTS,
     )
-    .join_from(history, message, Named(message.c.id, history.c.message_id), isouter=True)
+    .join_from(history, message, elements.Named(message.c.id, history.c.message_id), isouter=True)
     .where(_OF_QUEUE, _AFTER)
     .order_by(history.c.consumed_at, history.c.message_id)
     .limit(bindparam("most"))

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, literal, select, update
-
 from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
 from qmcore.order import rank
@@ -17,9 +15,10 @@ from qmcore.space import Space
 from qmcore.transitions import Arrival
 from qmstorage import conditions, selection
 from qmstorage.bodies import IN_ROW_MAX
-from qmstorage.dialect import Among, Named, says
+from qmstorage.dialect import says
 from qmstorage.messages import Messages, Sound
 from qmstorage.schema import IS_LOCKED, chunk, held, message
+from qmstorage.sql import ColumnElement, Select, bindparam, delete, elements, func, literal, select, update
 from qmstorage.statements import Row, Statement, given, insert_into, written
 
 _HOLD = insert_into(held)
@@ -65,14 +64,14 @@ _SUMS = for_each_role(
 )
 _DELETE_BODIES = for_each_role(
     lambda its: delete(chunk).where(
-        Among(
+        elements.Among(
             chunk.c.body_id,
-            select(message.c.body_id).where(Among(message.c.id, select(held.c.message_id).where(*its))),
+            select(message.c.body_id).where(elements.Among(message.c.id, select(held.c.message_id).where(*its))),
         )
     )
 )
 _DELETE_MESSAGES = for_each_role(
-    lambda its: delete(message).where(Among(message.c.id, select(held.c.message_id).where(*its)))
+    lambda its: delete(message).where(elements.Among(message.c.id, select(held.c.message_id).where(*its)))
 )
 _RELEASE = for_each_role(lambda its: delete(held).where(*its))
 _SPILLED = (
@@ -87,7 +86,7 @@ _SPILLED = (
         held.c.lifetime,
         held.c.order_key,
     )
-    .join_from(held, message, Named(message.c.id, held.c.message_id))
+    .join_from(held, message, elements.Named(message.c.id, held.c.message_id))
     .where(*_OF_QUEUE, written(held.c.role, Role.ENQUEUED), held.c.message_id > bindparam("after"))
     .order_by(held.c.message_id)
     .limit(bindparam("most"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-
-from sqlalchemy import bindparam, delete, func, literal, select, update
-
 from qmcore.purpose import alone
 from qmcore.queue import Queue
+from qmcore.randomness import random_number
 from qmcore.records import ImportRecord, Use
 from qmstorage.queues import queue_of
 from qmstorage.schema import counter, forwarding, import_batch, import_job, queue
+from qmstorage.sql import bindparam, delete, func, literal, select, update
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import UnitPart
 
@@ -156,7 +154,7 @@ class Imports(UnitPart):
         self._hide(old, -import_id)
 
     def _hide(self, which: Queue, import_id: int) -> None:
-        self.run(_HIDE, of_queue=which.id, by_import=import_id, new_version=secrets.randbits(62))
+        self.run(_HIDE, of_queue=which.id, by_import=import_id, new_version=random_number())
         self.unit.change_generation(which.space_id)
 
 

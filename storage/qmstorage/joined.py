@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, TwoPhaseTransaction
+import sys
+from typing import TYPE_CHECKING
 
 from qmcore.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def opened(connection: object) -> Connection | None:
+    """Return an open SQLAlchemy connection; None for anything else."""
+    # Whoever has not loaded SQLAlchemy has no connection of it.
+    sqlalchemy = sys.modules.get("sqlalchemy")
+    if sqlalchemy is None or not isinstance(connection, sqlalchemy.Connection) or connection.closed:
+        return None
+    found: Connection = connection
+    return found
 
 
 def checked(connection: object) -> Connection:
     """Return an open SQLAlchemy connection; refuse anything else, and one in a two-phase transaction."""
+    from sqlalchemy import Connection, TwoPhaseTransaction
+
     if not isinstance(connection, Connection):
         raise InvalidArgumentError(
             f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",

@@ -6,8 +6,6 @@ import dataclasses
 import functools
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, bindparam, literal, null, or_, select, tuple_
-
 from qmcore.condition import Condition
 from qmcore.message import State
 from qmcore.queue import Queue
@@ -15,8 +13,8 @@ from qmcore.records import Cursor, Part, Role
 from qmcore.records import Listing as Listed
 from qmcore.space import Space
 from qmstorage import conditions, rows
-from qmstorage.dialect import Named
 from qmstorage.schema import due, held, message, ready
+from qmstorage.sql import ColumnElement, Select, Table, bindparam, elements, literal, null, or_, select, tuple_
 from qmstorage.statements import given
 from qmstorage.unit_part import StorePart
 
@@ -55,7 +53,7 @@ def _form(
     )
     wanted = cursors.with_only_columns(state.c.retries, until, first, second, *rows.FACTS)
     statement, whole = (
-        wanted.join_from(state, message, Named(message.c.id, state.c.message_id), isouter=outer)
+        wanted.join_from(state, message, elements.Named(message.c.id, state.c.message_id), isouter=outer)
         for outer in (False, True)
     )
     return _Form(statement, whole, cursors, state.c.retries, until if state is due else None, start)

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from sqlalchemy import bindparam, delete, exists, func, select, tuple_, update
-
 from qmcore import message_rows, numbers, records
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
@@ -20,6 +18,7 @@ from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
 from qmstorage.schema import history, message, ready
+from qmstorage.sql import bindparam, delete, exists, func, select, tuple_, update
 from qmstorage.statements import Row, Statement, given, insert_into
 
 logger = logging.getLogger("qmadmin.storage")

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import io
 
-from alembic import command
-from alembic.config import Config
-
 from qmstorage.schema import DATABASE_VERSION, VERSION
 
 
@@ -32,6 +29,9 @@ def statements(dialect: str, found: int, *, schema: str | None = None) -> list[s
 
     `dialect` is "sqlite" or "postgresql"; `schema` is where the tables are, for SQLite the name of an attached file.
     """
+    from alembic import command
+    from alembic.config import Config
+
     out = _Statements()
     newest = VERSION if dialect == "sqlite" else DATABASE_VERSION
     config = Config(output_buffer=out)

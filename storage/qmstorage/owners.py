@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import delete, select
-
 from qmcore.records import Owner
 from qmstorage.schema import owner, waiter
+from qmstorage.sql import delete, select
 from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import UnitPart
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 _STATE_FIELD, _START_TIME_FIELD = 0, 19
@@ -36,4 +35,4 @@ def _state(pid: str) -> tuple[str, str] | None:
     return fields[_STATE_FIELD], fields[_START_TIME_FIELD]
 
 
-_IMPORTED = secrets.token_hex(4)
+_IMPORTED = os.urandom(4).hex()

@@ -5,29 +5,7 @@ They are loaded on first use: building them takes long, and few programs need th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from sqlalchemy import (
-    CTE,
-    CompoundSelect,
-    Integer,
-    LargeBinary,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    cast,
-    delete,
-    exists,
-    func,
-    literal,
-    or_,
-    select,
-    union,
-    union_all,
-)
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
+from typing import Any, Final
 
 from qmcore import numbers
 from qmcore.message import HEADER_PAGES_BYTES
@@ -47,28 +25,27 @@ from qmstorage.schema import (
     space,
     trans,
 )
+from qmstorage.sql import (
+    CTE,
+    ColumnElement,
+    CompoundSelect,
+    LargeBinary,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    elements,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    union,
+    union_all,
+)
 from qmstorage.statements import Statement, given, written
-
-if TYPE_CHECKING:
-    from sqlalchemy.sql import ColumnElement
-    from sqlalchemy.sql.compiler import SQLCompiler
-
-
-class _Octets(FunctionElement[int]):
-    """How many bytes a text has in UTF-8."""
-
-    type = Integer()
-    inherit_cache = True
-
-
-@compiles(_Octets)
-def _octets(element: _Octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"length(CAST({compiler.process(element.clauses, **options)} AS BLOB))"
-
-
-@compiles(_Octets, "postgresql")
-def _octets_on_postgresql(element: _Octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"octet_length({compiler.process(element.clauses, **options)})"
 
 
 def _of_space(column: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -214,7 +191,7 @@ BODIES: list[tuple[str, Statement]] = [
                 != (
                     bindparam("page", type_=message.c.pages.type)
                     + (HEADER_PAGES_BYTES - 1)
-                    + func.coalesce(_Octets(message.c.headers), 0)
+                    + func.coalesce(elements.Octets(message.c.headers), 0)
                     + message.c.size
                 )
                 // bindparam("page", type_=message.c.pages.type),

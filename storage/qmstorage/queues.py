@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from typing import Any
-
-from sqlalchemy import (
-    bindparam,
-    delete,
-    insert,
-    literal,
-    select,
-    union_all,
-    update,
-)
 
 from qmcore.attributes import made
 from qmcore.errors import InvalidArgumentError
 from qmcore.queue import Queue, QueueDefinition
+from qmcore.randomness import random_number
 from qmstorage.schema import (
     chunk,
     due,
@@ -33,6 +23,15 @@ from qmstorage.schema import (
     waiter,
 )
 from qmstorage.spaces import damaged
+from qmstorage.sql import (
+    bindparam,
+    delete,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from qmstorage.statements import Row, given
 from qmstorage.unit_part import UnitPart
 
@@ -146,4 +145,4 @@ def queue_values(of: Queue) -> dict[str, Any]:
     """Return the column values of a queue but for its numbers, with a new version."""
     values = of.attributes
     order, error_queue = values.pop("order"), values.pop("error_queue") or None
-    return {**values, "ordering": order, "error_queue": error_queue, "version": secrets.randbits(62)}
+    return {**values, "ordering": order, "error_queue": error_queue, "version": random_number()}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import (
+from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, metadata, queue, space
+from qmstorage.sql import (
     BigInteger,
     Boolean,
     Column,
@@ -25,8 +26,6 @@ from sqlalchemy import (
     literal_column,
     text,
 )
-
-from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, metadata, queue, space
 
 __all__ = [
     "APPLICATION_ID",

@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeAlias
 
-from sqlalchemy import Select, and_, bindparam, delete, select
-
 from qmcore.condition import BY_NAME, Condition, Like
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions
-from qmstorage.dialect import Among, Named, Row, Where, says
+from qmstorage.dialect import says
 from qmstorage.schema import message, ready
+from qmstorage.sql import Select, and_, bindparam, delete, elements, select
 from qmstorage.statements import Statement, given
 
 _TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
 _IN_QUEUE = given(ready.c.queue_id, "of_queue")
-STANDS = and_(Named(ready.c.queue_id, message.c.queue_id), ready.c.order_key == message.c.order_key)
+STANDS = and_(elements.Named(ready.c.queue_id, message.c.queue_id), ready.c.order_key == message.c.order_key)
 """The row of `ready` is that of the message."""
 
 _FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
@@ -28,7 +27,7 @@ _BY_ID = _READY_MESSAGES.where(given(message.c.id, "of_message"))
 _BY_CORRID = _READY_MESSAGES.where(given(message.c.corrid, "corrid")).order_by(message.c.order_key)
 
 
-THIS = Row(ready.c.order_key, ready)
+THIS = elements.Row(ready.c.order_key, ready)
 """Which row of `ready` it is, within a queue."""
 
 
@@ -72,7 +71,7 @@ def _four(keys: Select[tuple[bytes]]) -> _Four:
     # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
     return (
         first,
-        delete(ready).where(Where(_IN_QUEUE), Among(THIS, several)).returning(*_TAKEN),
+        delete(ready).where(elements.Where(_IN_QUEUE), elements.Among(THIS, several)).returning(*_TAKEN),
         looked,
         looked.with_for_update(skip_locked=True, of=ready),
     )

@@ -5,15 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 
-from sqlalchemy import (
-    bindparam,
-    delete,
-    func,
-    literal,
-    select,
-    update,
-)
-
 from qmcore import numbers
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError, SystemFailureError
@@ -31,6 +22,14 @@ from qmstorage.schema import (
     queue,
     space,
     trans,
+)
+from qmstorage.sql import (
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    update,
 )
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import UnitPart

@@ -1,4 +1,4 @@
-"""Running statements: SQLAlchemy compiles the SQL once for each dialect, the driver's own cursor runs it.
+"""Running statements: SQLAlchemy compiles the SQL when the package is built, the driver's own cursor runs it.
 
 A statement that is built or compiled per call costs twenty-five times a cached one (measured), so statements are
 constants of their modules, and their text is cached here.
@@ -10,17 +10,13 @@ import functools
 import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-from sqlalchemy import ColumnElement, Table, bindparam, insert, literal_column
-from sqlalchemy.sql import ClauseElement
-from sqlalchemy.sql.compiler import SQLCompiler
+from typing import Any, Protocol, TypeAlias
 
 from qmcore.purpose import Purpose
+from qmstorage import texts
 from qmstorage.notifications import Notifications
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
+from qmstorage.sql import ClauseElement, ColumnElement, Table, bindparam, insert, literal_column
+from qmstorage.texts import Dialect
 
 Statement: TypeAlias = ClauseElement
 Row: TypeAlias = tuple[Any, ...]
@@ -60,18 +56,16 @@ class Cursor(Protocol):
 
 
 class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
-    """The SQL text of each statement in one dialect, compiled on first use, and its constants.
+    """The SQL text of each statement in one dialect, looked up or compiled on first use, and its constants.
 
-    `schema` names where the tables are: None is the volume itself, otherwise an attached memory. What is built while
-    the program runs goes through `of`, which drops the text together with the statement.
+    `schema` names where the tables are, as a statement does: None is the volume itself, otherwise an attached memory.
+    What is built while the program runs goes through `of`, which drops the text together with the statement.
     """
 
     def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
         super().__init__()
         self._dialect = dialect
-        self._schema = ""
-        if schema is not None:
-            self._schema = dialect.identifier_preparer.quote_schema(schema)
+        self._schema = schema or ""
         self.in_order = _InOrder(self)
         """The texts of statements with positional values, on SQLite."""
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
@@ -80,14 +74,20 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
         """Return the text and the constants of a statement that is not a constant of its module."""
         found = self._built.get(statement)
         if found is None:
-            text, constants = _compiled(statement, self._dialect, bool(self._schema))
-            found = self._built[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+            from qmstorage.compiling import compiled
+
+            built = compiled(statement, self._dialect)
+            found = self._built[statement] = built.on(self._schema), built.constants
         return found
+
+    def kinds(self, statement: Statement) -> dict[str, str]:
+        """Return the types of a statement's values, by what SQLAlchemy calls them."""
+        return _text_of(statement, self._dialect).kinds
 
     def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         # A process may have many volumes and memories; what differs between them is a name.
-        text, constants = _compiled_once(statement, self._dialect, bool(self._schema))
-        found = self[statement] = text.replace(_SOME_SCHEMA, self._schema), constants
+        text = _text_of(statement, self._dialect)
+        found = self[statement] = text.on(self._schema), text.constants
         return found
 
 
@@ -104,21 +104,15 @@ class _InOrder(dict[Statement, str]):
         return found
 
 
-_SOME_SCHEMA = "some_schema_of_qmadmin"
-"""Stands in a compiled text for the schema of the tables."""
+@functools.cache
+def _text_of(statement: Statement, dialect: Dialect) -> texts.Text:
+    """Return the text of a constant of a module: the number of those built at run time is not limited."""
+    found = texts.find(statement, dialect)
+    if found is None:
+        from qmstorage.compiling import compiled
 
-
-def _compiled(statement: Statement, dialect: Dialect, in_schema: bool) -> tuple[str, dict[str, Any]]:
-    options: dict[str, Any] = {}
-    if in_schema:
-        options = {"schema_translate_map": {None: _SOME_SCHEMA}, "render_schema_translate": True}
-    compiled = statement.compile(dialect=dialect, **options)
-    assert isinstance(compiled, SQLCompiler)  # noqa: S101 - statements of this package are not DDL
-    return str(compiled), {str(name): bind.value for name, bind in compiled.binds.items() if not bind.required}
-
-
-_compiled_once = functools.cache(_compiled)
-"""For statements that are constants of their modules: the number of those built at run time is not limited."""
+        found = compiled(statement, dialect)
+    return found
 
 
 class Runner:

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_, union_all, update
-
 from qmcore import times
 from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID
@@ -16,8 +14,9 @@ from qmcore.records import Holding, Place, Withdrawn
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
-from qmstorage.dialect import Named, first_of_each
+from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
+from qmstorage.sql import bindparam, delete, elements, exists, select, tuple_, union_all, update
 from qmstorage.statements import Row, Runner, given, insert_into
 
 _MAKE_READY = insert_into(ready)
@@ -333,7 +332,7 @@ def _rank(row: Row) -> bytes:
 @functools.lru_cache(maxsize=64)
 def _taking_due(condition: Condition, space: Space) -> Any:
     chosen = (
-        _DUE_OF_QUEUE.join(message, Named(message.c.id, due.c.message_id))
+        _DUE_OF_QUEUE.join(message, elements.Named(message.c.id, due.c.message_id))
         .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
         .limit(bindparam("most"))
     )

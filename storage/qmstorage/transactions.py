@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, delete, func, literal, literal_column, select, update
-
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, TransactionRecord
 from qmstorage.schema import trans
+from qmstorage.sql import ColumnElement, delete, func, literal, literal_column, select, update
 from qmstorage.statements import Runner, given, insert_into
 
 

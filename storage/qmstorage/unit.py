@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-
-from sqlalchemy import bindparam, delete, select, union_all, update
 
 from qmcore.definitions import CHANGES
 from qmcore.purpose import alone
 from qmcore.queue import Delivery, Queue
+from qmcore.randomness import random_number
 from qmcore.records import Use
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
@@ -31,6 +29,7 @@ from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, chunk, counter, due, expiring, held, message, ready
 from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
+from qmstorage.sql import bindparam, delete, select, union_all, update
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.states import States
 from qmstorage.transactions import Transactions
@@ -183,7 +182,7 @@ class SqlUnit(Counters, States, Holdings, Transactions):
         """Change the generation, so that every process reads the definitions of a queue space again."""
         # At random, not by counting: a number that was used in a transaction which then failed must not be reused, nor
         # one of a destroyed queue space whose own number is reused.
-        self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=secrets.randbits(62))
+        self.run(_CHANGE_GENERATION, space_id=space_id, new_generation=random_number())
         self.note_changes()
 
     def note_changes(self) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, distinct, func, select
-
 from qmstorage.schema import owner, waiter
+from qmstorage.sql import delete, distinct, func, select
 from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import UnitPart
 

@@ -127,9 +127,10 @@ def _of_the_mib() -> Iterator[str]:
 def _of_storage() -> Iterator[str]:
     from qmadmin.archive import columns
     from qmstorage.schema import metadata
+    from qmstorage.sql import made
 
     yield from _named("archive", vars(columns).values())
-    for table in metadata.tables.values():
+    for table in made(metadata).tables.values():
         yield from (f"table {table.name}.{column.name}" for column in table.columns)
 
 

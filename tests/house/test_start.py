@@ -64,6 +64,21 @@ def test_forwarder_loads_what_a_kind_of_service_needs_with_the_first_of_that_kin
     assert not imported & {"asyncio", "urllib3"}
 
 
+PROGRAMS = {
+    "qmadmin -c lidl": ("qmadmin.program", ["{device}", "-c", "lidl"]),
+    "tmqforward --status": ("qmadmin.forwarder.program", ["--status", "{device}", "SPACE"]),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_short_commands_load_no_big_library(program, compiled_texts, real_device):
+    module, arguments = PROGRAMS[program]
+    given = [argument.format(device=real_device.path) for argument in arguments]
+    _, imported = run_and_list_imports(f"import {module}\n{module}.main({given!r})")
+    assert "qmstorage" in imported
+    assert not imported & HEAVY
+
+
 def test_listing_the_devices_loads_nothing_that_only_other_commands_ask_for(tmp_path):
     device = str(tmp_path / "QUE")
     program = f"""

@@ -18,6 +18,7 @@ from alembic.script import ScriptDirectory
 import qmadmin
 from qmstorage import schema
 from qmstorage.migrating import statements
+from qmstorage.sql import made
 from tests.fix_release import tables
 
 
@@ -45,7 +46,7 @@ def test_a_fresh_device_has_the_tables_of_a_migrated_one(fresh: Path, migrated: 
 def test_the_steps_lead_to_what_the_schema_says(migrated: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{migrated}")
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), made(schema.metadata)) == []
     engine.dispose()
 
 
@@ -83,7 +84,7 @@ def test_a_table_that_the_schema_lacks_would_be_seen(migrated: Path) -> None:
     connection.close()
     engine = sa.create_engine(f"sqlite:///{migrated}")
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), schema.metadata)
+        assert compare_metadata(MigrationContext.configure(connection), made(schema.metadata))
     engine.dispose()
 
 

@@ -4,13 +4,13 @@ import random
 from collections import Counter
 
 import pytest
-from sqlalchemy import update
 
 from qmadmin.opening import open_device
 from qmcore.message import Reason
 from qmcore.probe import Point
 from qmcore.purpose import Purpose
 from qmstorage.schema import owner
+from qmstorage.sql import update
 from tests.fix_store import attachment_of, bodies_held, count_rows, drain, make_queue, queue_definition
 
 PRODUCE = """

@@ -190,7 +190,7 @@ def test_shell_command_in_a_command_file_may_read_the_standard_input(laid_out):
     assert done.stdout == "from stdin\nQueue space 'QSPACE' opened\n"
 
 
-def test_only_what_is_needed_is_loaded(laid_out):
+def test_only_what_is_needed_is_loaded(laid_out, compiled_texts):
     def loaded(script):
         done = subprocess.run(
             [sys.executable, "-X", "importtime", *PROGRAM[1:]],
@@ -204,7 +204,8 @@ def test_only_what_is_needed_is_loaded(laid_out):
         return {"alembic", "prompt_toolkit", "rich", "sqlalchemy"} & set(names)
 
     assert loaded("help\nverbose\n!true\n# nothing of the device\n") == set()
-    assert loaded("qopen QSPACE\nqinfo\n") == {"sqlalchemy"}
+    assert loaded("qopen QSPACE\nqinfo\n") == set()
+    assert loaded("qopen QSPACE\nqset errq\nqscan -w 'size > 1'\nqlist\n") == {"sqlalchemy"}
 
 
 def test_results_go_to_stdout_and_notices_to_stderr(laid_out):

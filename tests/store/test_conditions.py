@@ -9,8 +9,6 @@ import sys
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import delete, exists, select
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateTable
 
 from qmcore import numbers
@@ -20,7 +18,9 @@ from qmcore.message import message_id
 from qmcore.message_attributes import ValueKind
 from qmcore.space import Space, SpaceDefinition
 from qmstorage.conditions import prefix_range, where
+from qmstorage.postgres import tables
 from qmstorage.schema import message, ready
+from qmstorage.sql import delete, exists, made, select
 from qmstorage.sqlite.files import DIALECT
 from qmstorage.statements import Texts
 from tests.fix_condition import (
@@ -48,7 +48,6 @@ SPACE = Space(
     initialized=True,
     created_at=0,
 )
-POSTGRESQL = PGDialect_psycopg()
 
 VALUES = {
     ValueKind.WHOLE: whole_numbers,
@@ -92,7 +91,7 @@ def insert(connection, table, **values):
     """Insert a row, in which what is not given is NULL or, where the table wants something, nothing of its type."""
     nothing = {bytes: b"", str: "", int: 0, bool: False}
     row = {
-        column.name: None if column.nullable else nothing[column.type.python_type] for column in table.columns
+        column.name: None if column.nullable else nothing[column.type.python_type] for column in made(table).columns
     } | values
     names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
     connection.execute(f"INSERT INTO {table.name} ({names}) VALUES ({places})", row)
@@ -103,7 +102,7 @@ def stored(several):
     """Give a database with the messages, as the engine writes them, in the ready state."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         for table in (message, ready):
-            connection.execute(str(CreateTable(table).compile(dialect=DIALECT)))
+            connection.execute(str(CreateTable(made(table)).compile(dialect=DIALECT.loaded())))
         for facts in several:
             number, key = number_of(facts), str(number_of(facts)).encode()
             columns = {name: value for name, value in facts.items() if name in message.c} | {"id": number}
@@ -124,7 +123,7 @@ def statement_of(condition):
 def selected(condition, several):
     """Return the numbers of the messages that the condition selects in a database."""
     with stored(several) as connection:
-        text, constants = Texts(DIALECT)[statement_of(condition)]
+        text, constants = Texts(DIALECT).of(statement_of(condition))
         return {number for (number,) in connection.execute(text, constants)}
 
 
@@ -272,9 +271,9 @@ def test_a_state_may_say_when_a_message_becomes_available():
     condition = parse("available_at = 7")
     with stored([A_MESSAGE]) as connection:
         expression = where(condition, retries=ready.c.retries, space=SPACE, available_at=ready.c.queue_id + 7_000_000)
-        text, constants = Texts(DIALECT)[
+        text, constants = Texts(DIALECT).of(
             select(message.c.id).join(ready, ready.c.message_id == message.c.id).where(expression)
-        ]
+        )
         assert connection.execute(text, constants).fetchall() == [(number_of(A_MESSAGE),)]
     assert selected(condition, [A_MESSAGE]) == set()
 
@@ -286,9 +285,9 @@ MARKED = """
 """
 
 
-@pytest.mark.parametrize("dialect", [DIALECT, POSTGRESQL], ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", [DIALECT, tables.DIALECT], ids=lambda dialect: dialect.name)
 def test_no_literal_is_in_the_text_of_a_statement(dialect):
-    text, constants = Texts(dialect)[statement_of(parse(MARKED))]
+    text, constants = Texts(dialect).of(statement_of(parse(MARKED)))
     assert "MARK" not in text.upper()
     assert "98765" not in text
     assert "MARK" in constants.values()
@@ -297,14 +296,14 @@ def test_no_literal_is_in_the_text_of_a_statement(dialect):
 
 @given(conditions)
 def test_a_condition_compiles_for_postgresql_with_all_its_parameters(condition):
-    text, constants = Texts(POSTGRESQL)[statement_of(condition)]
+    text, constants = Texts(tables.DIALECT).of(statement_of(condition))
     # Each name that the driver looks for is there.
     assert text % dict.fromkeys(constants, "")
 
 
-@pytest.mark.parametrize("dialect", [DIALECT, POSTGRESQL], ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", [DIALECT, tables.DIALECT], ids=lambda dialect: dialect.name)
 def test_what_one_store_alone_understands_is_written_for_it_alone(dialect):
-    text, constants = Texts(dialect)[statement_of(parse("header.a LIKE 'x_' AND corrid LIKE '%x_' AND type < 'x'"))]
+    text, constants = Texts(dialect).of(statement_of(parse("header.a LIKE 'x_' AND corrid LIKE '%x_' AND type < 'x'")))
     own = {"sqlite": {"GLOB", "json_extract"}, "postgresql": {" LIKE ", "JSONB", 'COLLATE "C"', "convert_from"}}
     values = {"sqlite": {'$."a"', "x?", "*x?", "x"}, "postgresql": {"a", "x_", "%x_", "x"}}
     assert {word for words in own.values() for word in words if word in text} == own[dialect.name]
@@ -313,7 +312,7 @@ def test_what_one_store_alone_understands_is_written_for_it_alone(dialect):
 
 def test_the_engine_statements_of_two_conditions_are_told_apart():
     """SQLAlchemy keeps the text of statements that look alike: their literals must not be part of the look."""
-    one, other = (statement_of(parse(f"header.{name} LIKE '{name}%'"))._generate_cache_key() for name in "ab")
+    one, other = (made(statement_of(parse(f"header.{name} LIKE '{name}%'")))._generate_cache_key() for name in "ab")
     assert one.key == other.key
     assert [bind.value for bind in one.bindparams] != [bind.value for bind in other.bindparams]
 
@@ -340,7 +339,7 @@ def test_the_deepest_conditions_run_inside_of_a_statement_with_selects_of_its_ow
     )
     key = select(message.c.order_key).where(one_of_them).order_by(message.c.order_key).limit(1).scalar_subquery()
     with stored([A_MESSAGE]) as connection:
-        text, constants = Texts(DIALECT)[delete(ready).where(ready.c.order_key == key)]
+        text, constants = Texts(DIALECT).of(delete(ready).where(ready.c.order_key == key))
         removed = connection.execute(text, constants).rowcount
     assert removed == len(expected(condition, [A_MESSAGE]))
 

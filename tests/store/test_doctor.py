@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
 
 from qmadmin.monitoring.doctor import Doctor
 from qmadmin.opening import open_device
@@ -17,6 +16,7 @@ from qmcore.findings import Severity
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.purpose import Purpose
 from qmstorage.schema import ready
+from qmstorage.sql import delete
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import attachment_of, make_queue, queue_definition, space_definition
 

@@ -10,12 +10,12 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import func, select
 
 from qmcore.acts import waiting
 from qmcore.errors import AbortedError, BadQueueError, InvalidArgumentError, NotOpenError
 from qmcore.probe import Point
 from qmstorage.schema import waiter
+from qmstorage.sql import func, select
 from tests.fix_store import (
     Work,
     attachment_of,

@@ -14,7 +14,6 @@ counted as what was enqueued in it.
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -45,6 +44,7 @@ from qmcore.numbers import SEQUENCE_MAX
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
+from qmcore.randomness import random_number
 from qmcore.records import ImportRecord, Use
 from qmcore.store import MemoryStore, Store
 
@@ -116,7 +116,7 @@ def begin(unit: Unit, opened: OpenSpace, plan: ImportPlan, now: int) -> ImportJo
     refuse_unfit(unit, known, plan)
     refuse_ungranted(known, plan)
     new = ImportRecord(
-        id=secrets.randbits(62) + 1,
+        id=random_number() + 1,
         space_id=known.space.id,
         archive=plan.archive,
         plan=plan.to_json(),

@@ -10,7 +10,7 @@ finished by the same creation again.
 from __future__ import annotations
 
 import dataclasses
-import secrets
+import os
 from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def create(
     left = volume.read(lambda unit: _left_empty(unit, wanted.name, planned.path))
     if progress is not None:
         volume.allocate_disk(wanted.pages, progress)
-    incarnation = secrets.token_hex(8)
+    incarnation = os.urandom(8).hex()
 
     def list_extents(unit: Unit) -> None:
         again = _plan(unit, wanted, missing)

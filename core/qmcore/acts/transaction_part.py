@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -14,6 +13,7 @@ from qmcore.acts.room import RecentLevel
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 from qmcore.queue import Delivery
+from qmcore.randomness import random_number
 from qmcore.records import Owner, Role, Use
 from qmcore.space import Space
 from qmcore.transitions import Holder
@@ -36,7 +36,7 @@ class Branch:
     owner: Owner
     started_us: int
     deadline_us: int | None
-    id: int = dataclasses.field(default_factory=lambda: secrets.randbits(62))
+    id: int = dataclasses.field(default_factory=random_number)
     recorded: bool = False
     may_hold: bool = False
     locks: bool = False

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ARRAY, BigInteger, bindparam, delete, func, select
-
 from qmcore import message_rows
 from qmstorage import rows
 from qmstorage.holding import Holdings
 from qmstorage.messages import Sound
 from qmstorage.schema import message
+from qmstorage.sql import ARRAY, BigInteger, bindparam, delete, func, select
 from qmstorage.statements import Row, Statement
 from qmstorage.states import States
 

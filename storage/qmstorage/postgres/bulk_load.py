@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import ARRAY, BigInteger, Table, bindparam, func
-
 from qmcore.records import Use
 from qmstorage.bulk_load import STANDING, BulkLoad, StateTable
 from qmstorage.postgres.copying import copy_rows
 from qmstorage.postgres.counters import ADJUST
 from qmstorage.schema import message
+from qmstorage.sql import ARRAY, BigInteger, Table, bindparam, func
 from qmstorage.statements import Row
 
 if TYPE_CHECKING:

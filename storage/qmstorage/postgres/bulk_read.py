@@ -11,8 +11,6 @@ import secrets
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BigInteger, bindparam, func
-
 from qmcore.bulk_rows import BYTES_MAX, ROWS_MAX, Tally
 from qmcore.condition import Condition
 from qmcore.message import State
@@ -22,6 +20,7 @@ from qmcore.space import Space
 from qmstorage.bulk_read import BODIES, BulkRead
 from qmstorage.postgres.sessions import BY_KEYS
 from qmstorage.schema import message
+from qmstorage.sql import ARRAY, BigInteger, bindparam, func
 from qmstorage.statements import Row
 
 _BODIES = BODIES.where(message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger))))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, bindparam, func, select
-from sqlalchemy.dialects.postgresql import insert
-
 from qmcore.transitions import Reached
 from qmstorage.capacity_commands import REARM, CapacityCommands
 from qmstorage.postgres import keys
 from qmstorage.schema import threshold
+from qmstorage.sql import BigInteger, bindparam, func, postgresql, select
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
 
 _IS_FREE = func.pg_try_advisory_xact_lock(bindparam("key", type_=BigInteger()))
 _CLAIM = (
-    insert(threshold)
+    postgresql.insert(threshold)
     .from_select(
         [column.name for column in threshold.columns],
         select(*(bindparam(column.name, type_=column.type) for column in threshold.columns)).where(_IS_FREE),

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from qmstorage.postgres.tables import TYPE_NAMES, quoted
+from qmstorage.sql import type_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
-
+    from qmstorage.sql import Table
     from qmstorage.statements import Cursor, Row
 
 
@@ -28,4 +28,4 @@ def copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) ->
 def _copying(table: Table, schema: str) -> tuple[str, list[str]]:
     names = ", ".join(f'"{column.name}"' for column in table.columns)
     text = f"COPY {quoted(schema)}.{table.name} ({names}) FROM STDIN (FORMAT BINARY)"
-    return text, [TYPE_NAMES[type(column.type)] for column in table.columns]
+    return text, [TYPE_NAMES[type_of(column)] for column in table.columns]

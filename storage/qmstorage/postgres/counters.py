@@ -11,18 +11,30 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Text, bindparam, case, cast, delete, func, literal_column, select, union_all
-from sqlalchemy.dialects.postgresql import insert
-
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Counted, Use
 from qmstorage.counters import Counters
 from qmstorage.postgres.tables import quoted
 from qmstorage.schema import counter
+from qmstorage.sql import (
+    BigInteger,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    postgresql,
+    select,
+    union_all,
+)
 from qmstorage.statements import Row, given
 
 _ADD = (
-    insert(counter).values({column.name: bindparam(column.name) for column in counter.columns}).on_conflict_do_nothing()
+    postgresql.insert(counter)
+    .values({column.name: bindparam(column.name) for column in counter.columns})
+    .on_conflict_do_nothing()
 )
 _COUNTS = ("messages", "pages", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
 _USE = ("messages", "pages", "size")
@@ -51,7 +63,9 @@ def _added(*queues: Any, others: Any = None, **changes: Any) -> Any:
     """
     most = {} if others is None else {"highest": others + changes["messages"]}
     none = dict.fromkeys(most, _ZERO)
-    adding = insert(counter).values([_row(queue, **changes, **(most if queue is _WHOLE else none)) for queue in queues])
+    adding = postgresql.insert(counter).values(
+        [_row(queue, **changes, **(most if queue is _WHOLE else none)) for queue in queues]
+    )
     new = {name: counter.c[name] + adding.excluded[name] for name in changes}
     if most:
         level = counter.c.messages + adding.excluded.highest

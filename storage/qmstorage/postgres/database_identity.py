@@ -84,7 +84,7 @@ def _home(connection: psycopg.Connection[Any], address: Address) -> str | None:
 
 def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
     schema = address.schema
-    unit = PostgresUnit(connection.cursor(binary=True), Texts(DIALECT, schema), schema=schema, slot=0)
+    unit = PostgresUnit(connection.cursor(binary=True), Texts(DIALECT, quoted(schema)), schema=schema, slot=0)
     spaces = unit.spaces.listed()
     for space in spaces:
         last = min(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists
-from sqlalchemy.dialects.postgresql import insert
-
 from qmstorage.highest import ITS, NEW, USED, Highest
 from qmstorage.schema import highest
+from qmstorage.sql import exists, postgresql
 
 # Where it does not rise no row is locked.
-_ADDING = insert(highest).from_select(highest.columns.keys(), NEW.where(~exists().where(*ITS, highest.c.value >= USED)))
+_ADDING = postgresql.insert(highest).from_select(
+    highest.columns.keys(), NEW.where(~exists().where(*ITS, highest.c.value >= USED))
+)
 RAISE = _ADDING.on_conflict_do_update(
     index_elements=highest.primary_key.columns.keys(),
     set_={"value": _ADDING.excluded.value},

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, select
-
-from qmstorage.dialect import Among, Row
 from qmstorage.history import History
 from qmstorage.schema import history
+from qmstorage.sql import bindparam, delete, elements, select
 from qmstorage.statements import given
 
-_THIS_PAST = Row(history.c.message_id, history)
+_THIS_PAST = elements.Row(history.c.message_id, history)
 _OUTLIVED = (
     select(_THIS_PAST)
     .where(given(history.c.queue_id, "of_queue"), history.c.consumed_at < bindparam("before"))
@@ -17,7 +15,7 @@ _OUTLIVED = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_FORGET = delete(history).where(Among(_THIS_PAST, _OUTLIVED)).returning(history.c.message_id)
+_FORGET = delete(history).where(elements.Among(_THIS_PAST, _OUTLIVED)).returning(history.c.message_id)
 
 
 class SharedHistory(History):

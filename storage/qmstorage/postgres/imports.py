@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam
-from sqlalchemy.dialects.postgresql import insert
-
 from qmcore.records import Use
 from qmstorage.imports import Imports
 from qmstorage.schema import import_batch
+from qmstorage.sql import bindparam, postgresql
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
 
-_adding = insert(import_batch).values({column.name: bindparam(column.name) for column in import_batch.columns})
+_adding = postgresql.insert(import_batch).values(
+    {column.name: bindparam(column.name) for column in import_batch.columns}
+)
 _ADD_BATCH: Final = _adding.on_conflict_do_update(
     index_elements=["import_id", "part", "first_row"],
     set_={name: _adding.excluded[name] for name in ("messages", "pages", "size")},

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
-from sqlalchemy import Connection, event
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
@@ -26,6 +25,8 @@ from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from qmstorage.postgres.unit import PostgresUnit
     from qmstorage.postgres.volume import PostgresVolume
 
@@ -64,9 +65,10 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction."""
-    if not isinstance(connection, Connection) or connection.closed:
+    ours = joined.opened(connection)
+    if ours is None:
         return False
-    driver: Any = connection.connection.driver_connection
+    driver: Any = ours.connection.driver_connection
     info = getattr(driver, "info", None)
     return info is not None and info.transaction_status != TransactionStatus.IDLE
 
@@ -193,6 +195,8 @@ class ApplicationTransaction:
         self.thread: int | None = None
         """The thread that has worked in a transaction which is still open."""
         self.is_checked = False
+        from sqlalchemy import event
+
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 

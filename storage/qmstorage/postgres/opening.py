@@ -13,7 +13,7 @@ from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.probe import Probe
 from qmstorage import versions
-from qmstorage.postgres import connection_timeouts, database_identity, functions, tables, translate
+from qmstorage.postgres import connection_timeouts, database_identity, functions, translate
 from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
@@ -88,16 +88,18 @@ def create_volume(
 
     `group` is a role that gets the rights to use it. Raises BadResourceError where the schema exists and is not empty.
     """
+    from qmstorage.postgres import table_creation
+
     with connected(address, server) as connection:
         translate.refuse_old_server(connection.info.server_version, address.shown)
         _check_encoding(connection, address, new=True)
         with connection.transaction():
             _make_schemas(connection, address)
             # In one round trip; so many statements have no plan worth keeping either.
-            made = *tables.creation(address.schema, info.partitions), *functions.creation(address.schema)
+            made = *table_creation.creation(address.schema, info.partitions), *functions.creation(address.schema)
             connection.execute(";\n".join(made), prepare=False)
             unit = PostgresUnit(
-                connection.cursor(binary=True), Texts(DIALECT, address.schema), schema=address.schema, slot=0
+                connection.cursor(binary=True), Texts(DIALECT, quoted(address.schema)), schema=address.schema, slot=0
             )
             unit.device.record(info, main=main)
             home = database_identity.settle(connection, address)
@@ -175,13 +177,15 @@ def _make_memory_again(connection: psycopg.Connection[Any], address: Address) ->
     name = memory_schema(address.schema)
     if _scalar(connection, _HAS_MEMORY, [name]):
         return
+    from qmstorage.postgres import table_creation
+
     role = _owner_here(connection, address, f"its schema {name!r}, for non-persistent messages", "that schema")
     with connection.transaction():
         connection.execute(f"LOCK TABLE {quoted(address.schema)}.device IN SHARE ROW EXCLUSIVE MODE")
         if _scalar(connection, _HAS_MEMORY, [name]):
             return
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)} AUTHORIZATION {role}; SET LOCAL ROLE {role}")
-        connection.execute(";\n".join(tables.creation_of_memory(address.schema)), prepare=False)
+        connection.execute(";\n".join(table_creation.creation_of_memory(address.schema)), prepare=False)
         for writer in _writers(connection, address):
             _grant(connection, quoted(name), writer)
 

@@ -19,15 +19,13 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.waiting import Ready, Wait
-from sqlalchemy import ARRAY
 
 from qmstorage.postgres import translate
 from qmstorage.postgres.row_arrays import SENT, Buffer
-from qmstorage.postgres.tables import DIALECT, TYPE_NAMES
+from qmstorage.postgres.tables import TYPE_NAMES
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
-    from sqlalchemy.types import TypeEngine
 
     from qmstorage.postgres.connection_timeouts import WatchedConnection
     from qmstorage.statements import Statement, Texts
@@ -89,8 +87,7 @@ class Prepared(WithValues):
 
     def __init__(self, name: str, statement: Statement, texts: Texts) -> None:
         text, constants = texts[statement]
-        compiled: Any = statement.compile(dialect=DIALECT)
-        kinds = {each: _binary(bind.type) for each, bind in compiled.binds.items()}
+        kinds = {each: _binary(kind) for each, kind in texts.kinds(statement).items()}
         super().__init__(name, text, kinds, constants)
 
 
@@ -104,11 +101,10 @@ class Call(WithValues):
 _PLACE: Final = re.compile(r"%\((\w+)\)s")
 
 
-def _binary(kind: TypeEngine[Any]) -> _Kind:
+def _binary(kind: str) -> _Kind:
     """Return the number that the server gives a type of our columns, and how a value is sent to it."""
-    if isinstance(kind, ARRAY):
-        return _named(f"{TYPE_NAMES[type(kind.item_type)]}[]")
-    return _named(TYPE_NAMES[type(kind)])
+    name = kind.removesuffix("[]")
+    return _named(TYPE_NAMES[name] + kind[len(name) :])
 
 
 def _named(kind: str) -> _Kind:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import (
+from qmstorage import rows
+from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
+from qmstorage.selection import THIS
+from qmstorage.sql import (
+    BigInteger,
+    Integer,
     Text,
     bindparam,
     cast,
     delete,
+    elements,
     exists,
     func,
     literal_column,
+    postgresql,
     select,
     true,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import REGCLASS, insert
-from sqlalchemy.types import BigInteger, Integer
-
-from qmstorage import rows
-from qmstorage.dialect import Among, Named
-from qmstorage.schema import counter, due, expiring, held, message, ready, waiter
-from qmstorage.selection import THIS
 from qmstorage.statements import given
 
 _KEY: Final = ("space_id", "queue_id", "slot")
@@ -35,7 +35,7 @@ NUMBER_OF_TRANSACTION: Final = cast(func.pg_current_xact_id(), Text)
 
 def by(name: str, kind: Any = None) -> Any:
     """Return the place of a value, which is a large number unless its type says otherwise."""
-    return bindparam(name, type_=kind or BigInteger())
+    return bindparam(name, type_=BigInteger() if kind is None else kind)
 
 
 LOCK: Final = select(func.pg_advisory_xact_lock_shared(by("key")))
@@ -59,7 +59,7 @@ def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
     zero = dict.fromkeys(counter.columns.keys(), ZERO)
     own = {"space_id": by("space_id", Integer()), "queue_id": queue, "slot": by("slot", Integer())}
     row = {**zero, **own, "generation": by("session"), **changes}
-    adding = insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
+    adding = postgresql.insert(counter).from_select(list(row), source.with_only_columns(*row.values()))
     new = {name: counter.c[name] + adding.excluded[name] for name in changes}
     if "sequence" in changes:
         new["sequence"] = adding.excluded.sequence
@@ -68,7 +68,7 @@ def counted(queue: Any, source: Any, changes: dict[str, Any]) -> Any:
 
 def next_number() -> Any:
     """Return the expression that is the next sequence number of the queue space."""
-    return func.nextval(cast(by("sequence", Text()), REGCLASS))
+    return func.nextval(cast(by("sequence", Text()), postgresql.REGCLASS))
 
 
 def _counted_twice(of: Any, changes: dict[str, Any]) -> Any:
@@ -87,7 +87,7 @@ _FIRST_ROW: Final = dict.fromkeys(counter.columns.keys(), ZERO) | {
     "generation": by("session"),
 }
 CLAIM: Final = (
-    insert(counter)
+    postgresql.insert(counter)
     .from_select(
         list(_FIRST_ROW), select(*_FIRST_ROW.values()).where(exists().where(*OF_SPACE, counter.c.slot == ZERO))
     )
@@ -107,7 +107,7 @@ TELL: Final = select(func.pg_notify(by("channel", Text()), literal_column("''"))
 _HAS_GENERATION = exists().where(*OF_SPACE, counter.c.slot == ZERO, counter.c.generation == by("known"))
 _IS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= by("now"))
 _HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= by("now"))
-_IS_WHOLE = exists().where(Named(message.c.id, ready.c.message_id), message.c.body_id.is_(None))
+_IS_WHOLE = exists().where(elements.Named(message.c.id, ready.c.message_id), message.c.body_id.is_(None))
 
 
 _TAKES: Final = (ready.c.message_id, ready.c.order_key, ready.c.retries)
@@ -162,11 +162,11 @@ DEPART: Final = (
 Where the definitions are other ones, something is due or has expired, or the body is kept apart, it does nothing.
 """
 
-_TAKEN_TOGETHER = delete(ready).where(Among(THIS, _first().limit(by("most")))).returning(*_TAKES).cte("taken")
+_TAKEN_TOGETHER = delete(ready).where(elements.Among(THIS, _first().limit(by("most")))).returning(*_TAKES).cte("taken")
 _GONE_TOGETHER = (
     delete(message)
     # `Named` alone does not make the other table known to a DELETE.
-    .where(Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None))
+    .where(elements.Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None))
     .returning(*rows.READ, _TAKEN_TOGETHER.c.retries, _TAKEN_TOGETHER.c.order_key.label("place"))
     .cte("gone")
 )

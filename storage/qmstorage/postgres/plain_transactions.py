@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Integer,
-    LargeBinary,
-    cast,
-    delete,
-    exists,
-    func,
-    insert,
-    literal_column,
-    select,
-    union_all,
-)
-
 from qmcore import numbers
 from qmcore.order import LAST
 from qmcore.records import Outcome, Role, Use
 from qmcore.transitions import Arrival, Commit, Route
 from qmstorage import bodies, rows
-from qmstorage.dialect import Among
 from qmstorage.positions import position_of
 from qmstorage.postgres.plain import (
     IS_KNOWN,
@@ -38,6 +23,20 @@ from qmstorage.postgres.plain import (
     taken,
 )
 from qmstorage.schema import chunk, counter, expiring, held, message, owner, ready, trans, waiter
+from qmstorage.sql import (
+    BigInteger,
+    Integer,
+    LargeBinary,
+    cast,
+    delete,
+    elements,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    union_all,
+)
 from qmstorage.statements import given
 from qmstorage.transactions import written_state
 
@@ -161,7 +160,10 @@ _ENDED = (
 )
 _CONSUMED = delete(held).where(*_HELD, exists(select(_ENDED.c.id))).returning(held.c.message_id).cte("consumed")
 _GONE = (
-    delete(message).where(Among(message.c.id, select(_CONSUMED.c.message_id))).returning(message.c.body_id).cte("gone")
+    delete(message)
+    .where(elements.Among(message.c.id, select(_CONSUMED.c.message_id)))
+    .returning(message.c.body_id)
+    .cte("gone")
 )
 _NUMBER = select(next_number().label("number")).select_from(_ENDED).cte("given")
 _PLACE = select(_NUMBER.c.number).where(by("brings") == ONE).cte("place")
@@ -192,7 +194,7 @@ _SUMS = {"sequence": _NUMBER.c.number} | {name: _CHANGES.c[name] for name in (*_
 END: Final = select(
     _NUMBER.c.number, exists().where(given(waiter.c.queue_id, "queue_id")), NUMBER_OF_TRANSACTION
 ).add_cte(
-    delete(chunk).where(Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
+    delete(chunk).where(elements.Among(chunk.c.body_id, select(_GONE.c.body_id))).cte("bodies"),
     *_arrival(_PLACE, by("id")),
     counted(_CHANGES.c.number, select(_CHANGES.c.number).select_from(_NUMBER, _CHANGES), _SUMS),
 )

@@ -21,6 +21,7 @@ from qmstorage import bodies
 from qmstorage.positions import Position
 from qmstorage.postgres.tables import TYPE_NAMES
 from qmstorage.schema import message
+from qmstorage.sql import type_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -39,8 +40,9 @@ _HEADER: Final = struct.Struct("!Ii").pack
 """The type of a value and its length; -1 is that of none."""
 
 _FIELDS: Final = {
-    column.name: (psycopg.adapters.types[TYPE_NAMES[type(column.type)]].oid, SENT[TYPE_NAMES[type(column.type)]])
+    column.name: (psycopg.adapters.types[its_type].oid, SENT[its_type])
     for column in message.columns
+    for its_type in (TYPE_NAMES[type_of(column)],)
 }
 _NAMES: Final = list(_FIELDS)
 _PLACES: Final = _NAMES[1 : _NAMES.index("pages")]

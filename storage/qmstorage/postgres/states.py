@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import (
+from qmcore.condition import Condition
+from qmcore.message_rows import EXPIRES, ID
+from qmcore.records import Holding, Place
+from qmcore.selection import Choice
+from qmcore.space import Space
+from qmstorage import conditions, selection
+from qmstorage.schema import due, expiring, message, ready
+from qmstorage.sql import (
     ARRAY,
     BigInteger,
     LargeBinary,
@@ -20,35 +27,14 @@ from sqlalchemy import (
     cast,
     column,
     delete,
+    elements,
     exists,
     func,
     select,
     text,
 )
-from sqlalchemy.types import UserDefinedType
-
-from qmcore.condition import Condition
-from qmcore.message_rows import EXPIRES, ID
-from qmcore.records import Holding, Place
-from qmcore.selection import Choice
-from qmcore.space import Space
-from qmstorage import conditions, selection
-from qmstorage.dialect import Among, Named, Row
-from qmstorage.schema import due, expiring, message, ready
 from qmstorage.statements import given
 from qmstorage.states import States
-
-
-class _Tid(UserDefinedType[str]):
-    """Where a row is."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **options: Any) -> str:
-        """Return how the type is written."""
-        del options
-        return "TID"
-
 
 T = TypeVar("T")
 
@@ -64,12 +50,12 @@ def _numbers(name: str) -> Any:
     return func.any(bindparam(name, type_=ARRAY(BigInteger)))
 
 
-_THIS_DUE, _THIS_EXPIRING = (Row(table.c.message_id, table) for table in (due, expiring))
+_THIS_DUE, _THIS_EXPIRING = (elements.Row(table.c.message_id, table) for table in (due, expiring))
 
 
 def _take_due(chosen: Select[Any]) -> Any:
     own = chosen.with_for_update(skip_locked=True, of=due)
-    return delete(due).where(Among(_THIS_DUE, own)).returning(*_TAKEN_DUE)
+    return delete(due).where(elements.Among(_THIS_DUE, own)).returning(*_TAKEN_DUE)
 
 
 _DUE = select(_THIS_DUE).where(_DUE_OF_QUEUE)
@@ -88,7 +74,7 @@ _EXPIRED = (
 _TAKE_READY_OF = (
     delete(ready)
     .where(
-        Among(
+        elements.Among(
             selection.THIS,
             select(selection.THIS)
             .join_from(message, ready, selection.STANDS)
@@ -98,9 +84,9 @@ _TAKE_READY_OF = (
     )
     .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
 )
-_IS_RECORDED = exists(select(message.c.id).where(Named(message.c.id, due.c.message_id)))
+_IS_RECORDED = exists(select(message.c.id).where(elements.Named(message.c.id, due.c.message_id)))
 _TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids"), _IS_RECORDED))
-_PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(_Tid)))
+_PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(elements.Tid)))
 _UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     message.c.id == _numbers("ids")
@@ -117,10 +103,10 @@ _THEIRS = select(
     .correlate(_KEYS)
     .scalar_subquery()
 ).select_from(_KEYS)
-_TAKE_OUT = delete(ready).where(Among(selection.THIS, _THEIRS))
+_TAKE_OUT = delete(ready).where(elements.Among(selection.THIS, _THEIRS))
 _LOCK_READY = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries)
-    .where(Among(selection.THIS, _THEIRS))
+    .where(elements.Among(selection.THIS, _THEIRS))
     .with_for_update(skip_locked=True, of=ready)
 )
 _EXPIRED_BY = ("expires_at", "message_id")
@@ -135,7 +121,7 @@ _THEIR_EXPIRY = select(
     .correlate(_NO_LONGER)
     .scalar_subquery()
 ).select_from(_NO_LONGER)
-EXPIRE_NO_LONGER = delete(expiring).where(Among(_THIS_EXPIRING, _THEIR_EXPIRY))
+EXPIRE_NO_LONGER = delete(expiring).where(elements.Among(_THIS_EXPIRING, _THEIR_EXPIRY))
 """Forgets when messages expire."""
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
@@ -208,6 +194,8 @@ class SharedStates(States):
             taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
         else:
             where = conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at)
-            chosen = _DUE.join_from(due, message, Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
+            chosen = (
+                _DUE.join_from(due, message, elements.Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
+            )
             taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
         return [Place(number, queue_id, key, retries) for number, key, retries in taken]

@@ -11,8 +11,9 @@ from qmcore.device import DeviceInfo
 from qmcore.findings import Finding, Severity
 from qmcore.times import MICROS, show
 from qmstorage.postgres import functions
-from qmstorage.postgres.tables import DEAD_ROWS, SETTINGS, indexes_of, memory_schema, quoted
+from qmstorage.postgres.tables import DEAD_ROWS, SETTINGS, memory_schema, quoted
 from qmstorage.schema import IN_MEMORY, metadata
+from qmstorage.sql import made
 
 if TYPE_CHECKING:
     import psycopg
@@ -222,7 +223,7 @@ def _owned(table: _Table) -> Iterator[Finding]:
 
 
 def _missing_tables(tables: list[_Table], schemas: list[str]) -> Iterator[Finding]:
-    wanted = {(schemas[0], name) for name in metadata.tables} | {(schemas[1], table.name) for table in IN_MEMORY}
+    wanted = {(schemas[0], name) for name in made(metadata).tables} | {(schemas[1], table.name) for table in IN_MEMORY}
     for schema, name in sorted(wanted - {(table.schema, table.name) for table in tables}):
         yield found(
             Severity.ERROR,
@@ -234,8 +235,10 @@ def _missing_tables(tables: list[_Table], schemas: list[str]) -> Iterator[Findin
 
 
 def _indexes(tables: list[_Table], schemas: list[str]) -> Iterator[Finding]:
+    from qmstorage.postgres.table_creation import indexes_of
+
     for table in tables:
-        if table.kind != table.name or table.schema not in schemas or table.kind not in metadata.tables:
+        if table.kind != table.name or table.schema not in schemas or table.kind not in made(metadata).tables:
             continue
         for name, statement in indexes_of(table.kind, table.schema).items():
             if f"{name}!" in table.indexes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, delete, select
-
 from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
@@ -26,6 +24,7 @@ from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
 from qmstorage.postgres.waits import SharedWaits
 from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
+from qmstorage.sql import bindparam, delete, select
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
 from qmstorage.unit_part import PartOf

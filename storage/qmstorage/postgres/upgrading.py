@@ -19,7 +19,7 @@ from qmcore.records import Owner
 from qmcore.upgrade import UpgradePlan
 from qmstorage import migrating, schema
 from qmstorage.auditing import COLUMNS, values_of
-from qmstorage.postgres import functions, keys, liveness_queries, opening, tables
+from qmstorage.postgres import functions, keys, liveness_queries, opening, table_creation
 from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.tables import memory_schema, quoted
 
@@ -200,7 +200,7 @@ def _statements(connection: psycopg.Connection[Any], address: Address, name: str
         # None at all where a restore has left the tables out: the next opening creates them.
         for column in table.columns if present else ():
             if column.name not in present:
-                yield tables.adding(column, memory)
+                yield table_creation.adding(column, memory)
     yield from functions.replacement(connection, name)
     # What the steps have created is for those who may write the tables.
     for (role,) in connection.execute(_GRANTED, [f"{quoted(name)}.message"]).fetchall():

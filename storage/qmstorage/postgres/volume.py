@@ -40,7 +40,7 @@ from qmstorage.postgres.own_records import OwnRecords
 from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
 from qmstorage.postgres.shortcut import PostgresShortcut
 from qmstorage.postgres.snapshot import PostgresSnapshot
-from qmstorage.postgres.tables import DIALECT
+from qmstorage.postgres.tables import DIALECT, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.postgres.volume_lock import VolumeLock
 from qmstorage.statements import Texts
@@ -90,7 +90,7 @@ class PostgresVolume:
         self.clock: Clock = clock or server
         self._schema = address.schema
         self.is_durable = durable
-        self._texts = Texts(DIALECT, address.schema)
+        self._texts = Texts(DIALECT, quoted(address.schema))
         self.memories = MemoryTables(self, address.schema)
         self.lock = VolumeLock(address)
         self._generations = tables.generations(address.schema)

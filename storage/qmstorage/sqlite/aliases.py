@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qmcore.errors import BadResourceError, InUseError
+from qmcore.randomness import random_number
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.writer_gate import is_open_on_another_file
 
@@ -62,7 +62,7 @@ def _becomes_true(question: Callable[[], bool]) -> bool:
         if time.monotonic() > end:
             return False
         # Those that check at the same moment are in each other's way, so that they must not repeat it together.
-        time.sleep(_PAUSE * (1 + secrets.randbelow(_PAUSES)))
+        time.sleep(_PAUSE * (1 + random_number() % _PAUSES))
     return True
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
 from qmstorage import schema, versions
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.writer_gate import Surroundings
+from qmstorage.texts import Dialect
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
 OLDEST_SQLITE: Final = (3, 35, 0)
 """The first release with RETURNING."""
@@ -43,7 +46,15 @@ _OPTIONS: Final = {
     "immutable": "immutable=1",
 }
 
-DIALECT: Final = SQLiteDialect_pysqlite(paramstyle="named")
+
+@functools.cache
+def _dialect() -> SQLiteDialect:
+    from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+    return SQLiteDialect_pysqlite(paramstyle="named")
+
+
+DIALECT: Final = Dialect("sqlite", "qmstorage.sqlite", _dialect)
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:

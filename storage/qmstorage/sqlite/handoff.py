@@ -20,7 +20,7 @@ nothing is left undone:
 from __future__ import annotations
 
 import functools
-import secrets
+import os
 import select
 import socket
 import time
@@ -82,7 +82,7 @@ class Handoff:
         self._socket.setblocking(False)
         # A name that is no file, so that nothing is left of a process that dies, and that nobody has after it: those
         # that the kernel gives come again.
-        self._socket.bind(f"\0qm{secrets.token_hex(6)}")
+        self._socket.bind(f"\0qm{os.urandom(6).hex()}")
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import mmap
 import os
-import secrets
 import socket
 import struct
 import sys
@@ -22,6 +21,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
+from qmcore.randomness import random_number
 from qmstorage.sqlite.open_file_locks import is_locked, locks, unlocks
 from qmstorage.sqlite.writer_gate import Surroundings
 
@@ -258,7 +258,7 @@ def _make(surroundings: Surroundings) -> bool:
         if os.pwrite(fd, bytes(_BYTES), 0) < _BYTES:
             unmade.unlink()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(unmade))
-        os.pwrite(fd, (secrets.randbits(62) | 1).to_bytes(_WORD, sys.byteorder), _ID * _WORD)
+        os.pwrite(fd, (random_number() | 1).to_bytes(_WORD, sys.byteorder), _ID * _WORD)
         os.pwrite(fd, _MAGIC.to_bytes(_WORD, sys.byteorder), 0)
         if _is_complete(fd):
             unmade.replace(path)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, event
-
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
@@ -26,6 +24,8 @@ from qmstorage.sqlite.unit import SqliteUnit
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from qmstorage.sqlite.volume import SqliteVolume
 
 T = TypeVar("T")
@@ -143,9 +143,10 @@ def _refusal(error: sqlite3.Error, path: str) -> QueueError:
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction, and may have the file for itself."""
-    if not isinstance(connection, Connection) or connection.closed:
+    ours = joined.opened(connection)
+    if ours is None:
         return False
-    return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
+    return bool(getattr(ours.connection.driver_connection, "in_transaction", False))
 
 
 def would_wait_for_itself(path: str) -> QueueError:
@@ -189,6 +190,8 @@ class ApplicationTransaction:
         """The thread that has worked in a transaction which is still open."""
         self.has_begun = False
         """Whether we made the driver begin the transaction."""
+        from sqlalchemy import event
+
         event.listen(connection, "commit", self._committing)
         event.listen(connection, "rollback", self._rolled_back)
 
@@ -229,4 +232,4 @@ class ApplicationTransaction:
             return
 
 
-ApplicationTransactions: TypeAlias = weakref.WeakKeyDictionary[Connection, ApplicationTransaction]
+ApplicationTransactions: TypeAlias = weakref.WeakKeyDictionary["Connection", ApplicationTransaction]

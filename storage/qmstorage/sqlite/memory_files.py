@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
-
-from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from qmcore.errors import OperatingSystemError, SystemFailureError
 from qmcore.queue import Queue
 from qmcore.space import Space
 from qmstorage import schema
+from qmstorage.sql import made
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.owner_files import this_boot
 from qmstorage.sqlite.traffic import SqliteMemoryStore
@@ -264,6 +261,8 @@ class MemoryFiles:
 
     def _made(self, space: Space) -> Path:
         """Return a directory for the memory, created if need be."""
+        import hashlib
+
         made = _base() / f"qmadmin-{space.incarnation}-{hashlib.sha256(self._path.encode()).hexdigest()[:8]}"
         with contextlib.suppress(FileExistsError):
             made.mkdir(mode=0o700)
@@ -361,6 +360,8 @@ def _base() -> Path:
     for candidate in (os.environ.get(_DIRECTORY_VARIABLE), _SHARED_MEMORY, os.environ.get("XDG_RUNTIME_DIR")):
         if candidate and os.access(candidate, os.W_OK | os.X_OK):
             return Path(candidate)
+    import tempfile
+
     return Path(tempfile.gettempdir())
 
 
@@ -381,28 +382,31 @@ def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
     (version,) = cursor.execute(f"PRAGMA {name}.user_version").fetchone()
     if version >= schema.VERSION:
         return
-    for table in schema.IN_MEMORY:
+    from sqlalchemy.schema import CreateColumn
+
+    for table in made(schema.IN_MEMORY):
         present = {row[1] for row in cursor.execute(f"PRAGMA {name}.table_info({table.name})")}
         for column in table.columns:
             if column.name not in present:
-                text = CreateColumn(column).compile(dialect=files.DIALECT)
+                text = CreateColumn(column).compile(dialect=files.DIALECT.loaded())
                 cursor.execute(f"ALTER TABLE {name}.{table.name} ADD COLUMN {text}")
     cursor.execute(f"PRAGMA {name}.user_version = {schema.VERSION}")
 
 
 def _statements_to_make(name: str, exists: bool) -> Iterator[str]:
     """Yield the statements that create the tables of a memory, or empty those of an earlier start of the machine."""
-    tables = (*schema.IN_MEMORY, schema.residence)
-    for table in tables:
+    for table in (*schema.IN_MEMORY, schema.residence):
         if exists:
             yield f"DELETE FROM {name}.{table.name}"  # noqa: S608 - names of ours
             continue
-        indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        statements: list[CreateTable | CreateIndex] = [CreateTable(table), *map(CreateIndex, indexes)]
+        from sqlalchemy.schema import CreateIndex, CreateTable
+
+        indexes = sorted(made(table).indexes, key=lambda index: str(index.name))
+        statements: list[CreateTable | CreateIndex] = [CreateTable(made(table)), *map(CreateIndex, indexes)]
         for statement in statements:
             yield str(
                 statement.compile(
-                    dialect=files.DIALECT, schema_translate_map={None: name}, render_schema_translate=True
+                    dialect=files.DIALECT.loaded(), schema_translate_map={None: name}, render_schema_translate=True
                 )
             )
     yield f"PRAGMA {name}.user_version = {schema.VERSION}"

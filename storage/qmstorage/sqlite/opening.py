@@ -8,12 +8,11 @@ import sqlite3
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sqlalchemy.schema import CreateIndex, CreateTable
-
 from qmcore.device import RELAXED, DeviceInfo
 from qmcore.errors import InvalidArgumentError
 from qmcore.probe import Probe
 from qmstorage import schema
+from qmstorage.sql import made
 from qmstorage.sqlite import aliases, files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
@@ -106,10 +105,13 @@ def _ddl() -> tuple[str, ...]:
 
 
 def _statements() -> Iterator[str]:
-    for table in schema.metadata.sorted_tables:
-        yield str(CreateTable(table).compile(dialect=files.DIALECT))
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    dialect = files.DIALECT.loaded()
+    for table in made(schema.metadata).sorted_tables:
+        yield str(CreateTable(table).compile(dialect=dialect))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            yield str(CreateIndex(index).compile(dialect=files.DIALECT))
+            yield str(CreateIndex(index).compile(dialect=dialect))
 
 
 def _is_durable(connection: sqlite3.Connection, path: str) -> bool:

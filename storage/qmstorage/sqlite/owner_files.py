@@ -10,10 +10,10 @@ when the owner is dead.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from qmcore.randomness import random_number
 from qmcore.records import Owner
 from qmstorage.process_identity import is_running, this_process
 from qmstorage.sqlite import open_file_locks
@@ -34,13 +34,13 @@ class OwnerFiles:
 
     def new(self, space_id: int, role: str, now_us: int) -> Owner:
         """Create and lock a file, and return its owner."""
-        name = f"{secrets.token_hex(8)}{_ending()}"
+        name = f"{os.urandom(8).hex()}{_ending()}"
         fd = self._surroundings.make(name, os.O_EXCL)
         lock(fd, _PROCESS)
         open_file_locks.locks(fd, _OPEN_FILE)
         self._mine[name] = fd
         return Owner(
-            id=secrets.randbits(62),
+            id=random_number(),
             space_id=space_id,
             process=this_process(),
             pid=os.getpid(),

@@ -11,8 +11,6 @@ from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, insert, select
-
 from qmcore import numbers
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.order import LAST, SEQUENCE_TOP
@@ -24,6 +22,7 @@ from qmstorage.messages import Sound
 from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, held, message, ready
+from qmstorage.sql import bindparam, delete, insert, select
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.undecoded import Undecoded

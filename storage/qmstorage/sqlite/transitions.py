@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Integer, bindparam, exists, func, insert, select
-
 from qmcore.message_rows import BODY_ID, ID, fault_in
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
@@ -45,6 +43,7 @@ from qmstorage.counters import MOST, OF_SPACE, adding
 from qmstorage.messages import Sound
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
+from qmstorage.sql import Integer, bindparam, exists, func, insert, select
 from qmstorage.sqlite import traffic
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, given

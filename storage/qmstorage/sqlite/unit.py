@@ -6,12 +6,11 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from sqlalchemy import bindparam, func, literal_column, select, update
-
 from qmcore.port import Unit
 from qmcore.purpose import WrongPurposeError
 from qmstorage.notifications import ALL
 from qmstorage.schema import counter, space, waiter
+from qmstorage.sql import bindparam, func, literal_column, select, update
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.damage import DecodedDamage

@@ -12,7 +12,6 @@ import fcntl
 import itertools
 import math
 import os
-import secrets
 import select
 import socket
 import sys
@@ -86,7 +85,7 @@ class SocketWakeup:
     """A wake-up of this process."""
 
     def __init__(self, wakeups: Wakeups, *, in_turn: bool = False) -> None:
-        self.address = _address(secrets.token_hex(3), in_turn=in_turn)
+        self.address = _address(os.urandom(3).hex(), in_turn=in_turn)
         self._wakeups = wakeups
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
@@ -141,7 +140,7 @@ class PipeWakeups(Generic[W]):
     """The wake-ups of an event loop of this process."""
 
     def __init__(self, wakeups: Wakeups) -> None:
-        self.name = secrets.token_hex(6)
+        self.name = os.urandom(6).hex()
         self._wakeups = wakeups
         self._waiters: dict[str, W] = {}
         self._count = itertools.count()

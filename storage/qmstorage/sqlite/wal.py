@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -160,6 +159,8 @@ class WriterResources:
         self.log: Log | None = None
         self._scratch: Path | None = None
         if path == files.MEMORY:
+            import tempfile
+
             self._scratch = Path(tempfile.mkdtemp(prefix="qmadmin-"))
             around = Surroundings(self._scratch, files.PRIVATE_MODE, os.geteuid(), os.getegid())
         else:
