@@ -38,6 +38,7 @@ from qmadmin.shell.notices import (
 from qmadmin.shell.session import Modes, Session, file_of
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -241,7 +242,7 @@ def _collect_rarely() -> None:
     atexit.register(gc.freeze)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Given:
     """The source of the commands: a file, options, or else the standard input."""
 

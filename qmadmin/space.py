@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -37,6 +36,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.records import Cursor, Forwarding, Part
 from qmcore.space import SpaceDefinition
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
@@ -49,7 +49,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class WatchResult:
     """The result of a look at queues: the names of those to dequeue from, and in how many seconds to look again."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import shlex
@@ -18,6 +17,7 @@ from qmadmin.paths import absolute
 from qmadmin.version import __version__
 from qmadmin.volume_makers import path_of
 from qmcore.errors import InvalidArgumentError, QueueError
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.upgrade import UpgradePlan
@@ -26,7 +26,7 @@ _RELEASES = {1: "0.1.0"}
 """The last release of each earlier schema version."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Choices:
     """How an upgrade is to be done: only planned, without a question, and where the device is saved before.
 

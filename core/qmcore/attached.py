@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime
 
 from qmcore import times
 from qmcore.records import Outcome
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedProcess:
     """A process attached to a queue space.
 
@@ -33,7 +33,7 @@ class AttachedProcess:
         return f"{self.role} {self.pid} on {self.host}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
     """A transaction that has neither been committed nor rolled back.
 
@@ -63,7 +63,7 @@ class TransactionInfo:
         return None if self.deadline_us is None else times.to_datetime(self.deadline_us)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MemoryFile:
     """A file that holds non-persistent messages of a queue space, and its size in bytes."""
 

@@ -16,6 +16,7 @@ from qmcore import limits, names
 from qmcore.checks import check_int, flag_of, seconds_of
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
+from qmcore.values import dataclass
 
 Plain: TypeAlias = str | int | bool | None
 """A value in the form that columns and JSON have."""
@@ -197,7 +198,7 @@ _PARTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Attribute:
     """An attribute by its name: its kind, its meaning, and whether it is `fixed`, never changed later."""
 

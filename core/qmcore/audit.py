@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime
 
 from qmcore import times
 from qmcore.names import storable
 from qmcore.redacted import redacted
+from qmcore.values import dataclass
 
 KEPT = 10_000
 """How many entries a device keeps; the oldest are removed first."""
@@ -16,7 +16,7 @@ TEXT_MAX = 4_000
 """Characters of a command, an object or an outcome that are kept."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """A destructive act. `id` grows with each entry; 0 is one that was not recorded.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime
 
 from qmcore import times
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackupVolume:
     """One file of a device in a backup: its name there, the path that it came from, its bytes and their SHA-256."""
 
@@ -18,7 +18,7 @@ class BackupVolume:
     sha256: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
     """A backup, or what was restored from one.
 

@@ -6,11 +6,11 @@ its queue and its state, which are the same for a run of rows.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Final, TypeAlias
 
 from qmcore.message import State
 from qmcore.records import Cursor
+from qmcore.values import dataclass
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of `COLUMNS`, in that order, of one message."""
@@ -73,7 +73,7 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of bodies of a batch at most, unless it has one message only."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """Consecutive messages of one queue in one state: a part of the work of an export.
 
@@ -90,7 +90,7 @@ class Run:
     messages: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Tally:
     """How many messages there are, their pages, and the bytes of their bodies.
 
@@ -117,7 +117,7 @@ class Tally:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Adopted:
     """Message identifiers of another queue space that are valid here.
 

@@ -8,7 +8,6 @@ the kind of their property, within its range, and not nested too deeply.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import operator
 import re
@@ -18,9 +17,10 @@ from typing import Any, Final, TypeAlias
 
 from qmcore import times
 from qmcore.message_attributes import ATTRIBUTES, ValueKind
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Property:
     """A property that every message may have; `meaning` is one line for help and manuals."""
 
@@ -47,7 +47,7 @@ PLAIN_HEADER_NAME: Final = r"[A-Za-z0-9_.\-]+"
 """Names of headers that need no quotes."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Header:
     """The property that a message has if it carries a header of this name: the header's text."""
 
@@ -96,7 +96,7 @@ EQUALITY: Final = frozenset((Operator.EQUAL, Operator.UNEQUAL))
 """The operators that require no order of values."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The property compares with the value by the operator."""
 
@@ -108,7 +108,7 @@ class Comparison:
         return f"{self.property} {self.operator.value} {_literal(self.property, self.value)}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Between:
     """The property is neither below `low` nor above `high`."""
 
@@ -120,7 +120,7 @@ class Between:
         return _between(self, "BETWEEN")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class OneOf:
     """The property is one of these values, of which there is at least one."""
 
@@ -131,7 +131,7 @@ class OneOf:
         return _one_of(self, "IN")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Like:
     """The property is text of this pattern: `%` is any text, `_` one character, and a backslash escapes either.
 
@@ -145,7 +145,7 @@ class Like:
         return _like(self, "LIKE")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class IsNull:
     """The message does not have the property."""
 
@@ -155,7 +155,7 @@ class IsNull:
         return f"{self.property} IS NULL"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class And:
     """All parts are true; there are at least two."""
 
@@ -165,7 +165,7 @@ class And:
         return " AND ".join(_grouped(part, And, Or) for part in self.parts)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Or:
     """One of the parts is true; there are at least two."""
 
@@ -175,7 +175,7 @@ class Or:
         return " OR ".join(_grouped(part, Or) for part in self.parts)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Not:
     """The part is false, which is more than not being true: it may be unknown."""
 

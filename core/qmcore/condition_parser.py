@@ -17,7 +17,6 @@ text of ISO 8601 with its zone, or a number of seconds since 1970 with at most s
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from qmcore.condition import Condition, Operator, Subject, Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import checked_id
 from qmcore.message_attributes import ValueKind
+from qmcore.values import dataclass
 
 TEXT_MAX: Final = 4000
 """Characters of a condition, as it is given and as `str` gives it again."""
@@ -96,7 +96,7 @@ class _Form(enum.Enum):
     END = enum.auto()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Token:
     """A token: words in upper case, text without its quotes. `column` counts characters from 1, `shown` is as given."""
 

@@ -17,6 +17,7 @@ from qmcore.queue import Queue
 from qmcore.records import Owner
 from qmcore.space import Limited, Space
 from qmcore.transitions import Guard, Reached, Route, Source, Terms
+from qmcore.values import dataclass
 
 
 class Changes:
@@ -35,7 +36,7 @@ class Changes:
 CHANGES: Final = Changes()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Definitions:
     """A queue space and its queues at one generation; `versions` of the queues, by their numbers."""
 

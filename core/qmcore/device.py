@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from qmcore import names
 from qmcore.checks import keep_int
 from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
+from qmcore.values import dataclass
 
 PAGE_SIZE = 4096
 ENTRIES_MAX = 25
@@ -32,7 +32,7 @@ RESERVED_PAGES = VTOC_PAGES + UDL_PAGES
 """Pages at the start of the first entry that the table of contents and the device list take."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
     """What a device records about itself; `id` is unique and the same in each of its volumes.
 
@@ -57,7 +57,7 @@ class DeviceInfo:
             keep_int(self, "partitions", "number of partitions", 2, PARTITIONS_MAX)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MissingVolume:
     """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
 
@@ -75,7 +75,7 @@ class MissingVolume:
         return f"{self.path!r}{there} cannot be opened: {self.reason}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DeviceEntry:
     """One entry of the device list: `pages` pages of the file `path`, from page `offset`."""
 
@@ -90,7 +90,7 @@ class DeviceEntry:
         return self.offset + self.pages
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PageRange:
     """A run of `pages` pages from page `first` of a device list entry's file."""
 
@@ -103,7 +103,7 @@ class PageRange:
         return self.first + self.pages
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Extent:
     """A run of pages of one device list entry that belongs to a queue space; each is a row of the VTOC."""
 
@@ -114,7 +114,7 @@ class Extent:
     pages: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TableEntry:
     """One row of the table of contents: a table's name, and the run of pages that it has."""
 

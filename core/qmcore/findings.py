@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
+
+from qmcore.values import dataclass
 
 
 @functools.total_ordering
@@ -21,7 +22,7 @@ class Severity(enum.Enum):
         return ranks.index(self) < ranks.index(other)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that was checked and what was found.
 
@@ -36,7 +37,7 @@ class Finding:
     advice: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
     """An inconsistency of a store: how many rows it concerns, and what is wrong with them."""
 

@@ -20,6 +20,7 @@ from qmcore.numbers import SEQUENCE_MAX
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import Delivery, QueueDefinition
 from qmcore.records import Use
+from qmcore.values import dataclass
 
 Source: TypeAlias = tuple[str, str]
 """A queue of an archive: the name of its queue space, and its own."""
@@ -61,7 +62,7 @@ class TimePolicy(enum.Enum):
     has delayed becomes available when it would have; consumed messages keep their times."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Times:
     """What happens to the times of messages: `policy`, and for SHIFT either a span or the moment that it begins at.
 
@@ -88,7 +89,7 @@ class Times:
         return self.by_us or 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQueue:
     """A queue of an archive, and how it is imported.
 
@@ -128,7 +129,7 @@ class PlannedQueue:
         return any(each.messages for each in (self.use, self.memory_use, self.retained))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
     """What is imported from an archive into a queue space, and how. All of it comes from one queue space.
 
@@ -198,7 +199,7 @@ class ImportPlan:
         return cls(**values)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportJob:
     """An import as a queue space records it.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
 
 from qmcore.errors import InvalidArgumentError
 from qmcore.names import shown
+from qmcore.values import dataclass
 
 _DIGITS_MAX = 18
 _FORM = re.compile(r"(.*?)([^\d]?)", re.DOTALL)
@@ -26,7 +26,7 @@ PERSISTENT_UNITS = frozenset(Unit)
 MEMORY_UNITS = frozenset((Unit.BYTES, Unit.BLOCKS, Unit.PERCENT))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CapacityLimit:
     """A number of bytes, blocks, messages, or percent of the queue space; blocks are pages of the device."""
 
@@ -59,7 +59,7 @@ class CapacityLimit:
         return self.measure(messages=messages, pages=pages, size=size, capacity=capacity) <= self.value
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """At `high` the command runs, once; it may run again after the use has fallen to `low`."""
 

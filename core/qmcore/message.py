@@ -12,6 +12,7 @@ from qmcore import names, times
 from qmcore.checks import check_int, index_of
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
+from qmcore.values import dataclass
 
 Body: TypeAlias = bytes | memoryview | None
 """The content of a message to be enqueued: a view of bytes is not copied."""
@@ -51,7 +52,7 @@ class Reason(enum.Enum):
     FORWARD = "forward"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a moved message came from: its queue, its identifier there, why and when it was moved, and its last error.
 
@@ -66,7 +67,7 @@ class Origin:
     first: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueControl:
     """What the sender asks for. Times and spans are microseconds; None leaves the choice to the queue.
 
@@ -236,7 +237,7 @@ class Message(MessageInfo):
         return (self.body or b"").decode()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumedMessage:
     """A message that is kept after it was consumed: what it was, when and by whom, and in which transaction."""
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from qmcore.message import MessageInfo
+
+
+from qmcore.values import dataclass
 
 
 class ValueKind(enum.Enum):
@@ -24,7 +26,7 @@ class ValueKind(enum.Enum):
     MSGID = "a message identifier"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class MessageAttribute:
     """An attribute of a message: its kind, its label for people, and its meaning.
 

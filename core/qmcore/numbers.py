@@ -1,6 +1,12 @@
-"""The number of a message in its volume: its queue space's number and 48 bits of sequence number."""
+"""Numbers of what stands in a volume.
+
+That of a message is its queue space's number and 48 bits of sequence number; those of owners, transactions and changes
+are random.
+"""
 
 from __future__ import annotations
+
+import os
 
 SEQUENCE_BITS = 48
 SEQUENCE_MAX = (1 << SEQUENCE_BITS) - 1
@@ -14,3 +20,9 @@ def number(space_id: int, sequence: int) -> int:
 def sequence(number: int) -> int:
     """Return the sequence number in a message's number."""
     return number & SEQUENCE_MAX
+
+
+def random_number() -> int:
+    """Return a number of 62 bits that nobody else draws, which fits into a column of every store with its sign."""
+    # The module `secrets` would load OpenSSL at every start.
+    return int.from_bytes(os.urandom(8)) >> 2

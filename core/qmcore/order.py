@@ -11,13 +11,13 @@ in order of arrival, and the rule can be applied to its own results.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from qmcore import times
 from qmcore.errors import InvalidArgumentError
+from qmcore.values import dataclass
 
 
 class Criterion(enum.Enum):
@@ -50,7 +50,7 @@ _TIME_BIAS = 2**63
 _FIFO = (Criterion.FIFO,)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class QueueOrder:
     """Criteria, most significant first; `fifo` or `lifo` comes last, and `fifo` is implied where neither is given."""
 

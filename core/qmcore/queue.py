@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import sys
 from dataclasses import field
@@ -28,6 +27,7 @@ from qmcore.attributes import (
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.values import dataclass
 
 RETRIES_MAX = 2**31 - 1
 DELAY_MAX = 2**31 - 1
@@ -55,7 +55,7 @@ KEPT = (Delivery.PERSIST, Delivery.NONPERSIST)
 """Where messages can be kept."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefinition:
     """The attributes of a queue, as qcreate sets them.
 
@@ -130,7 +130,7 @@ class QueueDefinition:
         return sorted({self.threshold.command, self.memory_threshold.command} - {""})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Queue:
     """A queue as it is stored: its number in the volume, its definition, and which directions are started."""
 
@@ -159,7 +159,7 @@ def _figure(about: str, unit: str = "") -> dict[str, Attribute]:
     return declared(Whole("", 0, sys.maxsize, unit), about)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUsage:
     """What a queue holds now, and its counters since it was created.
 

@@ -5,12 +5,12 @@ What is created for each message is a named tuple, which takes a third of the ti
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message import MessageInfo, Reason
+from qmcore.values import dataclass
 
 Cursor: TypeAlias = tuple[bytes | int, int]
 """A position in a listing."""
@@ -76,7 +76,7 @@ class Holding(NamedTuple):
     expires_us: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
     """A message that was taken out of `ready` or `due` to be given other terms, and the terms that it has.
 
@@ -106,7 +106,7 @@ class Withdrawn:
         return self.enqueued_us if self.available_us is None else self.available_us
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Routing:
     """What decides where a message goes when it leaves its queue: its priority, and the error queue that it names.
 
@@ -124,7 +124,7 @@ class Routing:
         return None if has_failed and self.error_queue == queue else self.error_queue
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """No message was there.
 
@@ -148,7 +148,7 @@ class Standing(NamedTuple):
     group_id: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spilled:
     """A message that a transaction enqueues when it commits, as it is stored until then.
 
@@ -169,7 +169,7 @@ class Spilled:
     DEFAULT = -1
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """A process attached to a queue space. `lock` is the file, or the key of a server, that it has locked."""
 
@@ -196,7 +196,7 @@ class Outcome(enum.Enum):
     """It is committed on disk, and its changes in memory may still have to follow."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
     """A transaction as the volume records it: its number, owner and state, since and until when.
 
@@ -211,7 +211,7 @@ class TransactionRecord:
     deadline_us: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
     """What a forwarder reports of its work on one queue. Counts are since the forwarder started.
 
@@ -250,7 +250,7 @@ class Forwarding:
     TEXT_MAX: ClassVar[int] = 1000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRecord:
     """An import as the volume records it: its plan is text, its stage a word; `shift` leads to our sequence numbers."""
 

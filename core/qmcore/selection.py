@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from qmcore.errors import InvalidArgumentError
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
     from qmcore.space import Space
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Selection:
     """What a consumer asks for; by default, the first message in the order of the queue.
 
@@ -34,7 +34,7 @@ class Selection:
 FIRST = Selection()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A selection for a store: with the message's number instead of its identifier.
 

@@ -14,6 +14,7 @@ from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError
 from qmcore.identifiers import Identifiers
 from qmcore.message import message_id
+from qmcore.values import dataclass
 
 PAGE_QUANTUM = 4
 """Pages of a queue space are rounded down to a multiple of this."""
@@ -34,7 +35,7 @@ def _recorded(what: str, about: str, unit: str = "", *, default: int = 0) -> Any
     return attribute(default, _number(what, unit=unit), f"{about}. Recorded, without effect.")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceDefinition:
     """The attributes of a queue space, as qspacecreate sets them.
 
@@ -104,7 +105,7 @@ def rounded_pages(pages: int) -> int:
     return pages - pages % PAGE_QUANTUM
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Space:
     """A queue space as it is stored: its number in the volume, the incarnation in its message ids, its definition.
 
@@ -178,7 +179,7 @@ Limited: TypeAlias = Literal["queues", "transactions", "processes", "messages", 
 """The limits of a queue space of which the highest use is kept."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HighestUse:
     """The highest use of each limit of a queue space at one time, since it was created or last cleaned."""
 
@@ -189,7 +190,7 @@ class HighestUse:
     actions: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceUsage:
     """How much of each limit of a queue space is in use, and the highest use.
 

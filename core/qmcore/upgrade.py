@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from qmcore.errors import InUseError
+from qmcore.values import dataclass
 
 COPIED_EACH_SECOND = 50_000_000
 """Bytes of a device that are copied and checked in a second, a conservative guess for the estimate of a plan."""
@@ -13,7 +12,7 @@ _NAMED = 5
 """Processes that a refusal names."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradePlan:
     """An upgrade before it is done.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Iterator
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from qmcore import message_attributes as messages
 from qmcore.message import State
 from qmcore.queue import Delivery
+from qmcore.values import dataclass
 
 MINOR: Final = 2
 """The minor version that this release writes; a later one may have more columns and more fields in the manifest."""
@@ -28,7 +28,7 @@ class ColumnType(enum.Enum):
     """Not used for messages, but in tables of queues."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchiveColumn:
     """A column: its name, its type, its meaning and unit, and whether each message has a value.
 

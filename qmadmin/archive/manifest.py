@@ -20,6 +20,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition
+from qmcore.values import dataclass
 
 NO_INCARNATION: Final = "0" * 16
 """The incarnation of messages that were never in a queue space: their identifiers are valid nowhere."""
@@ -35,7 +36,7 @@ class Content(enum.Enum):
     MESSAGES = "messages"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Count:
     """How many messages of a queue are in one state and kept in memory or not; `size` is bytes of bodies."""
 
@@ -46,7 +47,7 @@ class Count:
     size: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Portion:
     """The messages of one queue in a part, in one state, in memory or not.
 
@@ -64,7 +65,7 @@ class Portion:
     last: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PartEntry:
     """A part: its file, with its rows, bytes and SHA-256 as digits, and its content.
 
@@ -79,7 +80,7 @@ class PartEntry:
     staged: str = dataclasses.field(default="", compare=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """Messages of a queue space that the archive omits or changes because of open transactions.
 
@@ -95,7 +96,7 @@ class LeftOut:
     prepared: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchivedQueue:
     """A queue: its definition, whether it was started, and how many of its messages are in the archive."""
 
@@ -110,7 +111,7 @@ class ArchivedQueue:
         return self.definition.name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchivedSpace:
     """A queue space: its definition, its queues, and what keeps identifiers of its messages valid elsewhere.
 
@@ -133,7 +134,7 @@ class ArchivedSpace:
         return self.definition.name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchiveSource:
     """The source of an archive: the device as shown, its id, its kind of store, its page size in bytes.
 
@@ -147,7 +148,7 @@ class ArchiveSource:
     snapshot_us: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The manifest of an archive.
 

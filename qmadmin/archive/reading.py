@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,13 +31,14 @@ from qmadmin.archive.rows import (
     standing_of,
 )
 from qmadmin.archive.writing import MARK
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The result of a verification: numbers of parts, rows and bytes."""
 
@@ -47,7 +47,7 @@ class Verification:
     size: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Archive:
     """An archive with a checked manifest, and the files of its parts."""
 

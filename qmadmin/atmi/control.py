@@ -12,6 +12,7 @@ from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message
 from qmcore.queue import Delivery
 from qmcore.times import MICROS
+from qmcore.values import dataclass
 
 T = TypeVar("T")
 
@@ -281,7 +282,7 @@ def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priorit
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DequeueControl:
     """What the flags ask of a dequeue: at most one identifier, whether to wait, and whether only to peek."""
 

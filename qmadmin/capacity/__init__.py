@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import qmadmin
 import qmcore
 from qmcore.errors import QueueError
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,7 +45,7 @@ _IN_THE_BACKGROUND = '"$@" &'
 _PATIENCE_SECONDS = 0.1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CapacityEvent:
     """The use of a queue crossed its high limit, and this process is the one that runs the command.
 

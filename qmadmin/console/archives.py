@@ -28,6 +28,7 @@ from qmcore.imports import Mode
 from qmcore.message import State
 from qmcore.redacted import redacted
 from qmcore.times import MICROS
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.archive.file_systems import Place
@@ -57,7 +58,7 @@ _KEPT = {False: "disk", True: "memory"}
 _SELDOM = ("delayed", "consumed", "nonpersistent")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Told:
     """A report: a table of queues, facts about all of them, and remarks.
 

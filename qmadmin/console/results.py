@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmcore.errors import Alternative, QueueError
 from qmcore.redacted import redacted
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.device import MissingVolume
@@ -24,7 +25,7 @@ class Severity(enum.Enum):
     INFO = "INFO"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A remark that is not a result: it goes to stderr, after its severity.
 
@@ -42,7 +43,7 @@ class Notice:
         object.__setattr__(self, "hint", redacted(self.hint))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A numbered sentence of Tuxedo's message catalogue, with placeholders for facts."""
 
@@ -60,14 +61,14 @@ def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
     return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Verbatim:
     """Lines whose layout is part of the result; they can be read only once, while they are shown."""
 
     lines: Iterable[str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A time in microseconds since 1970, UTC."""
 
@@ -79,7 +80,7 @@ Datum = Value | Mapping[str, str] | Sequence[Mapping[str, Value]]
 """The value of a cell; programs get numbers as numbers, times as ISO 8601 in UTC, and None as null."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """A sentence that is the result of a command, such as `Queue 'service1' created`.
 
@@ -90,7 +91,7 @@ class Line:
     data: Mapping[str, Datum] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table: its key for programs, its title, and whether its values are right-aligned numbers.
 
@@ -114,7 +115,7 @@ class Column:
         return lambda item: found.value if isinstance(found := get(item), enum.Enum) else found
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of values under titles, in a fixed order of columns.
 
@@ -131,7 +132,7 @@ def table_of(items: Iterable[Any], columns: tuple[Column, ...]) -> Table:
     return Table(columns, ([get(item) for get in getters] for item in items))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Rounds:
     """Results that arrive over time, round by round; each is shown at once.
 
@@ -141,7 +142,7 @@ class Rounds:
     rounds: Iterable[Sequence[Shown]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Field:
     """A property of an object: its label and value for people, and its data for programs, by key.
 
@@ -158,7 +159,7 @@ def field(key: str, label: str, value: Value) -> Field:
     return Field(label, value, {key: value})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """One object: its title for people, then its properties."""
 
@@ -166,21 +167,21 @@ class Record:
     fields: tuple[Field, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Heading:
     """The title of a part of some prose."""
 
     text: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Paragraph:
     """Running text."""
 
     text: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Term:
     """A term and what it means."""
 
@@ -188,14 +189,14 @@ class Term:
     text: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Example:
     """Lines to be shown as they are."""
 
     lines: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Labels:
     """Labels, each followed by a text."""
 
@@ -205,14 +206,14 @@ class Labels:
 Block = Heading | Paragraph | Term | Example | Labels
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Prose:
     """Text to be read by a person, such as help."""
 
     blocks: tuple[Block, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Afterwards:
     """Remarks that are known only after everything before them was shown, because rows are read only then."""
 

@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
+from qmcore.values import dataclass
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -36,7 +38,7 @@ Body: TypeAlias = "Buffer | str | None"
 """The body of an answer: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to a message.
 
@@ -166,7 +168,7 @@ class Order(enum.Enum):
     """They are processed at the same time, as far as there are workers."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How the messages of a queue are processed.
 
@@ -190,7 +192,7 @@ class Policy:
             raise ValueError(f"a strict order requires one worker, got {self.workers}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
     """How a consumer runs, and when it ends by itself.
 
@@ -207,7 +209,7 @@ class RunPolicy:
     once: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Wording:
     """What a consumer and its handlers are called in messages, and the names of its threads and of its logger."""
 

@@ -13,6 +13,7 @@ from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.records import Forwarding
 from qmcore.times import MICROS, Clock, SystemClock
+from qmcore.values import dataclass
 
 RATE_SECONDS: Final = 60
 """The seconds over which the rate is measured, including the current one."""
@@ -83,7 +84,7 @@ class Rate:
         return sum(count for second, count in self._seconds if second > int(now) - RATE_SECONDS)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DurationTotals:
     """How long calls took that succeeded or failed: seconds in all, their number, and how many were within each bound.
 

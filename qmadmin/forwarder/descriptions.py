@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from qmadmin.settings import SECONDS_MAX
 from qmcore import times
+from qmcore.values import dataclass
 
 _METADATA: Final = "key"
 _SHOWN_MAX: Final = 60
@@ -18,7 +19,7 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The characters of the name of an HTTP header."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Form:
     """The allowed values of a key, in words and as a predicate. A `secret` value is never shown.
 
@@ -31,7 +32,7 @@ class Form:
     read: Callable[[Any], Any] = lambda value: value
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a service: its name, its allowed values, and its meaning.
 
@@ -211,7 +212,7 @@ WORKERS_MAX: Final = 1000
 BATCH_MAX: Final = 1000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """A service of any kind: `name` is that of its queue; the other fields are keys."""
 
@@ -244,7 +245,7 @@ class Description:
         return ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PythonDescription(Description):
     """A function in Python."""
 
@@ -260,7 +261,7 @@ class PythonDescription(Description):
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDescription(Description):
     """A command."""
 
@@ -280,7 +281,7 @@ class CommandDescription(Description):
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpDescription(Description):
     """A service that is reached by HTTP."""
 
@@ -315,7 +316,7 @@ class HttpDescription(Description):
     def conflict(self) -> str:
         """Return which keys conflict, and why; empty if none do."""
         # Without arguments super() would look for the class as it was before it got its slots.
-        return super(HttpDescription, self).conflict() or self._conflict_of_secrets() or self._conflict_of_statuses()
+        return super().conflict() or self._conflict_of_secrets() or self._conflict_of_statuses()
 
     def _conflict_of_secrets(self) -> str:
         for one, other in (("token_env", "token_file"), ("password_env", "password_file")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import http.client
 import math
@@ -22,6 +21,7 @@ from qmadmin.consumers import Call, Failure, Unavailable, too_late
 from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.forwarder import STOPS
 from qmcore.message import BODY_MAX
+from qmcore.values import dataclass
 
 CONNECT_SECONDS: Final = 10.0
 """How many seconds it may take to reach a server; after that it counts as unreachable for every message."""
@@ -31,7 +31,7 @@ _A_MOMENT: Final = 0.0005
 _ERRORS: Final = (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request to the server."""
 
@@ -41,7 +41,7 @@ class Request:
     body: bytes
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer of the server; `is_cut`: its body is longer than a message can hold."""
 

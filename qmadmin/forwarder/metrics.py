@@ -6,7 +6,6 @@ prometheus-client, which the extra qmadmin[metrics] installs, is loaded only if 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from qmadmin.forwarder import StartError, UsageError
 from qmadmin.version import __version__
 from qmcore.times import MICROS
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -54,7 +54,7 @@ DURATIONS: Final = ("call_duration_seconds", "The duration of calls that succeed
 INFO: Final = ("info", "The version of tmqforward, as a label; the value is always 1.")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """The address at which metrics are served."""
 

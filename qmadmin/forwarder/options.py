@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +18,7 @@ from qmadmin.options import Declared, Span, option
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmcore import names, times
 from qmcore.errors import InvalidArgumentError
+from qmcore.values import dataclass
 
 
 def settings_of(given: Mapping[str, Any], device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
@@ -188,7 +188,7 @@ Warn = Callable[[Notice], None]
 """Takes a warning."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the forwarder serves, and how. Times are seconds; a transaction time of 0 means no limit.
 

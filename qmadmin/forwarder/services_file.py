@@ -37,9 +37,10 @@ from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.queue import Queue
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ServicesFile:
     """The services of a file by name, as described; nothing is imported or searched for yet."""
 

@@ -19,9 +19,10 @@ of them are meant to be run from top to bottom, in one directory. In what is pri
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
+
+from qmcore.values import dataclass
 
 _SPECIAL = str.maketrans(
     {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq", "\xa0": r"\ "}
@@ -82,7 +83,7 @@ KINDS = ("setup", "sh", "session", "dialogue", "python", "file", "output")
 _MARK = re.compile(r'\.\\" (setup|example): ?(.*)')
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PageExample:
     """An example: its kind, the name of the file if it is one, its text, and the line of the page that it begins at.
 

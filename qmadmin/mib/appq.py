@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -33,13 +32,14 @@ from qmcore.errors import InUseError, in_other_words
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
 from qmcore.times import MICROS
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.space import QueueSpace
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSubject(Subject):
     """A queue, and its usage."""
 

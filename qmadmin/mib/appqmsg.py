@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -36,12 +35,13 @@ from qmcore.message import PRIORITY_RANGE, MessageInfo, checked_id
 from qmcore.message_attributes import ATTRIBUTES, ValueKind
 from qmcore.order import Criterion
 from qmcore.queue import Delivery, Queue
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.space import QueueSpace
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSubject(Subject):
     """A message, and the queue that it is in."""
 

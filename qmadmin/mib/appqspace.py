@@ -32,6 +32,7 @@ from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError, in_other_words
 from qmcore.records import Outcome
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.mib")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceSubject(Subject):
     """A queue space, in the device and in its volume."""
 
@@ -289,7 +290,7 @@ _XID = "TA_XID"
 _STATES = {Outcome.ACTIVE: "ACT", Outcome.PREPARED: "REA", Outcome.COMMITTED: "DEC"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSubject(Subject):
     """A transaction, and its queue space."""
 

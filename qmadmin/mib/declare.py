@@ -6,7 +6,6 @@ Checks of requests, and the reference of the classes, derive from these declarat
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import datetime
@@ -19,6 +18,7 @@ from qmcore.errors import InvalidArgumentError, QueueError
 from qmcore.order import Criterion
 from qmcore.queue import EXPIRATION_MAX
 from qmcore.space import NUMBER_MAX
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -115,7 +115,7 @@ class Mark(enum.Flag):
     """It must be given to create an object."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute(Generic[S]):
     """One attribute of a class.
 
@@ -141,7 +141,7 @@ class Attribute(Generic[S]):
         return "w" in self.permissions[:3]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request to a class, checked and read: keys and changes by the fields that attributes set.
 
@@ -155,7 +155,7 @@ class Request:
     warn: Callable[[str], None] = lambda _sentence: None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MibClass(Generic[S]):
     """A class of objects: its attributes, how it finds objects, and what a SET does for each state.
 
@@ -198,7 +198,7 @@ ROLE = "MIB"
 """The name of the process in the queue space while a request has it open."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """An object of a class: the device and the queue space that it is on, or the queue space itself."""
 

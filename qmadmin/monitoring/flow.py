@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.queue import Queue, QueueUsage
 
 KEPT = 120
 """The number of samples that are kept for the graph of the depth."""
+
 _DRAIN_OVER = 10
 """The number of samples from which it is estimated how fast a queue becomes shorter; fewer would fluctuate."""
 
@@ -26,7 +28,7 @@ class Trend(enum.Enum):
     SHRINKING = "shrinking"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """The counters of a queue since its creation. `queue_id` distinguishes it from another one of the same name."""
 
@@ -54,7 +56,7 @@ class Counts:
         return Counts(self.queue_id, *(max(0, getattr(self, name) - getattr(before, name)) for name in names))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A sample of all queues at one moment: `at` in seconds of a monotonic clock, `time_us` in microseconds UTC.
 
@@ -80,7 +82,7 @@ class Sample:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class QueueFlow:
     """A queue in the last sample. Rates are messages per second since the sample before, spans are seconds.
 

@@ -15,7 +15,6 @@ arguments by their names, and returns data; it asks nothing and draws nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import inspect
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from qmadmin.console.results import Notice, Outcome
 from qmadmin.options import docstring, has_no_docstrings
 from qmadmin.shell.kinds import Given, Kind
 from qmcore.errors import QueueError
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -40,7 +40,7 @@ class Needs(enum.Flag):
     CURRENT_QUEUE = enum.auto()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """An option: a dash and a letter, or `long` in place of it; there is no prompt for it.
 
@@ -64,7 +64,7 @@ class Option:
         return (self.flag, self.long) if self.long else (self.flag,)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Positional:
     """A positional argument.
 
@@ -107,7 +107,7 @@ class Positional:
         return bool(self.prompt) and self.default is None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Confirmation:
     """A question before the handler runs, unless `-y` is given; with `-n` the command only reports what it would do.
 
@@ -127,7 +127,7 @@ Failure = Callable[[QueueError, Given, "Session"], Notice | None]
 """Returns the sentence of the catalogue that precedes the cause when a handler is refused, or None."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command of the shell.
 

@@ -18,6 +18,7 @@ from qmcore import limits, names, queue, times
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import CapacityLimit, Threshold
 from qmcore.order import Criterion, OutOfOrder, QueueOrder
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -27,7 +28,7 @@ Given = Mapping[str, Any]
 """The values of the earlier arguments of a command, by name."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A value that an argument could have, and a few words about it."""
 
@@ -337,7 +338,7 @@ class MemoryUnit(enum.Enum):
     BLOCKS = "B"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Memory:
     """An amount of memory; blocks are pages of the device."""
 

@@ -17,6 +17,7 @@ from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.monitoring.flow import Counts, Flow, Sample
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _KIND = "qmadmin counters"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CounterSnapshot:
     """Counters by the names of the queues; `taken_us` is when, in microseconds UTC."""
 

@@ -15,6 +15,7 @@ from qmadmin.console.render import sentence
 from qmadmin.console.results import Afterwards, Line, Notice, Rounds, Shown
 from qmadmin.monitoring.flow import Flow, QueueFlow, Trend
 from qmcore import times
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.space import SpaceDefinition, SpaceUsage
@@ -159,7 +160,7 @@ class View(Scrolled):
         return [*spans, (" " * max(0, left), PLAIN)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Column:
     """A column of the view; `sort` is what the queues are sorted by by its values."""
 

@@ -19,6 +19,7 @@ from qmadmin.shell import words
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.redacted import redacted
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.console.render import Screen
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from qmcore.queue import Delivery
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Range:
     """The values from `low` to `high`, both among them, and how they were written."""
 
@@ -43,7 +44,7 @@ class Range:
     text: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Criteria:
     """The criteria of selected messages; None is no criterion. Times are microseconds since 1970, UTC."""
 

@@ -6,13 +6,13 @@ quote, or in single quotes, within which every character stands for itself. Quot
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 
 from qmadmin.console import quoted
 from qmadmin.shell import notices
 from qmadmin.shell.notices import UsageError
+from qmcore.values import dataclass
 
 BLANKS = " \t"
 QUOTES = "\"'"
@@ -20,7 +20,7 @@ _blanks = re.compile(r"[ \t]*")
 _no_blanks = re.compile(r"[^ \t]*")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Word:
     """A word, where it began in its line, and whether it was quoted: a quoted word is never an option."""
 

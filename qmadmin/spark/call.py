@@ -33,6 +33,7 @@ from qmcore.errors import (
     QueueError,
     ReleaseError,
 )
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -166,7 +167,7 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(Exit.TERMINATED)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorChoice:
     """The requested executor: a number of processes of this machine, or Spark at a master with its settings.
 

@@ -43,6 +43,7 @@ from qmcore import names
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import STORED, State
 from qmcore.order import QueueOrder
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -61,7 +62,7 @@ class Table(enum.Enum):
     SPACES = "spaces"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The options of a read.
 
@@ -175,7 +176,7 @@ def _one_of(kind: type[Choice], text: str, name: str) -> Choice:
         raise InvalidArgumentError(f"the option {name!r} must be one of {known}, got {text!r}") from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """The options of a write.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from qmcore.attributes import plain
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
 from qmcore.times import from_datetime
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,7 +177,7 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5};?\s*")
 _OURS: Final = re.compile(r"^\s*qmcore\.errors\.\w+: (.+)$", re.MULTILINE)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The rows of a query; `more`: there are further rows."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import itertools
 import os
@@ -25,12 +24,13 @@ from qmadmin.transfer.snapshot import snapshot_of
 from qmadmin.transfer.target import target_of
 from qmadmin.transfer.units import Digest, Meanwhile, digest_part, digest_runs, joined, verify_part
 from qmcore.message import State
+from qmcore.values import dataclass
 
 Numbered: TypeAlias = tuple[int, list[tuple[Standing, Digest]]]
 """The digests of a part of the work, and its number: parts end in any order."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
     """A difference: the messages of a queue in one state, in memory or not; names are those of the archive.
 
@@ -58,7 +58,7 @@ class Difference:
         return f"{queue}queue space {self.space!r}{state}{' in memory' if self.memory else ''}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Compared:
     """The result of a comparison: the archive, the digest of each queue's messages, and the differences."""
 
@@ -69,7 +69,7 @@ class Compared:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Stored:
     """The content of the device: the names of queues by those of their queue spaces, and the digests of messages.
 

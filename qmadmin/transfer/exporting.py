@@ -41,6 +41,7 @@ from qmcore.device import MissingVolume
 from qmcore.errors import InUseError
 from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.transfer.target import Destination
@@ -54,7 +55,7 @@ SMALL = 20_000
 """The messages that one process exports or imports in the time that others would take to start."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Exported:
     """The result of an export; for a dry run `place` is None, and the manifest has no parts.
 
@@ -152,7 +153,7 @@ _UNITS_OF_EACH = 4
 _STATES = (State.READY, State.HELD, State.DELAYED, State.CONSUMED)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """How a device is exported.
 
@@ -176,7 +177,7 @@ class ExportOptions:
         return self.selection.said() | {"transactions": self.outstanding.value} | moved
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SpaceExportPlan:
     """The part of a queue space that is exported, in the snapshot."""
 
@@ -187,7 +188,7 @@ class SpaceExportPlan:
     last_sequence: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The export of all queue spaces."""
 
@@ -333,7 +334,7 @@ def _every(use: Use, most: int | None, workers: int) -> int:
     return max(1, min(by_size, _share(carried, workers)))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Transactions:
     """The open transactions of a queue space, and how many messages they hold and have enqueued."""
 

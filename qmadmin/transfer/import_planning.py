@@ -18,6 +18,7 @@ from qmcore.imports import NOTHING, ImportJob, ImportPlan, Mode, PlannedQueue, S
 from qmcore.message import State
 from qmcore.records import Use
 from qmcore.space import Space
+from qmcore.values import dataclass
 
 UNFINISHED = (Stage.LOADING, Stage.MERGING)
 """The states of an interrupted import."""
@@ -32,7 +33,7 @@ class Existing(enum.Enum):
     APPEND = "append"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
     """How an archive is imported.
 
@@ -62,7 +63,7 @@ class ImportOptions:
         return Names(self.spaces, self.queues)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ImportedSpace:
     """The import into a queue space: its source, the names of its queues, and the numbers of messages.
 
@@ -81,7 +82,7 @@ class ImportedSpace:
     created: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SpaceImportPlan:
     """The plan for a queue space of the archive: what is imported, and under which names.
 
@@ -175,7 +176,7 @@ def _counts_of(tallies: Sequence[SelectedMessages]) -> dict[Source, list[Count]]
     return counts
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Planner:
     """Makes the plans for all queue spaces of an archive.
 

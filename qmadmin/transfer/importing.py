@@ -31,6 +31,7 @@ from qmcore.errors import BadResourceError, QueueError
 from qmcore.imports import ImportJob, ImportPlan, Mode, Stage
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
+from qmcore.values import dataclass
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ MERGED_AT_A_TIME = 2_000
 """Messages that a merge moves, or the end of an import deletes, in one transaction."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Imported:
     """The result of an import, or of a dry run."""
 

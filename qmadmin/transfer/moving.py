@@ -36,9 +36,10 @@ from qmcore.errors import (
 )
 from qmcore.imports import Stage
 from qmcore.records import Use
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Removed:
     """How many messages were removed from a device, and how many of the archive were not.
 
@@ -52,7 +53,7 @@ class Removed:
     before: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Moved:
     """The result of a move, step by step; `left` messages are in queues of the source that stay stopped.
 

@@ -23,6 +23,7 @@ from qmcore.message import State, pages_of
 from qmcore.records import Use
 from qmcore.space import NUMBER_MAX
 from qmcore.times import MICROS
+from qmcore.values import dataclass
 
 
 class Outstanding(enum.Enum):
@@ -39,7 +40,7 @@ class Outstanding(enum.Enum):
 DEFAULT_STATES = (State.READY, State.DELAYED, State.HELD, State.CONSUMED)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSelection:
     """A selection. `spaces` and `queues` are patterns as for file names; several are alternatives.
 
@@ -152,7 +153,7 @@ _AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _ORDER: Final = {State.READY: 0, State.DELAYED: 1, State.CONSUMED: 2}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RowFilter:
     """A filter of messages in these states that meet the condition, and in each queue up to its last one.
 
@@ -174,7 +175,7 @@ class RowFilter:
         return rows if last is None else [row for row in rows if rank_of(state, row) <= last]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SelectedMessages:
     """The selected messages of a queue in one state: their use, and their first ranks, as many as requested."""
 

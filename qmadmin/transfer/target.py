@@ -7,7 +7,6 @@ destination: messages that may have arrived in one place go to no other.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -25,6 +24,7 @@ from qmcore.imports import ImportJob, Source
 from qmcore.names import storable
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
+from qmcore.values import dataclass
 
 ROLE = "import"
 """The name of a process that imports, as others see it."""
@@ -37,7 +37,7 @@ def attachment(device: Device, space: str) -> Iterator[Attachment]:
         yield device.attachment(space, ROLE)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ImportTarget:
     """A queue space that an archive is imported into: its name, that in the archive, and the import."""
 
@@ -135,7 +135,7 @@ _GO_ON: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """The device that queues are moved to, and the new names of queue spaces and queues there, by the old ones.
 

@@ -7,7 +7,6 @@ order is the same.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import operator
@@ -32,6 +31,7 @@ from qmcore.errors import SystemFailureError
 from qmcore.message import Reason, State
 from qmcore.row_rules import refuse_damaged, refuse_of_another_kind
 from qmcore.space import Space
+from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -52,7 +52,7 @@ _LOCAL: Final = ("sequence", "order_key", "pages", "group_sequence")
 _SAME: Final = operator.itemgetter(*(at for at, name in enumerate(bulk_rows.COLUMNS) if name not in (*_LOCAL, "body")))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Digest:
     """A digest of consecutive messages: how many, their content, their order; "" means no message.
 
@@ -122,7 +122,7 @@ _REASON: Final = bulk_rows.COLUMNS.index("origin_reason")
 _MOVED: Final = bulk_rows.COLUMNS.index("moved_at")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Aged:
     """Messages of one queue in their state at a moment; `ordered` if their order is the one of that moment."""
 
@@ -131,7 +131,7 @@ class Aged:
     ordered: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Meanwhile:
     """The time between an archive and the snapshot of the device that is compared with it, in microseconds."""
 
@@ -185,7 +185,7 @@ REMOVED_STATES = (State.READY, State.DELAYED)
 """The states in which messages can be removed; consumed ones stay as long as the retention of their queue."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportUnit:
     """A part of an archive: its name, the runs of messages that it gets, each with its queue space.
 
@@ -275,7 +275,7 @@ def _rows(
     return stores(unit, space.id)[run.memory].bulk_read.rows(space, queue, run, condition, body=body)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportUnit:
     """How a part of an archive is loaded into a device: the messages of the filter, at most `rate` per second.
 

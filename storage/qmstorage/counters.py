@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore.errors import SystemFailureError
+from qmcore.numbers import random_number
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
-from qmcore.randomness import random_number
 from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
 from qmstorage.sql import Update, bindparam, delete, func, literal_column, select, update

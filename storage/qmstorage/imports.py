@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from qmcore.numbers import random_number
 from qmcore.purpose import alone
 from qmcore.queue import Queue
-from qmcore.randomness import random_number
 from qmcore.records import ImportRecord, Use
 from qmstorage.queues import queue_of
 from qmstorage.schema import counter, forwarding, import_batch, import_job, queue

@@ -7,8 +7,8 @@ from typing import Any
 
 from qmcore.attributes import made
 from qmcore.errors import InvalidArgumentError
+from qmcore.numbers import random_number
 from qmcore.queue import Queue, QueueDefinition
-from qmcore.randomness import random_number
 from qmstorage.schema import (
     chunk,
     due,

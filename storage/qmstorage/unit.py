@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from qmcore.definitions import CHANGES
+from qmcore.numbers import random_number
 from qmcore.purpose import alone
 from qmcore.queue import Delivery, Queue
-from qmcore.randomness import random_number
 from qmcore.records import Use
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms

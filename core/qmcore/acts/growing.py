@@ -19,6 +19,7 @@ from qmcore.errors import BadResourceError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.space import NUMBER_MAX, PAGE_QUANTUM, Space, rounded_pages
+from qmcore.values import dataclass
 
 
 def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress: Callable[[int], None]) -> Space:
@@ -48,7 +49,7 @@ def extend(main: Volume, volume: Volume, opened: OpenSpace, pages: int, progress
         raise
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Listed:
     """The extents that were cut, and the pages of the queue space with them."""
 

@@ -40,13 +40,13 @@ from qmcore.imports import (
     total,
 )
 from qmcore.message import State
-from qmcore.numbers import SEQUENCE_MAX
+from qmcore.numbers import SEQUENCE_MAX, random_number
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
-from qmcore.randomness import random_number
 from qmcore.records import ImportRecord, Use
 from qmcore.store import MemoryStore, Store
+from qmcore.values import dataclass
 
 __all__ = [
     "Group",
@@ -161,7 +161,7 @@ def load(unit: Unit, job: ImportJob, batch: tuple[str, int], groups: Sequence[Gr
     return _load(unit, job, batch, _as_ours(job, groups))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Brought:
     """Messages of one queue in one state, as they are to be stored."""
 

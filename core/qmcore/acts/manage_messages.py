@@ -6,7 +6,6 @@ message that is gone or held by the time its turn comes is passed over.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Cursor, Withdrawn
 from qmcore.transitions import Disposition
+from qmcore.values import dataclass
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -34,7 +34,7 @@ _SETTLED_AT_ONCE = 10_000
 _CHANGEABLE = (State.READY, State.DELAYED)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The messages of a queue that are meant, by their numbers in each store."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from qmcore import numbers
@@ -11,9 +10,10 @@ from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
 from qmcore.records import Place
+from qmcore.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CarriedMessage:
     """A message as it stood when it was carried: its sequence number, its place, and how often it had come back."""
 

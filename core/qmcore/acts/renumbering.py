@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from qmcore.bulk_rows import Row
 from qmcore.imports import TimePolicy
 from qmcore.message import HEADER_PAGES_BYTES, State
 from qmcore.order import QueueOrder
+from qmcore.values import dataclass
 
 _AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _ENQUEUED, _AVAILABLE, _EXPIRES = _AT["enqueued_at"], _AT["available_at"], _AT["expires_at"]
@@ -21,7 +21,7 @@ _HEADERS, _BODY = bulk_rows.HEADERS, bulk_rows.BODY
 assert (_KEY, _PAGES + 1) == (1, _SIZE)  # noqa: S101 - `_renumbered` relies on it
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Renumbering:
     """What changes in the rows of a queue when they are loaded.
 

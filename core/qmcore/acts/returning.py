@@ -9,7 +9,6 @@ that it is done with all the same.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import logging
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from qmcore.records import Holding, Role, Routing
 from qmcore.store import Store
 from qmcore.times import MICROS
 from qmcore.transitions import Disposition, Fate
+from qmcore.values import dataclass
 
 logger = logging.getLogger("qmadmin.engine")
 
@@ -53,7 +53,7 @@ class Cause(enum.Enum):
         return self in (Cause.ROLLBACK, Cause.TIMEOUT)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What whoever rolls back says of a message that was dequeued.
 
@@ -69,7 +69,7 @@ class Verdict:
 PLAIN = Verdict()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a transaction ends without a commit.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -13,10 +14,10 @@ from qmcore.acts.room import RecentLevel
 from qmcore.definitions import OpenSpace
 from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
 from qmcore.queue import Delivery
-from qmcore.randomness import random_number
 from qmcore.records import Owner, Role, Use
 from qmcore.space import Space
 from qmcore.transitions import Holder
+from qmcore.values import dataclass
 
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
@@ -36,7 +37,8 @@ class Branch:
     owner: Owner
     started_us: int
     deadline_us: int | None
-    id: int = dataclasses.field(default_factory=random_number)
+    # As `random_number` draws it; a call of that would lead each transaction through one module more.
+    id: int = dataclasses.field(default_factory=lambda: int.from_bytes(os.urandom(8)) >> 2)
     recorded: bool = False
     may_hold: bool = False
     locks: bool = False
@@ -105,7 +107,7 @@ class Risk(NamedTuple):
             self.nothing_left()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """How much a branch had enqueued at some time: messages that its process keeps, and ones that the store has."""
 

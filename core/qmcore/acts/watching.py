@@ -8,7 +8,6 @@ nobody in vain.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -22,6 +21,7 @@ from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.records import Owner
 from qmcore.selection import FIRST_CHOICE
+from qmcore.values import dataclass
 
 
 class Watch:
@@ -94,7 +94,7 @@ class Watch:
         self._volume.write(forget, Purpose.TIDY)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Look:
     """What a look at queues has found.
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from qmcore import names
 from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
+from qmcore.values import dataclass
 from qmstorage.postgres import passfile
 
 DEFAULT_SCHEMA: Final = "qmadmin"
@@ -38,7 +39,7 @@ _PLACE = ("service", "host", "hostaddr", "port", "dbname")
 _FROM_ENVIRONMENT = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """A schema of a database. Two are equal if they name the same schema of the same database in the same way.
 

@@ -7,7 +7,6 @@ state is reached.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import os
@@ -25,6 +24,7 @@ from psycopg import Error as DriverError
 
 from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
+from qmcore.values import dataclass
 from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
 from qmstorage.postgres.keys import Kind, channel, key
@@ -45,7 +45,7 @@ _CLOSE_SECONDS = 1.0
 """How long a close waits for the thread, which may hang in an attempt to connect."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds: how long the server waits for a heartbeat, we for an answer, and between two heartbeats of ours."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from qmcore.device import DeviceInfo
 from qmcore.findings import Finding, Severity
 from qmcore.times import MICROS, show
+from qmcore.values import dataclass
 from qmstorage.postgres import functions
 from qmstorage.postgres.tables import DEAD_ROWS, SETTINGS, memory_schema, quoted
 from qmstorage.schema import IN_MEMORY, metadata
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.address import Address
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """From which values on something is reported."""
 
@@ -80,7 +80,7 @@ SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND NOT ha
 _SINCE = "SELECT pg_postmaster_start_time(), now()"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Table:
     """A table as the server knows it."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from qmcore.errors import BadResourceError, InUseError
-from qmcore.randomness import random_number
+from qmcore.numbers import random_number
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.writer_gate import is_open_on_another_file
 

@@ -18,6 +18,7 @@ from typing import Any
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, QueueError, ReleaseError, SystemFailureError
 from qmcore.port import Snapshot, Unit, Volume
+from qmcore.values import dataclass
 from qmstorage.sqlite import files, parts, snapshot, translate
 from qmstorage.sqlite.unit import SqliteUnit
 from qmstorage.statements import Texts
@@ -36,7 +37,7 @@ _COPIED = 60
 """Percent of a file's time that copying takes; the rest is checking the copy."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a file of a device contains: how many queue spaces, persistent messages, transactions, and what is wrong."""
 

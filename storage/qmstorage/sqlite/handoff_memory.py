@@ -21,7 +21,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from qmcore.randomness import random_number
+from qmcore.numbers import random_number
 from qmstorage.sqlite.open_file_locks import is_locked, locks, unlocks
 from qmstorage.sqlite.writer_gate import Surroundings
 

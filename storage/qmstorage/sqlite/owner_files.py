@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from qmcore.randomness import random_number
+from qmcore.numbers import random_number
 from qmcore.records import Owner
 from qmstorage.process_identity import is_running, this_process
 from qmstorage.sqlite import open_file_locks

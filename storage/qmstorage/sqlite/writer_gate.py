@@ -7,7 +7,6 @@ on a file when it closes *any* descriptor of that file.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import os
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from qmcore.values import dataclass
 from qmstorage.sqlite import translate
 
 _FLOCK = "hhqqi"
@@ -47,7 +47,7 @@ _NOBODY = struct.pack("h", fcntl.F_UNLCK)
 """The questions to the system on Linux, and how its answer begins where no process has the byte locked."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """The directory beside a volume with its locks and wake-ups, and the owner and rights of the volume."""
 
