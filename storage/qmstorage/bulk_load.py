@@ -9,6 +9,7 @@ from qmcore import bulk_rows, numbers
 from qmcore.message import State
 from qmcore.records import Place, Use
 from qmstorage import bodies
+from qmstorage.rows import FORGET
 from qmstorage.schema import chunk, counter, due, expiring, history, message, ready
 from qmstorage.selection import STANDS
 from qmstorage.sql import ColumnElement, Table, bindparam, delete, elements, insert, select, update
@@ -98,7 +99,6 @@ _ONE_EXPIRING = (
 )
 _REMOVE_EXPIRING = delete(expiring).where(*_ONE_EXPIRING)
 _REHOME_EXPIRING = update(expiring).where(*_ONE_EXPIRING).values(queue_id=bindparam("to_queue"))
-_REMOVE = delete(message).where(given(message.c.id, "of_message"))
 _REHOME = update(message).where(given(message.c.id, "of_message")).values(queue_id=bindparam("to_queue"))
 _REMOVE_BODY = delete(chunk).where(given(chunk.c.body_id, "of_body"))
 
@@ -219,7 +219,7 @@ class BulkLoad(StorePart):
         ending = sorted(_expiries(table, rows), key=lambda expiry: (expiry["of_key"], expiry["of_message"]))
         self.many(_REMOVE_EXPIRING, [{**own, **expiry} for expiry in ending])
         self.many(table.remove, [{**own, "of_key": row[0], "of_message": row[1]} for row in rows])
-        self.many(_REMOVE, [{"of_message": row[1]} for row in rows])
+        self.many(FORGET, [{"of_message": row[1]} for row in rows])
 
     def _places(self) -> tuple[StateTable, ...]:
         return (READY, DUE) if self.store.in_memory else (READY, DUE, _PAST)

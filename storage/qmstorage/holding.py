@@ -13,7 +13,7 @@ from qmcore.records import Holding, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmcore.transitions import Arrival
-from qmstorage import conditions, selection
+from qmstorage import conditions, rows, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import says
 from qmstorage.messages import Messages, Sound
@@ -71,7 +71,7 @@ _DELETE_BODIES = for_each_role(
     )
 )
 _DELETE_MESSAGES = for_each_role(
-    lambda its: delete(message).where(elements.Among(message.c.id, select(held.c.message_id).where(*its)))
+    lambda its: rows.forgetting(elements.Among(message.c.id, select(held.c.message_id).where(*its)))
 )
 _RELEASE = for_each_role(lambda its: delete(held).where(*its))
 _SPILLED = (

@@ -18,7 +18,7 @@ from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
 from qmstorage.bodies import Bodies
 from qmstorage.schema import history, message, ready
-from qmstorage.sql import bindparam, delete, exists, func, select, tuple_, update
+from qmstorage.sql import bindparam, exists, func, select, tuple_, update
 from qmstorage.statements import Row, Statement, given, insert_into
 
 logger = logging.getLogger("qmadmin.storage")
@@ -30,8 +30,7 @@ _PUT = insert_into(message)
 _ITS_ID = given(message.c.id, "of_message")
 _READ = select(*rows.READ).where(_ITS_ID)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_ITS_ID)
-_DELETE = delete(message).where(_ITS_ID)
-_DISCARD = delete(message).where(_ITS_ID).returning(message.c.pages, message.c.size, message.c.body_id)
+_DISCARD = rows.FORGET.returning(message.c.pages, message.c.size, message.c.body_id)
 _PEEK = select(ready.c.message_id, ready.c.retries).where(
     given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key")
 )
@@ -206,7 +205,7 @@ class Messages(Bodies):
 
     def remove_rows(self, its: Sequence[Sound]) -> None:
         """Delete the rows of messages, and the bodies that are kept apart."""
-        self.many(_DELETE, [{"of_message": row[message_rows.ID]} for _, _, row in its])
+        self.many(rows.FORGET, [{"of_message": row[message_rows.ID]} for _, _, row in its])
         self.remove_bodies(its)
 
     def remove_bodies(self, its: Sequence[Sound]) -> None:

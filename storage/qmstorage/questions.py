@@ -10,6 +10,7 @@ from typing import Any, Final
 from qmcore import numbers
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.records import Role
+from qmstorage import rows
 from qmstorage.schema import (
     chunk,
     counter,
@@ -292,7 +293,7 @@ _STANDS: Final = {
     for in_memory, places in _PLACES.items()
 }
 REMOVE_BODY: Final = delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(_ITS_ID)))
-REMOVE: Final = delete(message).where(_ITS_ID, _OF_QUEUE)
+REMOVE: Final = rows.forgetting(_ITS_ID, _OF_QUEUE)
 REMOVE_PLACES: Final = {
     in_memory: [
         delete(table).where(given(table.c.queue_id, "of_queue"), given(table.c.message_id, "of_message"))

@@ -9,14 +9,12 @@ from qmcore.attributes import made
 from qmcore.errors import InvalidArgumentError
 from qmcore.numbers import random_number
 from qmcore.queue import Queue, QueueDefinition
+from qmstorage import rows
 from qmstorage.schema import (
-    chunk,
     due,
-    expiring,
     forwarding,
     held,
     history,
-    message,
     queue,
     ready,
     threshold,
@@ -29,7 +27,6 @@ from qmstorage.sql import (
     insert,
     literal,
     select,
-    union_all,
     update,
 )
 from qmstorage.statements import Row, given
@@ -57,16 +54,7 @@ _CHANGE = (
     )
 )
 _REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
-_STATES = (ready, due, held, history)
-_MESSAGES = union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "queue_id")) for table in _STATES))
-_EMPTY = [
-    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
-    delete(message).where(message.c.id.in_(_MESSAGES)),
-    *(
-        delete(table).where(given(table.c.queue_id, "queue_id"))
-        for table in (*_STATES, expiring, waiter, threshold, forwarding)
-    ),
-]
+_EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding)
 
 
 class Queues(UnitPart):
@@ -117,7 +105,7 @@ class Queues(UnitPart):
     def empty(self, queue_id: int) -> None:
         """Remove all that a queue has, its counters apart."""
         for statement in _EMPTY:
-            self.run(statement, queue_id=queue_id)
+            self.run(statement, of_queue=queue_id)
 
 
 def _sound_queue(row: Row) -> Queue:

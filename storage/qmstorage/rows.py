@@ -1,14 +1,19 @@
-"""Rows of the `message` table: in which order they are read, and what stores a message that comes."""
+"""Rows of the `message` table: in which order they are read, what stores a message that comes, and what deletes one."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from qmcore.message_rows import BODY_ID, FIELDS
 from qmcore.transitions import ALL_OPTIONS, USUAL_OPTIONS, Arrival
 from qmstorage import bodies
-from qmstorage.schema import message
-from qmstorage.statements import Row
+from qmstorage.schema import chunk, expiring, message
+from qmstorage.sql import ColumnElement, Table, delete, select, union_all
+from qmstorage.statements import Row, Statement, given
+
+if TYPE_CHECKING:
+    from sqlalchemy import Delete
 
 ALL: Final = tuple(column.name for column in message.columns)
 """The columns of a message, in their order."""
@@ -21,6 +26,31 @@ FACTS: Final = READ[:BODY_ID]
 
 WITHOUT_BODY: Final = READ[:-1]
 """The same but for the body."""
+
+
+def forgetting(*which: ColumnElement[bool]) -> Delete:
+    """Return the statement that deletes the rows of messages a place of which has ended: each has one.
+
+    All that deletes rows of messages is built here.
+    """
+    return delete(message).where(*which)
+
+
+def emptying(states: Sequence[Table], *others: Table) -> list[Statement]:
+    """Return the statements that delete the messages of a queue that are in one of the states, with their bodies.
+
+    What others have of the queue goes too.
+    """
+    numbers = union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "of_queue")) for table in states))
+    return [
+        delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(numbers)))),
+        forgetting(message.c.id.in_(numbers)),
+        *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (*states, expiring, *others)),
+    ]
+
+
+FORGET: Final = forgetting(given(message.c.id, "of_message"))
+"""Deletes the row of a message."""
 
 PLAIN: Final = (
     "id",

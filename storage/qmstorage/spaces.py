@@ -10,6 +10,7 @@ from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.purpose import alone
 from qmcore.space import Space, SpaceDefinition
+from qmstorage import rows
 from qmstorage.schema import (
     adopted,
     chunk,
@@ -53,7 +54,7 @@ _REMOVE = delete(space).where(given(space.c.id, "space_id"))
 _QUEUE_IDS = select(queue.c.id).where(given(queue.c.space_id, "space_id"))
 _REMOVE_QUEUES = delete(queue).where(given(queue.c.space_id, "space_id"))
 _REMOVE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
-_REMOVE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
+_REMOVE_MESSAGES = rows.forgetting(message.c.id.between(bindparam("low"), bindparam("high")))
 _ITS_IMPORTS = select(import_job.c.id).where(given(import_job.c.space_id, "space_id"))
 _EMPTY = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),

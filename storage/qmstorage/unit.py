@@ -11,6 +11,7 @@ from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
+from qmstorage import rows
 from qmstorage.auditing import Audit
 from qmstorage.bulk_load import BulkLoad
 from qmstorage.bulk_read import BulkRead
@@ -26,24 +27,17 @@ from qmstorage.imports import Imports
 from qmstorage.listing import Listing
 from qmstorage.owners import Owners
 from qmstorage.queues import Queues
-from qmstorage.schema import IN_MEMORY, VERSION, chunk, counter, due, expiring, held, message, ready
+from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
 from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
-from qmstorage.sql import bindparam, delete, select, union_all, update
+from qmstorage.sql import bindparam, delete, select, update
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.states import States
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import PartOf
 from qmstorage.waits import Waits
 
-_MESSAGES = union_all(
-    *(select(table.c.message_id).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held))
-)
-_EMPTY_QUEUE = [
-    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(_MESSAGES)))),
-    delete(message).where(message.c.id.in_(_MESSAGES)),
-    *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)),
-]
+_EMPTY_QUEUE = rows.emptying((ready, due, held))
 _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
 _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]

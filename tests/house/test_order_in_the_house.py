@@ -57,6 +57,13 @@ def test_code_decides_by_attributes_of_errors_and_not_by_strings_among_their_fac
     assert not [path for path in package.rglob("*.py") if looked_up.search(path.read_text())]
 
 
+def test_rows_of_messages_are_deleted_by_one_piece():
+    storage = ROOT / "storage" / "qmstorage"
+    deletes = re.compile(r"delete\(message\)|DELETE\s+FROM\s+\S*message\b", re.IGNORECASE)
+    found = [path for kind in ("py", "sql") for path in storage.rglob(f"*.{kind}") if deletes.search(path.read_text())]
+    assert found == [storage / "rows.py"]
+
+
 def test_changelog_has_a_place_for_the_unreleased():
     assert re.search(r"^## \[Unreleased\]$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 

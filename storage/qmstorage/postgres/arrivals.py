@@ -9,12 +9,12 @@ from qmstorage import rows
 from qmstorage.holding import Holdings
 from qmstorage.messages import Sound
 from qmstorage.schema import message
-from qmstorage.sql import ARRAY, BigInteger, bindparam, delete, func, select
+from qmstorage.sql import ARRAY, BigInteger, bindparam, func, select
 from qmstorage.statements import Row, Statement
 from qmstorage.states import States
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
-_DELETE = delete(message).where(_THESE)
+_DELETE = rows.forgetting(_THESE)
 _READ = select(*rows.READ).where(_THESE)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_THESE)
 

@@ -143,12 +143,7 @@ def no_longer_expiring(which: Any) -> Any:
 
 
 _TAKEN = taken()
-_GONE = (
-    delete(message)
-    .where(message.c.id == select(_TAKEN.c.message_id).scalar_subquery())
-    .returning(*rows.READ)
-    .cte("gone")
-)
+_GONE = rows.forgetting(message.c.id == select(_TAKEN.c.message_id).scalar_subquery()).returning(*rows.READ).cte("gone")
 
 _SHRINKS = {"messages": literal_column("-1"), "pages": -_GONE.c.pages, "size": -_GONE.c.size, "dequeued": ONE}
 
@@ -164,9 +159,10 @@ Where the definitions are other ones, something is due or has expired, or the bo
 
 _TAKEN_TOGETHER = delete(ready).where(elements.Among(THIS, _first().limit(by("most")))).returning(*_TAKES).cte("taken")
 _GONE_TOGETHER = (
-    delete(message)
     # `Named` alone does not make the other table known to a DELETE.
-    .where(elements.Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None))
+    rows.forgetting(
+        elements.Named(message.c.id, _TAKEN_TOGETHER.c.message_id), _TAKEN_TOGETHER.c.message_id.is_not(None)
+    )
     .returning(*rows.READ, _TAKEN_TOGETHER.c.retries, _TAKEN_TOGETHER.c.order_key.label("place"))
     .cte("gone")
 )

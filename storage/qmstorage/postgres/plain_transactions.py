@@ -160,8 +160,7 @@ _ENDED = (
 )
 _CONSUMED = delete(held).where(*_HELD, exists(select(_ENDED.c.id))).returning(held.c.message_id).cte("consumed")
 _GONE = (
-    delete(message)
-    .where(elements.Among(message.c.id, select(_CONSUMED.c.message_id)))
+    rows.forgetting(elements.Among(message.c.id, select(_CONSUMED.c.message_id)))
     .returning(message.c.body_id)
     .cte("gone")
 )

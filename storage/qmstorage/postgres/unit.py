@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
+from qmstorage import rows
 from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.arrivals import SharedArrivals
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from qmstorage.postgres.liveness import Liveness
 
 _CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
-_REMOVE_MESSAGES = delete(message).where(message.c.id.between(bindparam("low"), bindparam("high")))
+_REMOVE_MESSAGES = rows.forgetting(message.c.id.between(bindparam("low"), bindparam("high")))
 _REMOVE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _EMPTY = [delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)]
 _REMOVE_COUNTERS = delete(counter).where(given(counter.c.space_id, "space_id"))

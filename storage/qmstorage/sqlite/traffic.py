@@ -59,7 +59,6 @@ _AT_ONCE: Final = 32
 _ONE_OF_THEM: Final = message.c.id.in_([bindparam(f"id_{place}", type_=message.c.id.type) for place in range(_AT_ONCE)])
 _READ_MANY: Final = select(*rows.READ).where(_ONE_OF_THEM)
 _READ_MANY_FACTS: Final = select(*rows.WITHOUT_BODY).where(_ONE_OF_THEM)
-REMOVE: Final = delete(message).where(_ITS_ID)
 HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
 
@@ -245,7 +244,7 @@ class Traffic(States, Holdings):
 
     def remove_rows(self, its: Sequence[Sound]) -> None:
         """Delete the rows of messages, and the bodies that are kept apart."""
-        execute, text = self._cursor.execute, self._texts.in_order[REMOVE]
+        execute, text = self._cursor.execute, self._texts.in_order[rows.FORGET]
         for _, _, row in its:
             execute(text, (row[ID],))
             if row[BODY_ID] is not None:
@@ -279,7 +278,7 @@ class Traffic(States, Holdings):
                 return
         execute, texts = self._cursor.execute, self._texts.in_order
         for number, _, _ in its:
-            execute(texts[REMOVE], (number,))
+            execute(texts[rows.FORGET], (number,))
         if its:
             execute(texts[_LET_GO[role]], (queue_id, transaction_id))
 
