@@ -228,22 +228,6 @@ class Commit(NamedTuple):
     brings: Sequence[tuple[Route, Sequence[Arrival]]]
 
 
-class Fate(enum.IntEnum):
-    """What becomes of a message that was taken out of its state."""
-
-    BACK = 0
-    """It stands where it stood."""
-    CHANGED = 1
-    """It stands where its terms, which may be new ones, put it in its queue."""
-    MOVED = 2
-    """It stands where its terms put it in another queue, with an identifier of that."""
-    DEQUEUED = 3
-    """It is consumed, and kept for the record where its queue says so."""
-    EXPIRED = 4
-    DISCARDED = 5
-    """It is deleted, and counted so."""
-
-
 class MoveOrigin(NamedTuple):
     """Where a message that is moved comes from: its queue, its identifier there, why, and the last error.
 
@@ -258,31 +242,61 @@ class MoveOrigin(NamedTuple):
 
 
 class NewTerms(NamedTuple):
-    """By what a message gets its place in the queue of `route`; an order by time goes by `moment_us`.
-
-    Among its equals its place is that of `sequence`, the number of its identifier, 0 where the queue gives it one.
-    """
+    """By what a message gets its place in the queue of `route`; an order by time goes by `moment_us`."""
 
     route: Route
-    sequence: int
     priority: int
     moment_us: int
     available_us: int | None
     expires_us: int | None
 
 
-class Disposition(NamedTuple):
-    """What becomes of one message: so often tried by now, and until when it is kept back, where it stands again.
+class PutBack(NamedTuple):
+    """A message stands where it stood, so often tried by now, and is kept back until a time."""
 
-    A message that is changed has `terms`, and one that is moved an `origin` too.
+    holding: Holding
+    retries: int
+    until_us: int | None
+
+
+class Change(NamedTuple):
+    """A message stands where its terms, which may be new ones, put it in its queue.
+
+    Among its equals it keeps its place, which is that of `sequence`.
     """
 
-    fate: Fate
     holding: Holding
-    retries: int = 0
-    until_us: int | None = None
-    terms: NewTerms | None = None
-    origin: MoveOrigin | None = None
+    until_us: int | None
+    terms: NewTerms
+    sequence: int
+
+
+class Move(NamedTuple):
+    """A message stands where its terms put it in another queue, which gives it an identifier; its tries begin again."""
+
+    holding: Holding
+    until_us: int | None
+    terms: NewTerms
+    origin: MoveOrigin
+
+
+class Removal(enum.Enum):
+    """Why a message is deleted, which is how it is counted. One that was dequeued is kept where its queue retains."""
+
+    DEQUEUED = "dequeued"
+    EXPIRED = "expired"
+    DISCARDED = "discarded"
+
+
+class Remove(NamedTuple):
+    """A message is deleted."""
+
+    holding: Holding
+    why: Removal
+
+
+Disposition: TypeAlias = PutBack | Change | Move | Remove
+"""What becomes of one message."""
 
 
 class Dispose(NamedTuple):
@@ -291,7 +305,7 @@ class Dispose(NamedTuple):
     guard: Guard
     source: Source
     memory: bool
-    its: Sequence[Disposition]
+    dispositions: Sequence[Disposition]
 
 
 class Taken(NamedTuple):

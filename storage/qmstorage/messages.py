@@ -11,7 +11,7 @@ from qmcore.damage import NO_RECORD, damaged
 from qmcore.errors import SystemFailureError
 from qmcore.message import Message, MessageInfo, State
 from qmcore.queue import Delivery
-from qmcore.records import Place, Routing
+from qmcore.records import Routing
 from qmcore.row_rules import RULES
 from qmcore.space import Space
 from qmcore.transitions import Arrival, MoveOrigin
@@ -140,36 +140,6 @@ class Messages(Bodies):
     def stored(self, space: Space, queue_name: str, message_id: int, state: State, retries: int = 0) -> Message:
         """Return a message with its body, wherever it stands."""
         return self._message(self._row(_READ, message_id), True, space, queue_name, retries, state)
-
-    def read(
-        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
-    ) -> list[tuple[Message, int]]:
-        """Return messages that stay stored, each with its pages, in the same order; without bodies if not wanted."""
-        rows_of = self.stored_rows([place.message_id for place in places], body=body) if places else {}
-        found = []
-        for place in places:
-            row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[message_rows.PAGES]))
-        return found
-
-    def remove(
-        self, space: Space, queue_name: str, places: Sequence[Place], *, body: bool = True
-    ) -> list[tuple[Message, int]]:
-        """Delete messages and return each with its pages, in the same order; without bodies if they are not wanted."""
-        rows_of = self.stored_rows([place.message_id for place in places], body=body)
-        found = []
-        for place in places:
-            row = rows_of[place.message_id]
-            found.append((self._message(row, body, space, queue_name, place.retries), row[message_rows.PAGES]))
-        self.remove_rows([(b"", 0, row) for row in rows_of.values()])
-        return found
-
-    def stored_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
-        """Return the rows of messages by their numbers; SystemFailureError where one has none."""
-        found = self.found_rows(message_ids, body=body)
-        if len(found) < len(message_ids):
-            raise damaged(next(each for each in message_ids if each not in found), NO_RECORD)
-        return found
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of those of these messages that have one, by their numbers."""

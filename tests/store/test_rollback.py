@@ -4,8 +4,10 @@ import logging
 
 import pytest
 
-from qmcore.message import Reason
-from tests.fix_store import bodies_held, drain, make_queue
+from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.message import EnqueueControl, Reason
+from qmcore.times import MICROS
+from tests.fix_store import attachment_of, bodies_held, drain, make_queue
 
 
 def try_and_fail(space, name="Q", reason=""):
@@ -225,3 +227,47 @@ class TestWithoutErrorQueue:
         assert not caplog.records
         try_and_fail(space)
         assert space.usage("Q").discarded == 1
+
+
+class TestExpiredMeanwhile:
+    """What has expired while a transaction held it is gone as soon as it is given back, and not with the next look."""
+
+    def hold(self, space, clock, count=1):
+        """Return a transaction that holds messages which have expired since."""
+        space.enqueue_many("Q", "x" * count, EnqueueControl(lifetime=5 * MICROS))
+        transaction = space.transaction()
+        transaction.join_context()
+        assert len(space.dequeue_many("Q", count)) == count
+        clock.advance(10)
+        return transaction
+
+    def test_it_makes_room_for_the_answer_to_its_failure(self, store, clock):
+        space = store.space(messages=1)
+        make_queue(space, "Q", retries=3)
+        make_queue(space, "REPLIES")
+        transaction = self.hold(space, clock)
+        (held,) = space.messages("Q")
+        transaction.answer_failure(held.msgid, "failed", [("REPLIES", b"sorry", EnqueueControl())])
+        transaction.leave_context()
+        assert drain(space, "REPLIES") == ["sorry"]
+        assert bodies_held(space) == (0, 0, 0)
+
+    def test_whoever_looks_at_the_error_queue_finds_it(self, store, clock):
+        space = store.space(error_queue="ERRORS")
+        make_queue(space, "ERRORS")
+        make_queue(space, "Q", retries=3, keep_expired=True)
+        transaction = self.hold(space, clock)
+        transaction.rollback()
+        transaction.leave_context()
+        assert space.dequeue("ERRORS").origin.reason is Reason.EXPIRED
+
+    def test_it_arms_the_capacity_command_again(self, store, clock):
+        space = store.space()
+        store.device.set_commands(enabled=False)
+        high = parse_high("2m")
+        queue = make_queue(space, "Q", retries=3, threshold=Threshold(high, parse_low("0m", high), "true"))
+        transaction = self.hold(space, clock, 2)
+        transaction.rollback()
+        transaction.leave_context()
+        volume = attachment_of(space).volume
+        assert not volume.read(lambda unit: unit.capacity_commands.is_tripped(queue.id, memory=False))

@@ -14,28 +14,23 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Holding, Routing, Withdrawn
 from qmcore.store import Store
-from qmcore.transitions import Dispose, Disposition, Fate, MoveOrigin, NewTerms, Refused
+from qmcore.transitions import Change, Dispose, Disposition, Move, MoveOrigin, NewTerms, PutBack, Refused
 
 
-def dispose(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, its: Sequence[Disposition]) -> None:
+def dispose(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, dispositions: Sequence[Disposition]) -> None:
     """Dispose of messages that were taken out of their states in a queue."""
-    if not its:
+    if not dispositions:
         return
     known = opened.definitions(unit)
-    result = unit.dispose(Dispose(opened.guard(known), source_of(known, queue), store is not unit, its))
+    result = unit.dispose(Dispose(opened.guard(known), source_of(known, queue), store is not unit, dispositions))
     if isinstance(result, Refused):
         raise refusal(known, result)
     start_afterwards(unit, opened, result.reached)
 
 
-def back(holding: Holding, retries: int | None = None, until_us: int | None = None) -> Disposition:
+def back(holding: Holding, retries: int | None = None, until_us: int | None = None) -> PutBack:
     """Return that a message stands where it stood, so often tried by now, and until when it is kept back."""
-    return Disposition(Fate.BACK, holding, holding.place.retries if retries is None else retries, until_us)
-
-
-def gone(holding: Holding, fate: Fate) -> Disposition:
-    """Return that a message is deleted."""
-    return Disposition(fate, holding)
+    return PutBack(holding, holding.place.retries if retries is None else retries, until_us)
 
 
 def to_error_queue(
@@ -48,18 +43,17 @@ def to_error_queue(
     reason: Reason,
     now: int,
     error: str = "",
-) -> Disposition:
+) -> Move:
     """Return that a message goes to an error queue. It can be consumed there at once.
 
     There it does not expire; it remembers when it would have.
     """
     before = routing.expires_before_us if holding.expires_us is None else holding.expires_us
     origin = MoveOrigin(queue.name, name_of(known, holding), reason.value, storable(error), before)
-    terms = NewTerms(route_of(known, target), 0, routing.priority, now, None, None)
-    return Disposition(Fate.MOVED, holding, terms=terms, origin=origin)
+    return Move(holding, None, NewTerms(route_of(known, target), routing.priority, now, None, None), origin)
 
 
-def to_queue(known: Definitions, queue: Queue, target: Queue, found: Withdrawn, now: int) -> tuple[Disposition, bool]:
+def to_queue(known: Definitions, queue: Queue, target: Queue, found: Withdrawn, now: int) -> tuple[Move, bool]:
     """Return that a message goes to another queue for an administrator: it keeps its terms, its tries begin again.
 
     In an error queue it does not expire; from there it has its expiry back. The second value is whether that was over
@@ -72,19 +66,18 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Withdrawn, 
         has_outlived = found.expires_us is None and before is not None and before <= now
         expires, before = None if has_outlived else before, None
     origin = MoveOrigin(queue.name, name_of(known, found.holding), Reason.ADMIN.value, "", before)
-    terms = NewTerms(route_of(known, target), 0, found.priority, found.moment_us, found.available_us, expires)
-    return Disposition(Fate.MOVED, found.holding, 0, found.until_us, terms, origin), has_outlived
+    terms = NewTerms(route_of(known, target), found.priority, found.moment_us, found.available_us, expires)
+    return Move(found.holding, found.until_us, terms, origin), has_outlived
 
 
-def by_its_terms(known: Definitions, queue: Queue, found: Withdrawn) -> Disposition:
+def by_its_terms(known: Definitions, queue: Queue, found: Withdrawn) -> Change:
     """Return that a message stands where its terms, which may be new ones, put it among its equals."""
     place, order = found.place, queue.definition.order
     # A damaged file may have no key there: the message has its place by the number that it was stored with.
     is_key = isinstance(place.order_key, bytes)
     sequence = order.sequence_in(place.order_key) if is_key else numbers.sequence(place.message_id)
     its = found.priority, found.moment_us, found.available_us, found.expires_us
-    terms = NewTerms(route_of(known, queue), sequence, *its)
-    return Disposition(Fate.CHANGED, found.holding, place.retries, found.until_us, terms)
+    return Change(found.holding, found.until_us, NewTerms(route_of(known, queue), *its), sequence)
 
 
 def name_of(known: Definitions, holding: Holding) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qmcore.acts import thresholds
-from qmcore.acts.disposing import dispose, gone
+from qmcore.acts.disposing import dispose
 from qmcore.acts.housekeeping import STEP
 from qmcore.acts.retention import forget
 from qmcore.acts.stores import stores
@@ -18,7 +18,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.selection import Choice
 from qmcore.store import Store
-from qmcore.transitions import Fate
+from qmcore.transitions import Removal, Remove
 
 
 def purge(
@@ -91,7 +91,7 @@ def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condi
             raise damaged(place.message_id, NO_RECORD, queue=queue.name)
         if holding.expires_us is not None:
             store.unmake_expiring(queue.id, place.message_id, holding.expires_us)
-        its.append(gone(holding, Fate.DISCARDED))
+        its.append(Remove(holding, Removal.DISCARDED))
     dispose(unit, opened, queue, store, its)
     return len(places)
 

@@ -13,7 +13,8 @@ import enum
 import logging
 from collections.abc import Iterable
 
-from qmcore.acts.disposing import back, dispose, gone, name_of, to_error_queue
+from qmcore.acts.disposing import back, dispose, name_of, to_error_queue
+from qmcore.acts.expiry import expired_of, is_over, tell_expired
 from qmcore.acts.stores import stores
 from qmcore.damage import is_damage
 from qmcore.definitions import Definitions, OpenSpace
@@ -25,7 +26,7 @@ from qmcore.queue import Queue
 from qmcore.records import Holding, Role, Routing
 from qmcore.store import Store
 from qmcore.times import MICROS
-from qmcore.transitions import Disposition, Fate
+from qmcore.transitions import Disposition, Removal, Remove
 from qmcore.values import dataclass
 
 logger = logging.getLogger("qmadmin.engine")
@@ -89,13 +90,13 @@ class Ending:
         """The last error text; where nobody could leave one behind, how the transaction ended says it."""
         return self.error or ("" if self.cause is Cause.ROLLBACK else self.cause.value)
 
-    def verdict_on(self, msgid: str) -> Verdict:
+    def verdict_on(self, known: Definitions, holding: Holding) -> Verdict:
         """Return what is said of a message."""
-        return self.verdict if self.on is None or self.on == msgid else PLAIN
+        return self.verdict if self.on is None or self.on == name_of(known, holding) else PLAIN
 
-    def counts(self, msgid: str) -> bool:
+    def counts(self, known: Definitions, holding: Holding) -> bool:
         """Return whether the end counts as a try of a message."""
-        return self.cause.counts and (self.tries_others or self.on == msgid)
+        return self.cause.counts and (self.tries_others or self.on == name_of(known, holding))
 
 
 def give_back(
@@ -113,11 +114,15 @@ def give_back(
             tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
-            delay = max((_delay(known, queue, holding, ending) for holding in tried if waits), default=0)
-            locked = store.give_back(transaction_id, queue_id, Role.LOCKED)
-            its = [back(holding, until_us=_until(now, delay)) for holding in locked]
-            its += [_given_back(unit, opened, store, queue, holding, now, ending) for holding in tried]
-            dispose(unit, opened, queue, store, its)
+            delay = max((_delay(queue, ending.verdict_on(known, holding)) for holding in tried if waits), default=0)
+            until = _until(now, delay)
+            dispositions = [
+                expired_of(unit, opened, store, queue, each, now) if is_over(each, now) else back(each, until_us=until)
+                for each in store.give_back(transaction_id, queue_id, Role.LOCKED)
+            ]
+            dispositions += [_given_back(unit, opened, store, queue, each, now, ending) for each in tried]
+            dispose(unit, opened, queue, store, dispositions)
+            tell_expired(unit, opened, queue, dispositions)
 
 
 def give_back_some(
@@ -139,6 +144,7 @@ def give_back_some(
             its = sorted((each for each in found if each), key=lambda each: rank(each.place.order_key))
             given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
             dispose(unit, opened, queue, store, given_back)
+            tell_expired(unit, opened, queue, given_back)
             returned += [(store, each) for each in its]
     return returned
 
@@ -153,15 +159,14 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
 def _given_back(
     unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
 ) -> Disposition:
-    """Return what becomes of a message that was dequeued. What has expired was not tried, and goes as all that has."""
-    known, retries = opened.definitions(unit), holding.place.retries
-    name = name_of(known, holding)
-    verdict = ending.verdict_on(name)
-    if (holding.expires_us is not None and holding.expires_us <= now) or not ending.counts(name):
+    """Return what becomes of a message that was dequeued."""
+    known, has_expired = opened.definitions(unit), is_over(holding, now)
+    if not has_expired and not ending.counts(known, holding):
         return back(holding)
-    is_out_of_tries = verdict.final or retries >= queue.definition.retries
-    if not is_out_of_tries and not verdict.consumed:
-        return _tried(known, queue, holding, now, ending)
+    verdict = ending.verdict_on(known, holding)
+    is_out_of_tries = verdict.final or holding.place.retries >= queue.definition.retries
+    if not (has_expired or is_out_of_tries or verdict.consumed):
+        return _tried(queue, holding, now, verdict)
     try:
         routing = store.routing(holding.place.message_id)
     except SystemFailureError as error:
@@ -170,8 +175,10 @@ def _given_back(
         # It is told of again by whoever comes upon it in its queue.
         _tell(unit, f"{error.message}; it is back in queue {queue.name!r} of queue space {opened.space.name!r}")
         return back(holding)
+    if has_expired:
+        return expired_of(unit, opened, store, queue, holding, now)
     if not is_out_of_tries:
-        return gone(holding, Fate.DEQUEUED)
+        return Remove(holding, Removal.DEQUEUED)
     return _spent(unit, opened, queue, holding, routing, now, ending)
 
 
@@ -180,34 +187,33 @@ def _spent(
 ) -> Disposition:
     """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one."""
     known = opened.definitions(unit)
-    verdict, named = ending.verdict_on(name_of(known, holding)), routing.error_queue_from(queue.name)
+    verdict, named = ending.verdict_on(known, holding), routing.error_queue_from(queue.name)
     target, absent = known.error_queue_for(queue, named), known.error_queues_passed_over(queue, named)
     what = f"message {name_of(known, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
     if target == queue:
-        return _tried(known, queue, holding, now, ending)
+        return _tried(queue, holding, now, verdict)
     if target is not None:
         _tell(unit, f"{what} {why} and went to {target.name!r}{'; ' if absent else ''}{absent}")
         its = known, queue, target, holding, routing
         return to_error_queue(*its, reason=Reason.RETRIES, now=now, error=ending.words)
     if verdict.consumed:
-        return gone(holding, Fate.DEQUEUED)
+        return Remove(holding, Removal.DEQUEUED)
     if not ending.cause.discards:
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
-        return _tried(known, queue, holding, now, ending)
+        return _tried(queue, holding, now, verdict)
     _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
-    return gone(holding, Fate.DISCARDED)
+    return Remove(holding, Removal.DISCARDED)
 
 
-def _tried(known: Definitions, queue: Queue, holding: Holding, now: int, ending: Ending) -> Disposition:
+def _tried(queue: Queue, holding: Holding, now: int, verdict: Verdict) -> Disposition:
     """Return that a message stands where it stood, tried once more."""
-    return back(holding, holding.place.retries + 1, _until(now, _delay(known, queue, holding, ending)))
+    return back(holding, holding.place.retries + 1, _until(now, _delay(queue, verdict)))
 
 
-def _delay(known: Definitions, queue: Queue, holding: Holding, ending: Ending) -> int:
+def _delay(queue: Queue, verdict: Verdict) -> int:
     """Return the microseconds for which a message that was tried is kept back."""
-    asked = ending.verdict_on(name_of(known, holding)).retry_after
-    return queue.definition.retry_delay * MICROS if asked is None else asked
+    return queue.definition.retry_delay * MICROS if verdict.retry_after is None else verdict.retry_after
 
 
 def _until(now: int, delay: int) -> int | None:
