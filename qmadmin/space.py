@@ -18,13 +18,13 @@ from qmadmin.open_transactions import refuse_nesting
 from qmadmin.transacting import Transaction
 from qmcore import times
 from qmcore.acts import (
+    expiry,
     forwarding,
     housekeeping,
     looking,
     manage_queues,
     outstanding,
     purging,
-    retention,
     waiting,
     watching,
 )
@@ -258,13 +258,13 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         now = self._now
 
         def part(cursor: Cursor | None) -> Part[ConsumedMessage]:
-            return self._read(retention.history, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
+            return self._read(expiry.history, queue, cursor, _LISTED_AT_A_TIME, restriction, now)
 
         yield from (consumed for _, consumed in parts_of(part, left_out))
 
     def recall(self, queue: str, msgid: str) -> Message | None:
         """Return a retained message, which was consumed; None if the queue retains none with this identifier."""
-        return self._read(retention.recall, queue, msgid, self._now)
+        return self._read(expiry.recall, queue, msgid, self._now)
 
     @destructive("queue {handle.name}/{queue}", outcome="{} deleted")
     def purge(

@@ -12,9 +12,9 @@ from typing import Any, Self
 from qmadmin.space import QueueSpace
 from qmcore.acts.waiting import Wait
 from qmcore.errors import QueueError
+from qmcore.port import WakeupAddress
 from qmcore.records import Nothing
 from qmcore.times import Clock, SystemClock
-from qmcore.wakeups import WakeupAddress
 from tests.fix_store import attachment_of
 
 DEADLINE = 240.0

@@ -1,31 +1,21 @@
-"""The port: what the engine asks of a store, in the verbs of queues.
-
-A `Volume` is one physical store: an SQLite file, later a PostgreSQL schema. All work on it runs in a `Unit`, one short
-database transaction. The rules are the acts' (`qmcore.acts`); a unit only moves rows from one state to another.
-Messages stand in a `Store`: the unit itself is the one on disk, and a queue space may have another one in memory.
-"""
+"""The memories of queue spaces, in which their non-persistent messages are: a part of the port (`qmcore.port`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from qmcore.definition_records import QueueRecords, SpaceRecords
 from qmcore.device import DeviceInfo
-from qmcore.device_records import AuditRecords, DeviceRecords
-from qmcore.highest_records import HighestRecords
-from qmcore.history_records import HistoryRecords
-from qmcore.import_records import ImportRecords
-from qmcore.liveness import Liveness
-from qmcore.memories import Memories
-from qmcore.owner_records import ForwardingRecords, OwnerRecords, WaitRecords
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
+from qmcore.queue import Queue
 from qmcore.records import (
+    Owner,
     TransactionRecord,
     Use,
 )
+from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import (
     Claim,
@@ -44,11 +34,118 @@ from qmcore.transitions import (
     Route,
     Source,
 )
-from qmcore.wakeups import Wakeups
+from qmcore.unit_parts import (
+    AuditRecords,
+    DeviceRecords,
+    ForwardingRecords,
+    HighestRecords,
+    HistoryRecords,
+    ImportRecords,
+    OwnerRecords,
+    QueueRecords,
+    SpaceRecords,
+    WaitRecords,
+)
 
 if TYPE_CHECKING:
     from qmcore.findings import Finding
     from qmcore.times import Clock
+
+
+class Memories(Protocol):
+    """The memories that a process uses; `Unit.memory` gives the messages in one."""
+
+    def attach(self, space: Space, queues: Sequence[Queue]) -> bool:
+        """Open the memory of a queue space for its non-persistent messages; return whether it had to be made."""
+
+    def detach(self, space: Space) -> None:
+        """Let go of the memory of a queue space, once for each time that it was attached."""
+
+    def remove(self, space: Space, *, unused: bool = False) -> None:
+        """Remove the memory of a queue space; with `unused` only where no process is attached to the queue space."""
+
+    def files(self, space: Space) -> list[tuple[str, int]]:
+        """Return the files of a queue space's memory, and their sizes in bytes; a database has a schema instead."""
+
+
+class Liveness(Protocol):
+    """What tells others, without a timeout, that a process lives."""
+
+    def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
+        """Lock a private file that tells others, as long as this process lives, that it does."""
+
+    def release(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
+        """Remove the private file of an owner, ours or one that died, and the wake-ups that it has left."""
+
+    def living(self, owners: Sequence[Owner]) -> set[int]:
+        """Return the numbers of those owners whose processes live and are still attached."""
+
+    def is_same_boot(self, owner: Owner) -> bool:
+        """Return whether the machine has run without restart since the owner attached."""
+
+
+W = TypeVar("W")
+
+
+class WakeupAddress(Protocol):
+    """Where any process that shares the volume can wake a waiter of this one."""
+
+    address: str
+
+    def close(self) -> None:
+        """Remove the address: nobody can wake its waiter any more."""
+
+
+class Wakeup(WakeupAddress, Protocol):
+    """What one waiter sleeps on, in a thread of its own."""
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until woken or until the seconds are over; return whether it was woken."""
+
+
+class WakeupSet(Protocol[W]):
+    """What an event loop sleeps on for thousands of waiters: one descriptor, which tells that some were woken."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, which can be read while there is something for `woken` to tell."""
+
+    def wakeup(self, waiter: W, *, in_turn: bool = False) -> WakeupAddress:
+        """Return an address by which a waiter is woken; `in_turn` as for `Wakeups.new`."""
+
+    def woken(self) -> list[W]:
+        """Return each waiter that was woken since the last call; it may be all of them where they were many."""
+
+    def close(self) -> None:
+        """Give up the descriptor, and all addresses that are left: nobody can wake their waiters any more."""
+
+
+class Wakeups(Protocol):
+    """The wake-ups of a volume."""
+
+    @property
+    def deaf_seconds(self) -> float:
+        """For how long a wait that was just recorded is mostly not woken: what is under way by then may wake nobody.
+
+        A commit may take longer, and its process may be gone before it wakes anybody. So where this is not 0, a waiter
+        looks again each second, too, or now and then where many wait. 0: nothing is ever missed.
+        """
+
+    def new(self, *, in_turn: bool = False) -> Wakeup:
+        """Return a new wake-up of this process.
+
+        Of those that wait `in_turn` a message may wake one alone. They are for waiters that take any message of one
+        queue, and pass on what they leave (`WaitRecords.pass_on`).
+        """
+
+    def new_set(self) -> WakeupSet[Any]:
+        """Return a new set of wake-ups, for an event loop of this process."""
+
+    def wake(self, addresses: Sequence[str]) -> None:
+        """Wake the waiters at these addresses, of whichever process; one that is gone is passed over."""
+
+    def wake_own(self) -> None:
+        """Wake all waiters of this process; a signal handler may call it."""
+
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.transfer.import_planning import ImportOptions
 from qmcore.acts import importing
-from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.acts.purging import CarriedMessage, remove_carried
 from qmcore.errors import InvalidArgumentError
 from qmcore.imports import ImportJob, Source
 from qmcore.names import storable

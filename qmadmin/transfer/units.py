@@ -23,8 +23,8 @@ from qmadmin.transfer.selecting import RowFilter, SelectedMessages, tally
 from qmadmin.transfer.target import ImportTarget, Target
 from qmcore import bulk_rows
 from qmcore.acts import importing
-from qmcore.acts.removing import CarriedMessage
-from qmcore.acts.retention import kept_from
+from qmcore.acts.expiry import kept_from
+from qmcore.acts.purging import CarriedMessage
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import SIZE, Row, Run
 from qmcore.errors import SystemFailureError

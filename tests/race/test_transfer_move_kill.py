@@ -54,8 +54,8 @@ COMPLETE = [
     Doom("qmcore.acts.importing:publish", "return"),
     Doom(f"{MOVING}:load_archive", "return"),
     Doom(f"{MOVING}:compare", "return"),
-    Doom("qmcore.acts.removing:remove_carried", "return"),
-    Doom("qmcore.acts.removing:remove_carried", time=2),
+    Doom("qmcore.acts.purging:remove_carried", "return"),
+    Doom("qmcore.acts.purging:remove_carried", time=2),
     Doom(f"{MOVING}:_start"),
     Doom(f"{MOVING}:_start", "return"),
 ]

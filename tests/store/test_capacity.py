@@ -10,7 +10,7 @@ import pytest
 from qmadmin import capacity
 from qmadmin.opening import open_device
 from qmcore import numbers
-from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.acts.purging import CarriedMessage, remove_carried
 from qmcore.limits import MEMORY_UNITS, Threshold, parse_high, parse_low
 from qmcore.message import State
 from qmcore.purpose import Purpose

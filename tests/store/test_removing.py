@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmcore.acts.removing import CarriedMessage, remove_carried
+from qmcore.acts.purging import CarriedMessage, remove_carried
 from qmcore.bulk_rows import COLUMNS, SEQUENCE, Run
 from qmcore.message import State
 from qmcore.purpose import Purpose

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from qmcore.acts import retention
+from qmcore.acts import expiry
 from qmcore.errors import BadMessageIdError, BadQueueError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import State
@@ -142,7 +142,7 @@ class TestHistory:
         assert space.recall("Q", msgid) is None
         opened, volume = attachment_of(space).opened, attachment_of(space).volume
         # As whoever may only read the device lists it.
-        assert volume.read(lambda unit: retention.history(unit, opened, "Q", None, 9, None, clock.now())) == []
+        assert volume.read(lambda unit: expiry.history(unit, opened, "Q", None, 9, None, clock.now())) == []
         assert rows(space) == (1, 0, 1)
 
     def test_messages_in_memory_are_not_kept(self, space):

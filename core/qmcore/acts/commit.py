@@ -13,7 +13,7 @@ from qmcore.acts.dequeue import Wanted, claims_for, messages_of
 from qmcore.acts.dequeue_in_transaction import note
 from qmcore.acts.enqueue import Outgoing, accepted
 from qmcore.acts.enqueue_in_transaction import bring_to_memory, by_queue
-from qmcore.acts.making_room import make_room
+from qmcore.acts.expiry import make_room
 from qmcore.acts.routes import route_of, source_of
 from qmcore.acts.sending import Part, send
 from qmcore.acts.transaction_part import NO_USE, Branch, leave_numbers, left_numbers

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from qmcore import numbers
-from qmcore.acts.making_room import make_room
+from qmcore.acts.expiry import make_room
 from qmcore.acts.room import no_memory
 from qmcore.acts.routes import route_of
 from qmcore.acts.sending import execute, no_such_message, send

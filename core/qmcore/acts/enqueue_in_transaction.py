@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
-from qmcore.acts.making_room import make_room, with_room
+from qmcore.acts.expiry import make_room, with_room
 from qmcore.acts.room import RecentLevel
 from qmcore.acts.sending import send
 from qmcore.acts.transaction_part import (

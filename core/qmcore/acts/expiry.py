@@ -1,17 +1,28 @@
-"""What becomes of messages whose time is over: they are removed, or go to the error queue where their queue says so."""
+"""What has expired is removed, or goes to the error queue where its queue says so; what was retained is forgotten.
+
+All of that goes before something is refused for want of room.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
+from qmcore.acts import thresholds
 from qmcore.acts.disposing import dispose, name_of, to_error_queue
+from qmcore.acts.identifying import numbers_of
+from qmcore.acts.stores import stores
+from qmcore.condition import Condition
 from qmcore.definitions import OpenSpace
-from qmcore.message import Reason
-from qmcore.port import Unit
-from qmcore.queue import Queue
-from qmcore.records import Holding
+from qmcore.errors import NoSpaceError
+from qmcore.message import ConsumedMessage, Message, Reason
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
+from qmcore.queue import FOREVER, Queue
+from qmcore.records import Cursor, Holding, Part
 from qmcore.store import Store
+from qmcore.times import LATEST, MICROS
 from qmcore.transitions import Disposition, Removal, Remove
 
 logger = logging.getLogger("qmadmin.engine")
@@ -64,3 +75,103 @@ def _kept(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Ho
     if target is None or target == queue:
         return Remove(holding, Removal.EXPIRED)
     return to_error_queue(known, queue, target, holding, routing, reason=Reason.EXPIRED, now=now)
+
+
+EARLIEST: Final = -(2**63)
+"""A number before all times, and before all numbers of messages."""
+
+
+def forget_outlived(unit: Unit, opened: OpenSpace, queue: Queue, now: int, limit: int) -> int:
+    """Delete at most `limit` retained messages of a queue whose retention is over, and return how many it was."""
+    before = kept_from(queue.definition.retention, now)
+    if before is None or not unit.history.has_outlived(queue.id, before):
+        return 0
+    return forget(unit, opened, queue, before, limit)
+
+
+def has_outlived(unit: Unit, queue: Queue, now: int) -> bool:
+    """Return whether the queue has retained messages whose retention is over."""
+    before = kept_from(queue.definition.retention, now)
+    return before is not None and unit.history.has_outlived(queue.id, before)
+
+
+def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int) -> int:
+    """Delete at most `limit` messages of a queue that were consumed before a time, and return how many it was."""
+    count, pages = unit.history.forget(queue.id, before, limit)
+    if count:
+        # They were counted out when they were consumed, but for the room that they took.
+        unit.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
+        thresholds.note_departure(unit, opened, queue, unit)
+    return count
+
+
+def history(
+    unit: Unit, opened: OpenSpace, name: str, after: Cursor | None, limit: int, condition: Condition | None, now: int
+) -> Part[ConsumedMessage]:
+    """Return at most `limit` retained messages of a queue whose retention is not over."""
+    known = opened.definitions(unit)
+    queue = known.queue(name)
+    return unit.history.of_queue(known.space, queue, after or (_since(queue, now), EARLIEST), limit, condition)
+
+
+def recall(unit: Unit, opened: OpenSpace, name: str, msgid: str, now: int) -> Message | None:
+    """Return a retained message of a queue with its body, if its retention is not over."""
+    known = opened.definitions(unit)
+    queue = known.queue(name)
+    for number in numbers_of(unit, known.space, queue, msgid):
+        if found := unit.history.recall(known.space, queue, number, _since(queue, now)):
+            return found
+    return None
+
+
+def _since(queue: Queue, now: int) -> int:
+    since = kept_from(queue.definition.retention, now)
+    return EARLIEST if since is None else since
+
+
+def kept_from(retention: int, now: int) -> int | None:
+    """Return the time of consumption from which messages are kept for so many seconds; None where none ever goes."""
+    if retention == FOREVER:
+        return None
+    # What a queue has retained that retains no more is to go, whatever the clock says.
+    return now - retention * MICROS if retention else LATEST
+
+
+T = TypeVar("T")
+
+_STEP = 1000
+
+
+def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callable[[], T], on: object = None) -> T:
+    """Do what needs room; where there is none, remove what has expired and do it again.
+
+    It is removed in database transactions of its own, or in the transaction of the application's connection `on`.
+    """
+    try:
+        return act()
+    except NoSpaceError:
+        if sum(make_room(volume, opened, now, on) for opened in spaces) == 0:
+            raise
+        return act()
+
+
+def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) -> int:
+    """Remove all that has expired or outlived its retention, a step at a time; return how many messages it was."""
+
+    def step(unit: Unit) -> int:
+        return sum(_clean(unit, opened, queue, now) for queue in opened.definitions(unit).queues.values())
+
+    def run() -> int:
+        if on is not None:
+            return volume.write_on(on, step)
+        return volume.write(step, Purpose.TIDY)
+
+    total = 0
+    while count := run():
+        total += count
+    return total
+
+
+def _clean(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> int:
+    expired = sum(expire(unit, opened, store, queue, now, _STEP) for store in stores(unit, queue.space_id))
+    return expired + forget_outlived(unit, opened, queue, now, _STEP)

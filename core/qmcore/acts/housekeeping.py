@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from qmcore.acts import following, thresholds
-from qmcore.acts.expiry import expire
-from qmcore.acts.retention import forget_outlived, has_outlived, kept_from
+from qmcore.acts.expiry import expire, forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace

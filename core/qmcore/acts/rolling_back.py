@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qmcore.acts import returning
 from qmcore.acts.enqueue import Outgoing, enqueue_in
-from qmcore.acts.making_room import with_room
+from qmcore.acts.expiry import with_room
 from qmcore.acts.returning import Ending
 from qmcore.acts.stores import stores
 from qmcore.acts.transaction_part import NO_USE, Branch, Mark, count_pending, given_up

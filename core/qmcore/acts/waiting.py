@@ -20,12 +20,11 @@ from typing import Generic, TypeVar
 
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError, may_pass
-from qmcore.port import Unit, Volume
+from qmcore.port import Unit, Volume, Wakeup, WakeupAddress
 from qmcore.probe import Point
 from qmcore.purpose import Purpose
 from qmcore.records import Nothing, Owner
 from qmcore.times import MICROS, Clock
-from qmcore.wakeups import Wakeup, WakeupAddress
 
 logger = logging.getLogger("qmadmin.engine")
 

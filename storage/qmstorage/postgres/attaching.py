@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qmcore.port import WakeupSet
 from qmcore.records import Owner
-from qmcore.wakeups import WakeupSet
 
 if TYPE_CHECKING:
     from qmstorage.postgres.liveness import Liveness
