@@ -316,7 +316,9 @@ class HttpDescription(Description):
     def conflict(self) -> str:
         """Return which keys conflict, and why; empty if none do."""
         # Without arguments super() would look for the class as it was before it got its slots.
-        return super().conflict() or self._conflict_of_secrets() or self._conflict_of_statuses()
+        # With slots the class is made again, and what stands here without a name would be the first one.
+        own = super(HttpDescription, self).conflict()  # noqa: UP008 - see above
+        return own or self._conflict_of_secrets() or self._conflict_of_statuses()
 
     def _conflict_of_secrets(self) -> str:
         for one, other in (("token_env", "token_file"), ("password_env", "password_file")):

@@ -49,6 +49,17 @@ def test_pip_install_gives_working_commands_and_man_pages(clone, tmp_path, how):
     assert str(device) in run(str(venv / "bin" / "qmadmin"), "-f", str(commands), str(device), cwd=elsewhere).stdout
     assert device.is_file()
 
+    # The texts of the statements were compiled for both stores, and programs do without SQLAlchemy.
+    lists = f"import sys, qmadmin.program; qmadmin.program.main([{str(device)!r}, '-c', 'lidl'])"
+    asked = "print('sqlalchemy' in sys.modules, *sorted(each.name for each in here.glob('*.json')))"
+    told = run(
+        str(venv / "bin" / "python"),
+        "-c",
+        f"{lists}\nimport pathlib, qmstorage.texts as texts\nhere = pathlib.Path(texts.__file__).parent\n{asked}",
+        cwd=elsewhere,
+    )
+    assert told.stdout.splitlines()[-1] == "False texts-postgresql.json texts-sqlite.json"
+
 
 def test_wheel_and_sdist_hold_what_they_should(clone, tmp_path):
     def build(kind, source, into):
