@@ -17,6 +17,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from qmcore.errors import OperatingSystemError
+from qmstorage.forks import FORKS
 from qmstorage.postgres import liveness_queries
 from qmstorage.postgres.clock import Reading
 
@@ -73,6 +74,11 @@ class WatchedConnection(psycopg.Connection[Any]):
     silence_seconds = SILENCE_SECONDS
     last_words_seconds = 1.0
     """How long an answer may be under way that the server has sent."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        with FORKS.held_off():
+            super().close()
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
         """Run what waits for the server; OperationalError where the session is lost without a sign of it."""
@@ -151,7 +157,8 @@ def connected_hastily(address: Address) -> WatchedConnection:
 
 def _connected(conninfo: str, kind: type[WatchedConnection]) -> WatchedConnection:
     try:
-        connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
+        with FORKS.held_off():
+            connection = kind.connect(conninfo, autocommit=True, row_factory=tuple_row)
     except OSError as error:
         # There are too few descriptors to wait for the server; the fault is here.
         raise OperatingSystemError(
