@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,8 +27,6 @@ from qmcore.errors import QueueError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
-    import subprocess
-
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
@@ -109,8 +108,6 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
 
     The device is passed in the environment: it may contain a password, and every user can see arguments.
     """
-    import subprocess
-
     # The first process of a container inherits every orphan, and has to reap its children itself.
     first = os.getpid() == 1
     return subprocess.Popen(
@@ -125,8 +122,6 @@ def _background(runner: list[bytes], device: str) -> subprocess.Popen[bytes]:
 
 def _wait_for_shell(shell: subprocess.Popen[bytes], event: CapacityEvent, seconds: float | None = None) -> None:
     """Wait for the shell, which may take long: some sleep and try again when they cannot fork."""
-    import subprocess
-
     try:
         status = shell.wait(seconds)
     except subprocess.TimeoutExpired:
