@@ -46,9 +46,8 @@ _AMONG = select(message.c.id).where(
     given(message.c.queue_id, "of_queue"),
 )
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
-_ROUTING = select(message.c.priority, message.c.error_queue, message.c.expires_before, message.c.origin_reason).where(
-    _ITS_ID
-)
+_ROUTING_NAMES = ("priority", "error_queue", "expires_before", "origin_reason")
+_ROUTING = select(*(message.c[name] for name in _ROUTING_NAMES)).where(_ITS_ID)
 _SETTLE = (
     update(message)
     .where(_ITS_ID)
@@ -218,8 +217,12 @@ class Messages(Bodies):
         return found
 
     def routing(self, message_id: int) -> Routing:
-        """Return what decides where a message goes."""
-        return Routing(*self._row(_ROUTING, message_id))
+        """Return what decides where a message goes; SystemFailureError if it is not stored, or that is damaged."""
+        found = self._row(_ROUTING, message_id)
+        for name, value in zip(_ROUTING_NAMES, found, strict=True):
+            if not (value is None or RULES[name].holds(value)):
+                raise damaged(message_id, f"its field {name} is not {RULES[name].what}")
+        return Routing(*found)
 
     def discard(self, message_id: int) -> tuple[int, int]:
         """Delete a message, and return its pages and its size."""

@@ -7,6 +7,8 @@ import pytest
 from qmadmin import SystemFailureError, mib
 from qmadmin.transfer.exporting import export
 from qmcore.findings import Severity
+from qmcore.message import EnqueueControl
+from qmcore.times import MICROS
 from tests.fix_postgres import but_for_this_server
 from tests.fix_store import bodies_held, drain, make_queue
 
@@ -281,6 +283,32 @@ def test_one_that_a_transaction_holds_comes_back_when_that_is_rolled_back(shared
     refused(lambda: space.peek("Q"))
     assert space.purge_damaged("Q") == 1
     assert bad(shared_store) == []
+
+
+def test_one_whose_priority_is_none_comes_back_and_does_not_go_to_an_error_queue_that_orders_by_it(file_store):
+    space = file_store.space()
+    make_queue(space, "URGENT", order="priority")
+    make_queue(space, "ONCE", retries=0, error_queue="URGENT")
+    space.enqueue("ONCE", "a")
+    with space.transaction() as transaction:
+        space.dequeue("ONCE")
+        file_store.by_hand("UPDATE message SET priority = 'high'")
+        transaction.rollback("no")
+    refused(lambda: space.peek("ONCE"))
+    assert space.purge_damaged("ONCE") == 1
+    assert bad(file_store) == []
+
+
+def test_one_whose_priority_is_none_does_not_expire_into_an_error_queue_that_orders_by_it(file_store, clock):
+    space = file_store.space()
+    make_queue(space, "URGENT", order="priority")
+    make_queue(space, "KEEPING", keep_expired=True, error_queue="URGENT")
+    space.enqueue_many("KEEPING", "ab", EnqueueControl(lifetime=10 * MICROS))
+    file_store.by_hand("UPDATE message SET priority = 'high' WHERE body = 'a' OR body = x'61'")
+    clock.advance(20)
+    assert drain(space, "URGENT") == ["b"]
+    assert space.purge_damaged("KEEPING") == 1
+    assert bad(file_store) == []
 
 
 def test_one_that_expires_is_in_nobodys_way(shared_store, space, clock):

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from qmcore.acts import thresholds
-from qmcore.acts.disposing import dispose, name_of, to_error_queue
+from qmcore.acts.disposing import back, dispose, name_of, to_error_queue
 from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
+from qmcore.damage import is_damage
 from qmcore.definitions import OpenSpace
-from qmcore.errors import NoSpaceError
+from qmcore.errors import NoSpaceError, SystemFailureError
 from qmcore.message import ConsumedMessage, Message, Reason
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
@@ -65,7 +66,14 @@ def tell_expired(unit: Unit, opened: OpenSpace, queue: Queue, dispositions: Sequ
 def _kept(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int) -> Disposition:
     """Return what becomes of a message of a queue that keeps what has expired, in an error queue if there is one."""
     known = opened.definitions(unit)
-    routing = store.routing(holding.place.message_id)
+    try:
+        routing = store.routing(holding.place.message_id)
+    except SystemFailureError as error:
+        if not is_damage(error):
+            raise
+        words = f"{error.message}; it stays in queue {queue.name!r} of queue space {opened.space.name!r}"
+        unit.afterwards(lambda: logger.warning("%s, and does not expire", words))
+        return back(holding._replace(expires_us=None))
     named = routing.error_queue_from(queue.name)
     target = known.error_queue_for(queue, named)
     if absent := known.error_queues_passed_over(queue, named):
