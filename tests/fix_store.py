@@ -345,6 +345,7 @@ def heard():
 def other_user(group=None):
     "Become a user without rights; what loads late is loaded before, as that user may not read our Python."
     import sqlite3, qmstorage.sqlite.opening, qmadmin.space, qmadmin.device
+    import qmstorage.compiling, sqlalchemy.dialects.sqlite, sqlalchemy.schema
     import grp, pwd
     nobody = pwd.getpwnam("nobody")
     os.setgroups([grp.getgrnam(group).gr_gid] if group else [])

@@ -20,7 +20,7 @@ psycopg = pytest.importorskip("psycopg")
 from qmstorage.postgres import connection_timeouts  # noqa: E402 - there is nothing to test without psycopg
 from qmstorage.postgres.connection_timeouts import WatchedConnection  # noqa: E402
 
-COUNTED, CALLED = b"INSERT INTO lost.", b".qm_enqueue("
+COUNTED, CALLED = b'INSERT INTO "lost".', b".qm_enqueue("
 """The first statement that changes something; only a new session sends its text."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 ARRIVAL, END = b"qm_enqueue", b"qm_end"

@@ -143,7 +143,7 @@ class TestColumns:
 
     def test_a_column_that_is_nothing_of_a_message_is_refused(self):
         with pytest.raises(InvalidArgumentError, match="a column 'color'"):
-            refuse_unfit(TEXTS.add("color", StringType()))
+            refuse_unfit(StructType([*TEXTS, StructField("color", StringType())]))
 
     def test_a_column_of_another_type_is_refused(self):
         frame = StructType([StructField("body", StringType()), StructField("expires_at", IntegerType())])
