@@ -208,7 +208,8 @@ operation()
 interrupts = 0
 while interrupts < 40:
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02))
+        # Again, where the first one comes to a finalizer, in which Python loses it.
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02), 5)
         while True:
             operation()
     except KeyboardInterrupt:
