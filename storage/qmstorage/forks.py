@@ -44,7 +44,10 @@ class Forks:
         self._paused: list[Forking] = []
         self._calls: dict[int, threading.Lock] = {}
         self._callers: dict[int, int] = {}
-        """The threads that have called such a library: what Python calls them, by the numbers that the system has."""
+        """The threads that have called such a library: the numbers that the system has, by what Python calls them.
+
+        Python gives a name again once the thread that had it has ended, so that there are no more than were ever alive.
+        """
         # A thread that forks may come upon a call that its garbage collection makes.
         self._turn = threading.RLock()
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
@@ -67,7 +70,7 @@ class Forks:
         with self._turn:
             outer = self._calls.get(thread)
             self._calls[thread] = calling
-            self._callers[threading.get_native_id()] = thread
+            self._callers[thread] = threading.get_native_id()
         try:
             with calling:
                 yield
@@ -94,11 +97,11 @@ class Forks:
         That takes a lock which each new thread takes that uses the library.
         """
         alive = sys._current_frames()  # noqa: SLF001 - its name is that in the documentation
-        for number, thread in list(self._callers.items()):
+        for thread, number in list(self._callers.items()):
             if thread not in alive:
                 if Path(f"/proc/self/task/{number}").exists():
                     return True
-                self._callers.pop(number, None)
+                self._callers.pop(thread, None)
         return False
 
     def _in_parent(self) -> None:
