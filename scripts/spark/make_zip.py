@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     with zipfile.ZipFile(arguments[0], "w", zipfile.ZIP_DEFLATED) as made:
         for package in PACKAGES:
             for path in sorted(package.rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
+                # A file of texts that is being written has another name until it is there.
+                if path.suffix != ".new" and path.is_file() and "__pycache__" not in path.parts:
                     entry = zipfile.ZipInfo(str(path.relative_to(package.parent)), _MOMENT)
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     made.writestr(entry, path.read_bytes())

@@ -22,6 +22,8 @@ SCHEMA: Final = "some_schema_of_qmadmin"
 _FOUNDATIONS: Final = ("definition_tables.py", "schema.py", "elements.py", "compiling.py")
 _HERE: Final = Path(__file__).parent
 
+__loader__: Any
+
 
 class Dialect(NamedTuple):
     """How a store writes SQL."""
@@ -66,14 +68,20 @@ def path_of(dialect: Dialect) -> Path:
 
 def foundations() -> int:
     """Return a checksum of the modules that all statements rest on."""
-    return zlib.crc32(b"".join([(_HERE / name).read_bytes() for name in _FOUNDATIONS]))
+    return zlib.crc32(b"".join([_content(_HERE / name) for name in _FOUNDATIONS]))
+
+
+def _content(path: Path) -> bytes:
+    # By what has loaded this module: on the machines of a cluster the package is a zip.
+    content: bytes = __loader__.get_data(str(path))
+    return content
 
 
 @functools.cache
 def read(dialect: Dialect) -> Mapping[str, list[Any]]:
     """Return what was compiled, by the keys of the statements."""
     try:
-        whole = json.loads(path_of(dialect).read_bytes())
+        whole = json.loads(_content(path_of(dialect)))
         # In a checkout it may be of other sources.
         return whole["texts"] if whole["of"] == foundations() else {}
     except (OSError, ValueError):

@@ -13,6 +13,7 @@ from qmstorage import compiling, sql, texts
 from qmstorage.postgres import tables
 from qmstorage.sqlite import files
 from tests.fix_store import SOURCES
+from tests.house.test_order_in_the_house import ROOT
 
 pytest.importorskip("psycopg")
 DIALECTS = [files.DIALECT, tables.DIALECT]
@@ -80,6 +81,23 @@ def test_a_statement_of_other_sources_is_compiled_when_it_runs(monkeypatch, tmp_
         assert texts.find(statement, files.DIALECT) is None
     finally:
         texts.read.cache_clear()
+
+
+@pytest.mark.usefixtures("compiled_texts")
+def test_a_zip_of_the_package_has_them_too(tmp_path):
+    zipped = tmp_path / "qmadmin.zip"
+    subprocess.run([sys.executable, "scripts/spark/make_zip.py", zipped], cwd=ROOT, check=True, timeout=240)
+    count = "from qmstorage import texts; from qmstorage.sqlite import files; print(len(texts.read(files.DIALECT)))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", count],
+        env=os.environ | {"PYTHONPATH": str(zipped)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+    )
+    assert int(done.stdout) > 300
 
 
 def test_what_is_written_of_a_statement_is_made_of_sqlalchemy():
