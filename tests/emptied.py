@@ -85,12 +85,14 @@ class EmptiedDevices:
         """Return an open device as `create_device` makes it; it is given back with `empty`."""
         schema = schema_of(url)
         if self._spare:
-            self._lent[schema] = _taken(self.connection(), *self._spare.pop(), schema, pages, clock)
-            return open_device(url, clock=clock)
-        made = create_device(url, pages, clock=clock)
+            _take(self.connection(), *self._spare.pop(), schema, pages, clock)
+            # Who opens it makes the functions anew, which name the schema: they belong to what it is lent as.
+            device = open_device(url, clock=clock)
+        else:
+            device = create_device(url, pages, clock=clock)
         rows = [_row(self.connection(), schema, table) for table in ("device", "entry")]
         self._lent[schema] = _Lent(_found(self.connection(), schema)[0], *rows)
-        return made
+        return device
 
     def connection(self) -> Any:
         """Return a connection that is kept from test to test: to make one takes longer than what is done with it."""
@@ -142,16 +144,13 @@ def _renaming(old: str, new: str) -> list[str]:
     return [f"ALTER SCHEMA {old}{part} RENAME TO {new}{part}" for part in ("", "_memory")]
 
 
-def _taken(connection: Any, old: str, lent: _Lent, schema: str, pages: int, clock: Any) -> _Lent:
+def _take(connection: Any, old: str, lent: _Lent, schema: str, pages: int, clock: Any) -> None:
     """Give an emptied device the name of a schema, and the rows of a new device."""
     device = lent.device | {"id": secrets.token_hex(16)}
     entry = lent.entry | {"path": lent.entry["path"].rpartition("schema=")[0] + f"schema={schema}", "pages": pages}
     rows = {name: _literal(connection, row) for name, row in (("device", device), ("entry", entry))}
     new_rows = _NEW_ROWS.format(schema=schema, now=clock.now() if clock else _SERVERS_NOW, **rows)
-    done = connection.execute("; ".join((*_renaming(old, schema), new_rows, _state(schema))))
-    while done.nextset():
-        pass
-    return _Lent(done.fetchone()[0], device, entry)
+    connection.execute("; ".join((*_renaming(old, schema), new_rows)))
 
 
 def _literal(connection: Any, row: dict[str, Any]) -> str:

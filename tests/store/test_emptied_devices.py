@@ -82,6 +82,14 @@ def test_all_that_a_test_has_done_is_gone(schemas, clock):
     second.close()
 
 
+def test_it_comes_again_and_again(schemas, clock):
+    for part in "abcd":
+        store = schemas.store(part, clock)
+        use(store)
+        store.close()
+        assert schemas.back(part)
+
+
 @pytest.mark.parametrize(
     "change",
     [
