@@ -40,7 +40,7 @@ class Identifiers:
         piece = self._piece_of(sequence)
         if piece is None:
             return message_id(self._incarnation, sequence)
-        return message_id(piece.incarnation, sequence - piece.shift)
+        return message_id(piece.incarnation, (sequence - piece.shift) & SEQUENCE_MAX)
 
     def sequences_of(self, msgid: object) -> tuple[int, ...]:
         """Return the sequence numbers here that an identifier can be of, the newest first; none for an unknown one.

@@ -272,7 +272,7 @@ def checked_body(body: Body | str) -> Body:
 
 def message_id(incarnation: str, sequence: int) -> str:
     """Return the 32 characters that name message `sequence` of the queue space with this incarnation."""
-    return f"{incarnation}{sequence:016x}"
+    return incarnation + sequence.to_bytes(8).hex()
 
 
 def parts_of(msgid: object) -> tuple[str, int]:

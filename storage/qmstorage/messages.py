@@ -201,15 +201,18 @@ class Messages(Bodies):
         try:
             if row[message_rows.ID] is None:
                 raise damaged(number, NO_RECORD, msgid=space.msgid(numbers.sequence(number)), queue=queue_name)
-            facts = self.facts_of(row, space, queue_name)
-            return message_rows.to_info(facts, retries=retries, state=state, until=until)
+            self.check(row, retries, space, queue_name)
         except SystemFailureError as error:
             logger.warning("%s; it is left out of a listing", error)
             return None
+        info = message_rows.message_of(MessageInfo, row, space, queue_name, self.delivery, retries, state)
+        if until is not None:
+            info.available_us = until
+        return info
 
-    def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
-        """Return what a row without its body says of a message that is listed."""
-        return message_rows.checked_facts(row, space, queue_name, self.delivery)
+    def check(self, row: Sequence[Any], retries: object, space: Space, queue_name: str) -> None:
+        """Refuse a row without its body of which no message can be made."""
+        message_rows.check(row, retries, space, queue_name)
 
     def group_of(self, message_id: int) -> int | None:
         """Return the group that a message belongs to."""
@@ -271,4 +274,4 @@ class Messages(Bodies):
         row, fault = self.whole(row if body else row[: message_rows.BODY], retries, body=body)
         if fault is not None:
             raise message_rows.unreadable(row, fault, space, queue_name)
-        return message_rows.message_of(row, space, queue_name, self.delivery, retries, state)
+        return message_rows.message_of(Message, row, space, queue_name, self.delivery, retries, state)

@@ -7,7 +7,7 @@ the rest. What is due or has expired in the queue is seen to before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from qmcore import numbers
 from qmcore.acts.enqueue import stopped
@@ -27,6 +27,9 @@ from qmcore.selection import FIRST, FIRST_CHOICE, Choice, Selection
 from qmcore.space import Space
 from qmcore.store import Store
 from qmcore.transitions import Claim, Claimed, Empty, Source
+
+_DELIVERIES: Final = (Delivery.PERSIST, Delivery.NONPERSIST)
+"""Where a message was kept, by whether it was in memory."""
 
 
 class Wanted(NamedTuple):
@@ -87,8 +90,7 @@ def messages_of(opened: OpenSpace, queue: str, claimed: Claimed) -> list[Message
     space = opened.space if opened.known is None else opened.known.space
     messages = []
     for row, retries, memory in claimed.taken:
-        delivery = Delivery.NONPERSIST if memory else Delivery.PERSIST
-        messages.append(message_of(row, space, queue, delivery, retries))
+        messages.append(message_of(Message, row, space, queue, _DELIVERIES[memory], retries))
     return messages
 
 

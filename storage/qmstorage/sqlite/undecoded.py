@@ -27,11 +27,11 @@ class Undecoded(Messages):
         finally:
             connection.text_factory, self._is_strict = before, False
 
-    def facts_of(self, row: Sequence[Any], space: Space, queue_name: str) -> dict[str, Any]:
-        """Return what a row without its body says of a message."""
+    def check(self, row: Sequence[Any], retries: object, space: Space, queue_name: str) -> None:
+        """Refuse a row without its body of which no message can be made."""
         if self._is_strict:
             message_rows.check_strictly(row, space, queue_name)
-        return super().facts_of(row, space, queue_name)
+        super().check(row, retries, space, queue_name)
 
 
 def _text(raw: bytes) -> str | bytes:
