@@ -18,7 +18,7 @@ from qmcore.condition import Condition, Operator, compared
 from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.message import PRIORITY_RANGE, State, checked_id
 from qmcore.queue import Delivery
-from qmcore.records import Withdrawn
+from qmcore.records import Changeable
 
 
 def _ignore_progress(_count: int) -> None:
@@ -143,7 +143,7 @@ class ManagingMessages(SpaceHandle):
     ) -> int:
         chosen = self._chosen(queue, condition, delivery)
 
-        def changed(found: Withdrawn) -> Withdrawn:
+        def changed(found: Changeable) -> Changeable:
             return dataclasses.replace(found, **fields)
 
         return self._run(manage_messages.change, chosen, changed, progress)

@@ -268,7 +268,7 @@ class Unit(Store, TransactionRecords, Protocol):
         """Take messages out of a queue: they go for good, or a transaction holds them."""
 
     def dispose(self, command: Dispose) -> Disposed | Refused:
-        """Dispose of messages that were taken out of their states in a queue."""
+        """Dispose of messages of a queue that were looked at just now."""
 
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""

@@ -59,7 +59,7 @@ class Role(enum.IntEnum):
 
 
 class Place(NamedTuple):
-    """A message that was taken out of `ready`, `due` or `held`: where it stood and what it is charged for."""
+    """Where a message stands, or stood: its queue, its order key there, and how often it was tried."""
 
     message_id: int
     queue_id: int
@@ -68,25 +68,24 @@ class Place(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """A message as a transaction holds it."""
+    """A message in its state: a transaction holds it, or it is ready, or kept back until `until_us`."""
 
     place: Place
     pages: int
     size: int
     expires_us: int | None
+    until_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdrawn:
-    """A message that was taken out of `ready` or `due` to be given other terms, and the terms that it has.
+class Changeable:
+    """A message that no transaction holds, and the terms that it has, or is to have.
 
     `until_us` is when it becomes available, where it is kept back; that may be later than the sender said.
     `expires_before_us` is the expiry that it had before it went to an error queue.
     """
 
-    place: Place
-    pages: int
-    size: int
+    holding: Holding
     priority: int
     enqueued_us: int
     available_us: int | None
@@ -94,11 +93,6 @@ class Withdrawn:
     until_us: int | None
     origin_queue: str | None
     expires_before_us: int | None
-
-    @property
-    def holding(self) -> Holding:
-        """The message as a transaction would hold it."""
-        return Holding(self.place, self.pages, self.size, self.expires_us)
 
     @property
     def moment_us(self) -> int:

@@ -12,6 +12,7 @@ from qmcore.bulk_rows import Row, Run, Tally
 from qmcore.message import Message, State
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import (
+    Changeable,
     Cursor,
     Holding,
     Listing,
@@ -19,7 +20,6 @@ from qmcore.records import (
     Role,
     Routing,
     Use,
-    Withdrawn,
 )
 from qmcore.selection import Choice
 from qmcore.space import Space
@@ -203,9 +203,6 @@ class MessageRecords(Protocol):
     def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return which of these messages are stored and belong to the queue, in whatever state."""
 
-    def unmake_expiring(self, queue_id: int, message_id: int, expires_us: int) -> None:
-        """Forget when the message expires."""
-
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""
 
@@ -218,11 +215,20 @@ class MessageRecords(Protocol):
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
 
-    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
-        """Take at most `limit` messages that have expired out of their states."""
+    def expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Return at most `limit` messages that have expired and that nobody else is taking, or takes before the end.
 
-    def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
-        """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
+        Damaged ones are left out, and do not expire any more.
+        """
+
+    def standing(self, queue_id: int, choice: Choice, limit: int) -> list[Holding]:
+        """Return at most `limit` ready messages that are chosen, and as many that are kept back.
+
+        Nobody else is taking them, or takes them before the end. Where one is damaged, a SystemFailureError says so.
+        """
+
+    def changeable(self, queue_id: int, message_id: int) -> Changeable | None:
+        """Return a message that no transaction holds, and its terms; None where it is not there, or damaged."""
 
     def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
         """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
@@ -230,17 +236,8 @@ class MessageRecords(Protocol):
     def find(self, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
 
-    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
-        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-
     def take_alone(self, queue_id: int) -> None:
         """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
-
-    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
-        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
-
-    def charged(self, place: Place) -> Holding | None:
-        """Return a message that was taken out of its state, with what it is charged for; None without a record."""
 
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""

@@ -252,11 +252,12 @@ class NewTerms(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """A message stands where it stood, so often tried by now, and is kept back until a time."""
+    """A message stands where it stood, so often tried by now, is kept back until a time, and expires at another."""
 
     holding: Holding
     retries: int
     until_us: int | None
+    expires_us: int | None
 
 
 class Change(NamedTuple):
@@ -296,16 +297,21 @@ class Remove(NamedTuple):
 
 
 Disposition: TypeAlias = PutBack | Change | Move | Remove
-"""What becomes of one message."""
+"""What becomes of one message, and in which state it is."""
 
 
 class Dispose(NamedTuple):
-    """Dispose of messages that were taken out of their states in a queue, on disk or in `memory`."""
+    """Messages of a queue, on disk or in `memory`, are taken out of their states, and something becomes of each.
+
+    They stand in the queue, or a transaction had them, which has let them go. They are as they were looked at, by the
+    same work and so that nobody takes them in between.
+    """
 
     guard: Guard
     source: Source
     memory: bool
     dispositions: Sequence[Disposition]
+    transaction_id: int | None = None
 
 
 class Taken(NamedTuple):
@@ -409,6 +415,8 @@ class Reason(enum.IntEnum):
     """The limit of the queue space."""
     LOST = 9
     """The store lacks something that the transaction had taken or spilled."""
+    GONE = 10
+    """A message is not where it was looked at."""
 
 
 class Refused(NamedTuple):

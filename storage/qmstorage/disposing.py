@@ -1,4 +1,4 @@
-"""What becomes of messages that were taken out of their states: they stand again, come to another queue, or go."""
+"""What becomes of messages, which are taken out of their states for that: they stand again, are moved, or go."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ _NOTHING = Use(0, 0, 0)
 
 
 def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
-    """Dispose of messages that were taken out of their states in a queue."""
-    guard, source, in_memory, dispositions = command
+    """Dispose of messages of a queue that were looked at just now."""
+    guard, source, in_memory, dispositions, transaction_id = command
     if unit.generation(guard.space_id) != guard.generation:
         return STALE
     store: Store | None = unit.memory(guard.space_id) if in_memory else unit
     if store is None:
         return Refused(Reason.NO_MEMORY)
+    if transaction_id is None and not store.take(source.queue_id, [each.holding for each in dispositions]):
+        return Refused(Reason.GONE)
     removed, moves, reached = dict[Removal, Use](), dict[int, list[Move]](), list[Reached]()
     for each in dispositions:
         if isinstance(each, PutBack):
-            holding, retries, until = each
-            stand(store, holding.place._replace(retries=retries), until, holding.expires_us, now)
+            holding, retries, until, expires = each
+            stand(store, holding.place._replace(retries=retries), until, expires, now)
         elif isinstance(each, Remove):
             removed[each.why] = removed.get(each.why, _NOTHING).plus(_remove(unit, store, command, each, now))
         elif isinstance(each, Change):
@@ -58,7 +60,7 @@ def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
 
 def _remove(unit: SqlUnit, store: Store, command: Dispose, its: Remove, now: int) -> Use:
     """Delete a message, or keep it for the record; return the room that it gives back."""
-    (place, pages, size, _), why = its
+    (place, pages, size, _, _), why = its
     if why is Removal.DEQUEUED and command.source.retains and store is unit:
         unit.history.retain(place, now, command.guard.consumer)
         # The room of what is kept is given back when it is forgotten.

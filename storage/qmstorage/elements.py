@@ -81,32 +81,6 @@ def _row_on_postgresql(element: Row, compiler: SQLCompiler, **options: Any) -> s
     return compiler.process(element.place, **options)
 
 
-class Where(ColumnElement[bool]):
-    """A condition on the other columns of the key beside `Row`, which only SQLite needs."""
-
-    type = Boolean()
-    inherit_cache = False
-
-    def __init__(self, condition: ColumnElement[bool]) -> None:
-        self.condition = condition
-
-    def self_group(self, against: OperatorType | None = None) -> Where:
-        """Return the element unchanged."""
-        del against
-        return self
-
-
-@compiles(Where)
-def _where(element: Where, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.condition, **options)
-
-
-@compiles(Where, "postgresql")
-def _where_on_postgresql(element: Where, compiler: SQLCompiler, **options: Any) -> str:
-    del element, compiler, options
-    return "true"
-
-
 @compiles(Named)
 def _named(element: Named, compiler: SQLCompiler, **options: Any) -> str:
     return compiler.process(element.column == element.by, **options)

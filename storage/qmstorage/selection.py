@@ -11,7 +11,7 @@ from qmcore.space import Space
 from qmstorage import conditions
 from qmstorage.dialect import says
 from qmstorage.schema import message, ready
-from qmstorage.sql import Select, and_, bindparam, delete, elements, select
+from qmstorage.sql import Select, and_, bindparam, elements, select
 from qmstorage.statements import Statement, given
 
 _TAKEN = (ready.c.message_id, ready.c.order_key, ready.c.retries)
@@ -43,13 +43,7 @@ def choosing(choice: Choice, *, locks: bool) -> tuple[Statement, dict[str, Any],
     Where several write at the same time it `locks` them, so that nobody else takes them before the end.
     """
     statements, values, constant = _statements(choice)
-    return statements[3 if locks else 2], values, constant
-
-
-def taking_many(choice: Choice) -> tuple[Statement, dict[str, Any], bool]:
-    """Return the statement that takes the first `most` messages out of `ready`."""
-    statements, values, constant = _statements(choice)
-    return statements[1], values, constant
+    return statements[2 if locks else 1], values, constant
 
 
 def condition_of(choice: Choice) -> Condition | None:
@@ -59,39 +53,30 @@ def condition_of(choice: Choice) -> Condition | None:
     return choice.condition
 
 
-_Four: TypeAlias = tuple[Statement, Statement, Statement, Statement]
+_Three: TypeAlias = tuple[Statement, Statement, Statement]
 
 
-def _four(keys: Select[tuple[bytes]]) -> _Four:
-    first = keys.limit(1)
+def _three(keys: Select[tuple[bytes]]) -> _Three:
+    several = keys.with_only_columns(*_TAKEN).limit(bindparam("most"))
     # Where several write at the same time, what somebody else is about to take is passed over.
-    those = keys.with_only_columns(THIS).with_for_update(skip_locked=True, of=ready)
-    several = those.limit(bindparam("most"))
-    looked = keys.with_only_columns(*_TAKEN).limit(bindparam("most"))
-    # Not the whole key in one: SQLite would hold each message of the queue against the chosen ones.
-    return (
-        first,
-        delete(ready).where(elements.Where(_IN_QUEUE), elements.Among(THIS, several)).returning(*_TAKEN),
-        looked,
-        looked.with_for_update(skip_locked=True, of=ready),
-    )
+    return keys.limit(1), several, several.with_for_update(skip_locked=True, of=ready)
 
 
-_FIRST_FOUR = _four(_FIRST)
-_BY_ID_FOUR = _four(_BY_ID)
-_BY_CORRID_FOUR = _four(_BY_CORRID)
+_FIRST_THREE = _three(_FIRST)
+_BY_ID_THREE = _three(_BY_ID)
+_BY_CORRID_THREE = _three(_BY_CORRID)
 
 
-def _statements(choice: Choice) -> tuple[_Four, dict[str, Any], bool]:
+def _statements(choice: Choice) -> tuple[_Three, dict[str, Any], bool]:
     if choice.message_id is not None:
-        return _BY_ID_FOUR, {"of_message": choice.message_id}, True
+        return _BY_ID_THREE, {"of_message": choice.message_id}, True
     if choice.corrid is not None:
-        return _BY_CORRID_FOUR, {"corrid": choice.corrid}, True
+        return _BY_CORRID_THREE, {"corrid": choice.corrid}, True
     if choice.corrid_like is not None:
         return _by_pattern(choice.corrid_like, _named(choice.space)), {}, False
     if choice.condition is not None:
         return _by_condition(choice.condition, _named(choice.space)), {}, False
-    return _FIRST_FOUR, {}, True
+    return _FIRST_THREE, {}, True
 
 
 def _named(space: Space | None) -> Space:
@@ -100,14 +85,14 @@ def _named(space: Space | None) -> Space:
 
 
 @functools.lru_cache(maxsize=64)
-def _by_pattern(pattern: str, space: Space) -> _Four:
+def _by_pattern(pattern: str, space: Space) -> _Three:
     low, high = conditions.prefix_range(pattern)
     range_ = message.c.corrid >= low if high is None else (message.c.corrid >= low) & (message.c.corrid < high)
     matches = conditions.where(Like(BY_NAME["corrid"], pattern), retries=ready.c.retries, space=space)
-    return _four(_READY_MESSAGES.where(range_, matches).order_by(message.c.order_key))
+    return _three(_READY_MESSAGES.where(range_, matches).order_by(message.c.order_key))
 
 
 @functools.lru_cache(maxsize=64)
-def _by_condition(condition: Condition, space: Space) -> _Four:
+def _by_condition(condition: Condition, space: Space) -> _Three:
     fulfilled = conditions.where(condition, retries=ready.c.retries, space=space)
-    return _four(_FIRST.where(says(ready.c.message_id, fulfilled)))
+    return _three(_FIRST.where(says(ready.c.message_id, fulfilled)))

@@ -159,13 +159,16 @@ class Runner:
         self._cursor.execute(text, {**constants, **values})
         return self._cursor.fetchall()
 
-    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
-        """Run a statement without constants for each of the rows."""
+    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> int:
+        """Run a statement without constants for each of the rows; return how many rows of its table it changed."""
+        if not rows:
+            return 0
         text = self._texts[statement][0]
         if len(rows) == 1:
             self._cursor.execute(text, rows[0])
-        elif rows:
+        else:
             self._cursor.executemany(text, rows)
+        return self._cursor.rowcount
 
 
 def insert_into(table: Table) -> ClauseElement:

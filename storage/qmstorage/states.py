@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from qmcore import times
 from qmcore.condition import Condition
+from qmcore.damage import NO_RECORD, damaged
 from qmcore.message_rows import EXPIRES, ID
 from qmcore.order import rank
-from qmcore.records import Holding, Place, Withdrawn
+from qmcore.records import Changeable, Holding, Place
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
-from qmstorage.sql import bindparam, delete, elements, exists, select, tuple_, union_all, update
+from qmstorage.sql import and_, bindparam, delete, elements, exists, select, tuple_, union_all, update
 from qmstorage.statements import Row, Runner, given, insert_into
 
 _MAKE_READY = insert_into(ready)
@@ -45,28 +46,27 @@ _RELEASE = (
     )
     .returning(due.c.message_id, due.c.order_key, due.c.retries)
 )
-_TAKE_EXPIRING = (
-    delete(expiring)
-    .where(
-        tuple_(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id).in_(
-            select(expiring.c.queue_id, expiring.c.expires_at, expiring.c.message_id)
-            .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
-            .order_by(expiring.c.expires_at, expiring.c.message_id)
-            .limit(bindparam("most"))
-        )
-    )
-    .returning(expiring.c.message_id)
+_READY_OF_IT = and_(
+    given(ready.c.queue_id, "of_queue"), ready.c.order_key == message.c.order_key, ready.c.message_id == message.c.id
 )
-_KEY = select(message.c.order_key).where(given(message.c.id, "of_message")).scalar_subquery()
-_REMOVE_READY_BY_ID = (
-    delete(ready)
-    .where(given(ready.c.queue_id, "of_queue"), ready.c.order_key == _KEY)
-    .returning(ready.c.order_key, ready.c.retries)
+_DUE_OF_IT = elements.Named(due.c.message_id, message.c.id)
+_WHERE_IT_STANDS: Final = (
+    ready.c.order_key,
+    ready.c.retries,
+    due.c.order_key,
+    due.c.retries,
+    due.c.available_at,
+    message.c.pages,
+    message.c.size,
 )
-_REMOVE_DUE_BY_ID = (
-    delete(due)
-    .where(given(due.c.message_id, "of_message"))
-    .returning(due.c.order_key, due.c.retries, due.c.available_at)
+_EXPIRED = (
+    select(expiring.c.message_id, expiring.c.expires_at, *_WHERE_IT_STANDS)
+    .join_from(expiring, message, elements.Named(message.c.id, expiring.c.message_id), isouter=True)
+    .join(ready, _READY_OF_IT, isouter=True)
+    .join(due, _DUE_OF_IT, isouter=True)
+    .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+    .order_by(expiring.c.expires_at, expiring.c.message_id)
+    .limit(bindparam("most"))
 )
 _AT_THE_EDGE = (
     select(ready.c.order_key, message.c.enqueued_at)
@@ -81,16 +81,21 @@ _AT_THE_EDGE = (
 _FIRST_OF = _AT_THE_EDGE.order_by(ready.c.order_key)
 _LAST_OF = _AT_THE_EDGE.order_by(ready.c.order_key.desc())
 _CHARGED = select(message.c.pages, message.c.size, message.c.expires_at).where(given(message.c.id, "of_message"))
-_TERMS = select(
-    message.c.pages,
-    message.c.size,
-    message.c.priority,
-    message.c.enqueued_at,
-    message.c.available_at,
-    message.c.expires_at,
-    message.c.origin_queue,
-    message.c.expires_before,
-).where(given(message.c.id, "of_message"))
+_CHANGEABLE = (
+    select(
+        message.c.id,
+        message.c.expires_at,
+        *_WHERE_IT_STANDS,
+        message.c.priority,
+        message.c.enqueued_at,
+        message.c.available_at,
+        message.c.expires_before,
+        message.c.origin_queue,
+    )
+    .join_from(message, ready, _READY_OF_IT, isouter=True)
+    .join(due, _DUE_OF_IT, isouter=True)
+    .where(given(message.c.id, "of_message"))
+)
 _AMEND = (
     update(message)
     .where(given(message.c.id, "of_message"))
@@ -111,10 +116,17 @@ _OF_GROUP = (
     .with_for_update(skip_locked=True, of=ready)
 )
 _TAKE_OUT = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
-_DUE_OF_QUEUE = select(due.c.queue_id, due.c.available_at, due.c.message_id).where(given(due.c.queue_id, "of_queue"))
-_DUE_PLACE = tuple_(due.c.queue_id, due.c.available_at, due.c.message_id)
-_TAKEN_DUE = (due.c.message_id, due.c.order_key, due.c.retries)
-_TAKE_DUE = delete(due).where(_DUE_PLACE.in_(_DUE_OF_QUEUE.limit(bindparam("most")))).returning(*_TAKEN_DUE)
+_TAKE_OUT_OF_DUE = delete(due).where(
+    given(due.c.queue_id, "of_queue"),
+    given(due.c.available_at, "until"),
+    given(due.c.message_id, "of_message"),
+)
+_KEPT_BACK = (
+    select(due.c.message_id, due.c.order_key, due.c.retries, due.c.available_at)
+    .where(given(due.c.queue_id, "of_queue"))
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True, of=due)
+)
 
 
 class States(Runner):
@@ -192,42 +204,64 @@ class States(Runner):
         if released:
             self.notifications.came(queue_id, len(released))
 
-    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
-        """Take at most `limit` messages that have expired out of their states; damaged ones stay, and do not expire."""
-        expired = self.all(_TAKE_EXPIRING, of_queue=queue_id, now=now_us, most=limit)
-        return [taken for (number,) in expired if (taken := self._taken_out(queue_id, number))]
+    def expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Return at most `limit` messages that have expired; damaged ones are left out, and do not expire any more."""
+        found = self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit)
+        its = {row[0]: _as_it_stands(queue_id, row) for row in found}
+        for number, expires, *_ in found:
+            if its[number] is None:
+                self.unmake_expiring(queue_id, number, expires)
+        return [holding for holding in its.values() if holding is not None]
 
-    def withdraw(self, queue_id: int, message_id: int) -> Withdrawn | None:
-        """Take a message out of `ready` or `due`, and out of what expires; None if it is in neither."""
-        row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=message_id)
-        until = None
-        if row is None:
-            row = self.one(_REMOVE_DUE_BY_ID, of_message=message_id)
-            if row is None:
-                return None
-            until = row[2]
-        terms = self.one(_TERMS, of_message=message_id)
-        if terms is None or not (
-            _are_numbers(terms[:4]) and _are_numbers(time for time in (*terms[4:6], terms[7]) if time is not None)
-        ):
-            # It is damaged, and stays where it is.
-            self._stand_again(Place(message_id, queue_id, row[0], row[1]), until)
+    def standing(self, queue_id: int, choice: Choice, limit: int) -> list[Holding]:
+        """Return at most `limit` ready messages that are chosen, and as many that are kept back.
+
+        Nobody else is taking them, or takes them before the end. Where one is damaged, a SystemFailureError says so.
+        """
+        rows = [(*row, None) for row in self.choose(queue_id, choice, limit)]
+        if choice.condition is None:
+            rows += self.all(_KEPT_BACK, of_queue=queue_id, most=limit)
+        else:
+            assert choice.space is not None  # noqa: S101 - it comes with its queue space
+            rows += self.built(_kept_back_by(choice.condition, choice.space), of_queue=queue_id, most=limit)
+        return [self._charged(Place(number, queue_id, key, retries), until) for number, key, retries, until in rows]
+
+    def changeable(self, queue_id: int, message_id: int) -> Changeable | None:
+        """Return a message that no transaction holds, and its terms; None where it is not there, or damaged."""
+        row = self.one(_CHANGEABLE, of_queue=queue_id, of_message=message_id)
+        holding = None if row is None else _as_it_stands(queue_id, row[:9])
+        if row is None or holding is None:
             return None
-        pages, size, priority, enqueued, available, expires, origin, expires_before = terms
-        if expires is not None:
-            self.unmake_expiring(queue_id, message_id, expires)
-        return Withdrawn(
-            place=Place(message_id, queue_id, row[0], row[1]),
-            pages=pages,
-            size=size,
+        priority, enqueued, available, expires_before, origin = row[9:]
+        moments = (available, holding.expires_us, expires_before)
+        if not _are_numbers((priority, enqueued, *(moment for moment in moments if moment is not None))):
+            return None
+        return Changeable(
+            holding=holding,
             priority=priority,
             enqueued_us=enqueued,
             available_us=available,
-            expires_us=expires,
-            until_us=until,
+            expires_us=holding.expires_us,
+            until_us=holding.until_us,
             origin_queue=origin,
             expires_before_us=expires_before,
         )
+
+    def take(self, queue_id: int, its: Sequence[Holding]) -> bool:
+        """Take messages out of `ready` or `due`, and out of what expires; False where one of them is in neither."""
+        ready_ones = [{"of_queue": queue_id, "of_key": each.place.order_key} for each in its if each.until_us is None]
+        due_ones = [
+            {"of_queue": queue_id, "until": each.until_us, "of_message": each.place.message_id}
+            for each in its
+            if each.until_us is not None
+        ]
+        expiring_ones = [
+            {"of_queue": queue_id, "at": each.expires_us, "of_message": each.place.message_id}
+            for each in its
+            if each.expires_us is not None
+        ]
+        self.many(_UNMAKE_EXPIRING, expiring_ones)
+        return self.many(_TAKE_OUT, ready_ones) + self.many(_TAKE_OUT_OF_DUE, due_ones) == len(its)
 
     def amend(
         self, message_id: int, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
@@ -276,44 +310,27 @@ class States(Runner):
             if row[EXPIRES] is not None:
                 self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
 
-    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
-        """Take the first `limit` ready messages that are chosen out of `ready`; return them in order."""
-        statement, values, constant = selection.taking_many(choice)
-        return _in_order(
-            queue_id, (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
-        )
-
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
 
-    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
-        """Take at most `limit` delayed messages that the condition selects out of `due`."""
-        if condition is None:
-            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
-        else:
-            taken = self.built(_taking_due(condition, space), of_queue=queue_id, most=limit)
-        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
-
-    def charged(self, place: Place) -> Holding | None:
-        """Return a message that was taken out of its state, with what it is charged for; None without a record."""
+    def _charged(self, place: Place, until: int | None) -> Holding:
         row = self.one(_CHARGED, of_message=place.message_id)
-        return None if row is None or not _are_numbers(row[:2]) else Holding(place, *row)
+        if row is None or not _are_numbers(row[:2]):
+            raise damaged(place.message_id, NO_RECORD)
+        pages, size, expires = row
+        return Holding(place, pages, size, expires, until)
 
-    def _stand_again(self, place: Place, until: int | None) -> None:
-        if until is None:
-            self.make_ready(place)
-        else:
-            self.make_due(place, until)
 
-    def _taken_out(self, queue_id: int, number: int) -> Holding | None:
-        """Take a message out of `ready` or `due`, whichever it is in; None where it is damaged."""
-        charged = self.one(_CHARGED, of_message=number)
-        if charged is None or not _are_numbers(charged[:2]):
-            return None
-        row = self.one(_REMOVE_READY_BY_ID, of_queue=queue_id, of_message=number)
-        if row is None:
-            row = self.one(_REMOVE_DUE_BY_ID, of_message=number)
-        return None if row is None else Holding(Place(number, queue_id, row[0], row[1]), *charged)
+def _as_it_stands(queue_id: int, row: Row) -> Holding | None:
+    """Return a message in its state, by its number, its expiry and `_WHERE_IT_STANDS`; None where that is damaged."""
+    number, expires, key, retries, due_key, due_retries, until, pages, size = row
+    if not _are_numbers((pages, size)):
+        return None
+    if key is not None:
+        return Holding(Place(number, queue_id, key, retries), pages, size, expires)
+    return (
+        None if until is None else Holding(Place(number, queue_id, due_key, due_retries), pages, size, expires, until)
+    )
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
@@ -321,19 +338,11 @@ def _are_numbers(values: Iterable[Any]) -> bool:
     return all(isinstance(value, int) for value in values)
 
 
-def _in_order(queue_id: int, rows: list[tuple[int, bytes, int]]) -> list[Place]:
-    return [Place(number, queue_id, key, retries) for number, key, retries in sorted(rows, key=_rank)]
-
-
 def _rank(row: Row) -> bytes:
     return rank(row[1])
 
 
 @functools.lru_cache(maxsize=64)
-def _taking_due(condition: Condition, space: Space) -> Any:
-    chosen = (
-        _DUE_OF_QUEUE.join(message, elements.Named(message.c.id, due.c.message_id))
-        .where(conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at))
-        .limit(bindparam("most"))
-    )
-    return delete(due).where(_DUE_PLACE.in_(chosen)).returning(*_TAKEN_DUE)
+def _kept_back_by(condition: Condition, space: Space) -> Any:
+    where = conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at)
+    return _KEPT_BACK.join_from(due, message, elements.Named(message.c.id, due.c.message_id)).where(where)

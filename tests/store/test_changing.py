@@ -5,11 +5,13 @@ import re
 
 import pytest
 
-from qmcore.acts import looking
+from qmcore.acts import disposing, looking, manage_messages
 from qmcore.condition_parser import parse
-from qmcore.errors import BadQueueError, InvalidArgumentError
+from qmcore.errors import BadQueueError, InvalidArgumentError, SystemFailureError
 from qmcore.message import Reason, State
+from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
+from qmcore.transitions import Removal, Remove
 from tests.fix_store import attachment_of, bodies_held, connection_of, drain, make_queue
 
 
@@ -243,3 +245,18 @@ def test_progress_of_moving_back_counts_what_was_moved(filled):
     told = []
     assert filled.requeue("Q", progress=told.append) == 2
     assert told == [2]
+
+
+def test_a_message_that_is_not_where_it_was_looked_at_is_refused_and_all_stay_as_they_were(filled):
+    attachment = attachment_of(filled)
+    first, *_ = chosen = manage_messages.choose(attachment.volume, attachment.opened, "P", None, None).by_store[0]
+
+    def discard_twice(unit):
+        queue = attachment.opened.definitions(unit).queue("P")
+        found = [unit.changeable(queue.id, number) for number in (*chosen, first)]
+        removals = [Remove(each.holding, Removal.DISCARDED) for each in found]
+        disposing.dispose(unit, attachment.opened, queue, unit, removals)
+
+    with pytest.raises(SystemFailureError, match="a message is not where it was"):
+        attachment.volume.write(discard_twice, Purpose.ADMINISTRATION)
+    assert texts(filled, "P") == ["m0", "m1", "m2", "m3", "m4"]

@@ -1,4 +1,4 @@
-"""What becomes of messages that were taken out of their states: the values by which a store is told."""
+"""What becomes of messages, which are taken out of their states for that: the values by which a store is told."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from qmcore.message import Reason
 from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Holding, Routing, Withdrawn
+from qmcore.records import Changeable, Holding, Routing
 from qmcore.store import Store
 from qmcore.transitions import Change, Dispose, Disposition, Move, MoveOrigin, NewTerms, PutBack, Refused
 
 
-def dispose(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, dispositions: Sequence[Disposition]) -> None:
-    """Dispose of messages that were taken out of their states in a queue."""
+def dispose(
+    unit: Unit,
+    opened: OpenSpace,
+    queue: Queue,
+    store: Store,
+    dispositions: Sequence[Disposition],
+    transaction_id: int | None = None,
+) -> None:
+    """Dispose of messages of a queue that were looked at just now; a transaction has let them go, or they stand."""
     if not dispositions:
         return
     known = opened.definitions(unit)
-    result = unit.dispose(Dispose(opened.guard(known), source_of(known, queue), store is not unit, dispositions))
+    its = opened.guard(known), source_of(known, queue), store is not unit, dispositions, transaction_id
+    result = unit.dispose(Dispose(*its))
     if isinstance(result, Refused):
         raise refusal(known, result)
     start_afterwards(unit, opened, result.reached)
@@ -30,7 +38,7 @@ def dispose(unit: Unit, opened: OpenSpace, queue: Queue, store: Store, dispositi
 
 def back(holding: Holding, retries: int | None = None, until_us: int | None = None) -> PutBack:
     """Return that a message stands where it stood, so often tried by now, and until when it is kept back."""
-    return PutBack(holding, holding.place.retries if retries is None else retries, until_us)
+    return PutBack(holding, holding.place.retries if retries is None else retries, until_us, holding.expires_us)
 
 
 def to_error_queue(
@@ -53,7 +61,7 @@ def to_error_queue(
     return Move(holding, None, NewTerms(route_of(known, target), routing.priority, now, None, None), origin)
 
 
-def to_queue(known: Definitions, queue: Queue, target: Queue, found: Withdrawn, now: int) -> tuple[Move, bool]:
+def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable, now: int) -> tuple[Move, bool]:
     """Return that a message goes to another queue for an administrator: it keeps its terms, its tries begin again.
 
     In an error queue it does not expire; from there it has its expiry back. The second value is whether that was over
@@ -70,9 +78,9 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Withdrawn, 
     return Move(found.holding, found.until_us, terms, origin), has_outlived
 
 
-def by_its_terms(known: Definitions, queue: Queue, found: Withdrawn) -> Change:
+def by_its_terms(known: Definitions, queue: Queue, found: Changeable) -> Change:
     """Return that a message stands where its terms, which may be new ones, put it among its equals."""
-    place, order = found.place, queue.definition.order
+    place, order = found.holding.place, queue.definition.order
     # A damaged file may have no key there: the message has its place by the number that it was stored with.
     is_key = isinstance(place.order_key, bytes)
     sequence = order.sequence_in(place.order_key) if is_key else numbers.sequence(place.message_id)

@@ -34,7 +34,7 @@ def expire(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, 
     if queue.definition.grouping and store.pending_work(queue.id, now)[1]:
         # Whoever takes one of a group takes the others after it: they are not to expire in between.
         unit.take_alone(queue.id)
-    expired = store.take_expired(queue.id, now, limit)
+    expired = store.expired(queue.id, now, limit)
     dispositions = [expired_of(unit, opened, store, queue, each, now) for each in expired]
     dispose(unit, opened, queue, store, dispositions)
     tell_expired(unit, opened, queue, dispositions)
@@ -73,7 +73,7 @@ def _kept(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Ho
             raise
         words = f"{error.message}; it stays in queue {queue.name!r} of queue space {opened.space.name!r}"
         unit.afterwards(lambda: logger.warning("%s, and does not expire", words))
-        return back(holding._replace(expires_us=None))
+        return back(holding)._replace(expires_us=None)
     named = routing.error_queue_from(queue.name)
     target = known.error_queue_for(queue, named)
     if absent := known.error_queues_passed_over(queue, named):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from qmcore.acts import looking
-from qmcore.acts.disposing import back, by_its_terms, dispose, to_queue
+from qmcore.acts.disposing import by_its_terms, dispose, to_queue
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import Definitions, OpenSpace
@@ -21,7 +21,7 @@ from qmcore.message import State
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
-from qmcore.records import Cursor, Withdrawn
+from qmcore.records import Changeable, Cursor
 from qmcore.transitions import Disposition
 from qmcore.values import dataclass
 
@@ -52,8 +52,8 @@ class Changed(NamedTuple):
     outlived: int = 0
 
 
-_Act: TypeAlias = Callable[[Definitions, Queue, Withdrawn], tuple[Disposition, Changed]]
-"""Says what becomes of a message, and what that counts for."""
+_Act: TypeAlias = Callable[[Definitions, Queue, Changeable], tuple[Disposition, bool] | None]
+"""Says what becomes of a message, and whether its expiry is over; None where it stays as it is."""
 
 
 def choose(
@@ -71,13 +71,13 @@ def change(
     volume: Volume,
     opened: OpenSpace,
     chosen: Chosen,
-    terms: Callable[[Withdrawn], Withdrawn],
+    terms: Callable[[Changeable], Changeable],
     progress: Progress,
 ) -> int:
     """Give the chosen messages other terms, and the places that these give them; return how many it was."""
 
-    def changed(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
-        return by_its_terms(known, queue, terms(found)), Changed(1)
+    def changed(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool]:
+        return by_its_terms(known, queue, terms(found)), False
 
     return _in_steps(volume, opened, chosen, changed, progress).messages
 
@@ -90,9 +90,8 @@ def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now:
     if target == chosen.queue:
         raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
 
-    def moved(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
-        disposition, has_outlived = to_queue(known, queue, known.queue(target), found, now)
-        return disposition, Changed(1, has_outlived)
+    def moved(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool]:
+        return to_queue(known, queue, known.queue(target), found, now)
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
     return _in_steps(volume, opened, chosen, moved, progress)
@@ -104,12 +103,9 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progres
     Those that came from nowhere, or from a queue that is gone, stay where they are, and are not counted.
     """
 
-    def moved(known: Definitions, queue: Queue, found: Withdrawn) -> tuple[Disposition, Changed]:
+    def moved(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool] | None:
         origin = known.queues.get(found.origin_queue or "")
-        if origin is None or origin == queue:
-            return back(found.holding, until_us=found.until_us), Changed()
-        disposition, has_outlived = to_queue(known, queue, origin, found, now)
-        return disposition, Changed(1, has_outlived)
+        return None if origin is None or origin == queue else to_queue(known, queue, origin, found, now)
 
     return _in_steps(volume, opened, chosen, moved, progress)
 
@@ -143,7 +139,7 @@ def _in_steps(
                 lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act),  # type: ignore[misc]
                 Purpose.ADMINISTRATION,
             )
-            total = _sum([total, done])
+            total = Changed(total.messages + done.messages, total.outlived + done.outlived)
             progress(total.messages)
     return total
 
@@ -159,17 +155,14 @@ def _one_step(
     known = opened.definitions(unit)
     queue = known.queue(name)
     store = stores(unit, queue.space_id)[store_number]
-    withdrawn = [found for number in numbers if (found := store.withdraw(queue.id, number)) is not None]
-    its = [act(known, queue, found) for found in withdrawn]
+    # One that went from one state to the other meanwhile was chosen in both.
+    found = [each for number in dict.fromkeys(numbers) if (each := store.changeable(queue.id, number)) is not None]
+    its = [becomes for each in found if (becomes := act(known, queue, each)) is not None]
     dispose(unit, opened, queue, store, [disposition for disposition, _ in its])
-    done = _sum([changed for _, changed in its])
-    if done.outlived:
-        unit.afterwards(lambda: _tell_outlived(opened, name, done.outlived))
-    return done
-
-
-def _sum(parts: Sequence[Changed]) -> Changed:
-    return Changed(sum(part.messages for part in parts), sum(part.outlived for part in parts))
+    outlived = sum(has_outlived for _, has_outlived in its)
+    if outlived:
+        unit.afterwards(lambda: _tell_outlived(opened, name, outlived))
+    return Changed(len(its), outlived)
 
 
 def _tell_outlived(opened: OpenSpace, name: str, count: int) -> None:

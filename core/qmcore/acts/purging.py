@@ -11,7 +11,7 @@ from qmcore.acts.expiry import forget
 from qmcore.acts.housekeeping import STEP
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
-from qmcore.damage import NO_RECORD, damaged, is_damage
+from qmcore.damage import is_damage
 from qmcore.definitions import OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.port import Unit, Volume
@@ -84,19 +84,10 @@ def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) ->
 
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
-    space = opened.definitions(unit).space
-    places = store.take_many(queue.id, Choice(condition=condition, space=space), STEP)
-    places += store.take_due(space, queue.id, condition, STEP)
-    its = []
-    for place in places:
-        holding = store.charged(place)
-        if holding is None:
-            raise damaged(place.message_id, NO_RECORD, queue=queue.name)
-        if holding.expires_us is not None:
-            store.unmake_expiring(queue.id, place.message_id, holding.expires_us)
-        its.append(Remove(holding, Removal.DISCARDED))
-    dispose(unit, opened, queue, store, its)
-    return len(places)
+    choice = Choice(condition=condition, space=opened.definitions(unit).space)
+    found = store.standing(queue.id, choice, STEP)
+    dispose(unit, opened, queue, store, [Remove(each, Removal.DISCARDED) for each in found])
+    return len(found)
 
 
 def _remove_damaged(unit: Unit, opened: OpenSpace, store: Store, queue: Queue) -> int:

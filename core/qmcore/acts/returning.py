@@ -121,7 +121,7 @@ def give_back(
                 for each in store.give_back(transaction_id, queue_id, Role.LOCKED)
             ]
             dispositions += [_given_back(unit, opened, store, queue, each, now, ending) for each in tried]
-            dispose(unit, opened, queue, store, dispositions)
+            dispose(unit, opened, queue, store, dispositions, transaction_id)
             tell_expired(unit, opened, queue, dispositions)
 
 
@@ -143,7 +143,7 @@ def give_back_some(
             # Those that come before others in the queue come first.
             its = sorted((each for each in found if each), key=lambda each: rank(each.place.order_key))
             given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
-            dispose(unit, opened, queue, store, given_back)
+            dispose(unit, opened, queue, store, given_back, transaction_id)
             tell_expired(unit, opened, queue, given_back)
             returned += [(store, each) for each in its]
     return returned

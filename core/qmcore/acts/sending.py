@@ -113,7 +113,8 @@ def refusal(known: Definitions, refused: Refused) -> QueueError:
         return NoSpaceError(f"queue space {name!r}", Resource.TRANSACTIONS, used=refused.used, limit=refused.limit)
     if reason in (Reason.GIVEN_UP, Reason.LOST):
         return given_up(name) if reason is Reason.GIVEN_UP else _lost_in_part(name)
-    return SystemFailureError(f"the definitions of queue space {name!r} have changed meanwhile")
+    what = "a message is not where it was" if reason is Reason.GONE else "the definitions have changed meanwhile"
+    return SystemFailureError(f"queue space {name!r}: {what}")
 
 
 def _about_message(known: Definitions, refused: Refused) -> QueueError:

@@ -6,29 +6,23 @@ owns all else that belongs to the message. So no session waits for another, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from qmcore.condition import Condition
 from qmcore.message_rows import EXPIRES, ID
 from qmcore.records import Holding, Place
 from qmcore.selection import Choice
-from qmcore.space import Space
-from qmstorage import conditions, selection
+from qmstorage import selection
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.sql import (
     ARRAY,
     BigInteger,
     LargeBinary,
-    Select,
-    Text,
     bindparam,
-    cast,
     column,
     delete,
     elements,
-    exists,
     func,
     select,
     text,
@@ -42,8 +36,6 @@ _LOOKS = 3
 """How often somebody looks for a message in a queue that is not empty, and whose messages others take meanwhile."""
 
 _MOST: Any = bindparam("most")
-_DUE_OF_QUEUE = given(due.c.queue_id, "of_queue")
-_TAKEN_DUE = (due.c.message_id, due.c.order_key, due.c.retries)
 
 
 def _numbers(name: str) -> Any:
@@ -53,43 +45,35 @@ def _numbers(name: str) -> Any:
 _THIS_DUE, _THIS_EXPIRING = (elements.Row(table.c.message_id, table) for table in (due, expiring))
 
 
-def _take_due(chosen: Select[Any]) -> Any:
-    own = chosen.with_for_update(skip_locked=True, of=due)
-    return delete(due).where(elements.Among(_THIS_DUE, own)).returning(*_TAKEN_DUE)
-
-
-_DUE = select(_THIS_DUE).where(_DUE_OF_QUEUE)
-_TAKE_DUE = _take_due(_DUE.limit(_MOST))
-_RELEASE = _take_due(
-    _DUE.where(due.c.available_at <= bindparam("now")).order_by(due.c.available_at, due.c.message_id).limit(_MOST)
+_AVAILABLE = (
+    select(_THIS_DUE)
+    .where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
+    .order_by(due.c.available_at, due.c.message_id)
+    .limit(_MOST)
+    .with_for_update(skip_locked=True, of=due)
+)
+_RELEASE = (
+    delete(due).where(elements.Among(_THIS_DUE, _AVAILABLE)).returning(due.c.message_id, due.c.order_key, due.c.retries)
 )
 _EXPIRED = (
-    select(expiring.c.message_id, cast(_THIS_EXPIRING, Text))
+    select(expiring.c.message_id, expiring.c.expires_at)
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(_MOST)
     # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
     .with_for_update()
 )
-_TAKE_READY_OF = (
-    delete(ready)
-    .where(
-        elements.Among(
-            selection.THIS,
-            select(selection.THIS)
-            .join_from(message, ready, selection.STANDS)
-            .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
-            .with_for_update(skip_locked=True, of=ready),
-        ),
-    )
-    .returning(ready.c.message_id, ready.c.order_key, ready.c.retries)
+_READY_OF = (
+    select(ready.c.message_id, ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
+    .join_from(message, ready, selection.STANDS)
+    .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
+    .with_for_update(skip_locked=True, of=ready)
 )
-_IS_RECORDED = exists(select(message.c.id).where(elements.Named(message.c.id, due.c.message_id)))
-_TAKE_DUE_OF = _take_due(select(_THIS_DUE).where(due.c.message_id == _numbers("ids"), _IS_RECORDED))
-_PLACES = func.any(cast(bindparam("places", type_=ARRAY(Text)), ARRAY(elements.Tid)))
-_UNMAKE_EXPIRING_AT = delete(expiring).where(_THIS_EXPIRING.op("=")(_PLACES))
-_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
-    message.c.id == _numbers("ids")
+_DUE_OF = (
+    select(due.c.message_id, due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
+    .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
+    .where(due.c.message_id == _numbers("ids"))
+    .with_for_update(skip_locked=True, of=due)
 )
 _KEYS = (
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
@@ -134,11 +118,16 @@ class SharedStates(States):
         self.run(_LOCK, key=key)
 
     def choose(self, queue_id: int, choice: Choice, limit: int, *, locks: bool = True) -> list[tuple[Any, ...]]:
-        """Return the first ready messages that are chosen, and that nobody else is taking where it `locks` them."""
-        choose = super().choose
-        if not locks:
-            return choose(queue_id, choice, limit, locks=False)
-        return self._looked(queue_id, choice, lambda: choose(queue_id, choice, limit))
+        """Return the first ready messages that are chosen, and that nobody else is taking where it `locks` them.
+
+        A statement sees what was there when it began. While it runs, others may take all of that, and bring new
+        messages: then it finds nothing in a queue that was never empty, and looks again.
+        """
+        for _ in range(_LOOKS if locks else 1):
+            found = super().choose(queue_id, choice, limit, locks=locks)
+            if found or not locks or self.find(queue_id, choice) is None:
+                return found
+        return []
 
     def locked_ready(self, queue_id: int, found: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
         """Return those of these ready messages that nobody else is taking, or takes before the end."""
@@ -152,50 +141,23 @@ class SharedStates(States):
             moments, numbers = map(list, zip(*expire, strict=True))
             self.run(EXPIRE_NO_LONGER, of_queue=queue_id, each_expires_at=moments, each_message_id=numbers)
 
-    def take_many(self, queue_id: int, choice: Choice, limit: int) -> list[Place]:
-        """Take the first ready messages that are chosen, and that nobody else is taking; return them in order."""
-        take_many = super().take_many
-        return self._looked(queue_id, choice, lambda: take_many(queue_id, choice, limit))
-
-    def _looked(self, queue_id: int, choice: Choice, act: Callable[[], list[T]]) -> list[T]:
-        """Take what there is, and look again where there was nothing.
-
-        A statement sees what was there when it began. While it runs, others may take all of that, and bring new
-        messages: then it finds nothing in a queue that was never empty.
-        """
-        for _ in range(_LOOKS):
-            if (taken := act()) or self.find(queue_id, choice) is None:
-                return taken
-        return []
-
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
         released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
         self.make_all_ready(queue_id, released)
         return len(released)
 
-    def take_expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
-        """Take at most `limit` messages that have expired out of their states; those that somebody takes are left."""
-        places: dict[int, str] = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
-        if not places:
+    def expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
+        """Return at most `limit` messages that have expired, but for those that somebody else takes."""
+        moments: dict[int, int] = dict(self.all(_EXPIRED, of_queue=queue_id, now=now_us, most=limit))
+        if not moments:
             return []
-        ids = list(places)
-        rows = self.all(_TAKE_READY_OF, of_queue=queue_id, ids=ids)
+        ids = list(moments)
+        rows = [(*row, None) for row in self.all(_READY_OF, of_queue=queue_id, ids=ids)]
         if len(rows) < len(ids):
-            rows += self.all(_TAKE_DUE_OF, ids=ids)
-        taken = {row[0]: Place(row[0], queue_id, row[1], row[2]) for row in rows}
-        self.run(_UNMAKE_EXPIRING_AT, places=[places[number] for number in taken])
-        charged = {row[0]: row[1:] for row in self.all(_CHARGED, ids=list(taken))}
-        return [Holding(taken[number], *charged[number]) for number in ids if number in taken]
-
-    def take_due(self, space: Space, queue_id: int, condition: Condition | None, limit: int) -> list[Place]:
-        """Take at most `limit` messages that are kept back, and are chosen, out of `due`."""
-        if condition is None:
-            taken = self.all(_TAKE_DUE, of_queue=queue_id, most=limit)
-        else:
-            where = conditions.where(condition, retries=due.c.retries, space=space, available_at=due.c.available_at)
-            chosen = (
-                _DUE.join_from(due, message, elements.Named(message.c.id, due.c.message_id)).where(where).limit(_MOST)
-            )
-            taken = self.built(_take_due(chosen), of_queue=queue_id, most=limit)
-        return [Place(number, queue_id, key, retries) for number, key, retries in taken]
+            rows += self.all(_DUE_OF, ids=ids)
+        its = {
+            number: Holding(Place(number, queue_id, key, retries), pages, size, moments[number], until)
+            for number, key, retries, pages, size, until in rows
+        }
+        return [its[number] for number in ids if number in its]

@@ -145,7 +145,7 @@ class Transitions(SharedArrivals, SqlUnit):
         return Committed(reached)
 
     def dispose(self, command: Dispose) -> Disposed | Refused:
-        """Dispose of messages that were taken out of their states in a queue."""
+        """Dispose of messages of a queue that were looked at just now."""
         return disposing.dispose(self, command, self.clock.now())
 
     def follow(self, command: Commit) -> Sequence[Reached]:
