@@ -274,8 +274,10 @@ def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
     """Return messages in the order of their keys."""
     if len(parts) == 1:
         store, its, _ = parts[0]
-        in_memory = store is not unit
-        return [Taken(row, retries, in_memory) for _, retries, row in its]
+        in_memory, taken = store is not unit, []
+        for _, retries, row in its:
+            taken.append(Taken(row, retries, in_memory))
+        return taken
     keyed = [(key, Taken(row, retries, store is not unit)) for store, its, _ in parts for key, retries, row in its]
     return [taken for _, taken in sorted(keyed, key=lambda each: rank(each[0]))]
 

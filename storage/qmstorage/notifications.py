@@ -22,11 +22,6 @@ class Notifications:
         self.turns: dict[int, int] = {}
         """How many to wake of those that wait in turn, by queue."""
 
-    def clear(self) -> None:
-        """Forget all of it."""
-        self.queues.clear()
-        self.turns.clear()
-
     def came(self, queue_id: int, messages: int = 1) -> None:
         """Note that messages can be dequeued from the queue."""
         self.queues.add(queue_id)

@@ -59,7 +59,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 """
 
 MOST = {
-    "sqlite": {"enqueue": (52, 22), "delayed": (68, 25), "dequeue": (56, 23), "transaction": (200, 43)},
+    "sqlite": {"enqueue": (43, 21), "delayed": (58, 24), "dequeue": (47, 21), "transaction": (178, 40)},
     "postgresql": {"enqueue": (59, 19), "delayed": (74, 22), "dequeue": (75, 17), "transaction": (236, 36)},
 }
 """The calls and the files of each. Aims: 25 and 14 of one message, 90 and 22 of a transaction, on both stores."""

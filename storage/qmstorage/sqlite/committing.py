@@ -44,6 +44,8 @@ class Committer:
         self._probe = resources.probe
         self._check = check
         self._clock = clock
+        self.note_commit: Callable[[], int] = _one if resources.log is None else resources.log.note_commit
+        """Counts a commit that was written, and returns its number."""
         self._unit: SqliteUnit | None = None
         """Held from one commit to the next, unless one fails."""
         self.closed = ""
@@ -123,6 +125,8 @@ class Committer:
         unit, self._unit = self._unit or self._new_unit(), None
         try:
             wanted = self._do(batch, unit, served, serves=serves)
+            if unit.brought_many and log is not None:
+                log.keep_short(connection)
             self._unit = unit
         except (sqlite3.Error, SpoiltError) as error:
             if served:
@@ -142,11 +146,12 @@ class Committer:
     def _do(
         self, batch: list[Work[Any]], unit: SqliteUnit, served: list[Served], *, serves: bool
     ) -> Sequence[tuple[list[str], int]]:
+        """Do them, and commit what came of them."""
         if self._probe.actions:
             self._probe.reach(Point.BEFORE_WRITE, len(batch))
         unit.begin()
-        handoff, probe, alone = self._resources.handoff, self._probe, len(batch) == 1
-        before = self._connection.total_changes
+        connection, handoff, probe = self._connection, self._resources.handoff, self._probe
+        before, alone = connection.total_changes, len(batch) == 1
         answer = handoff.take_back(unit) if handoff is not None and handoff.asked else None
         if handoff is not None and answer is not None:
             self._settle_by(handoff, batch[0], answer)
@@ -161,12 +166,6 @@ class Committer:
         if serves and handoff is not None and handoff.places.any_posted():
             self._serve(handoff, unit, served, before)
         wanted = unit.wakeups_to_send() if unit.notifications.turns else ()
-        self._end(batch, unit, served, before)
-        return wanted
-
-    def _end(self, batch: list[Work[Any]], unit: SqliteUnit, served: list[Served], before: int) -> None:
-        """Commit, and note what is committed by that."""
-        connection, probe, log = self._connection, self._probe, self._resources.log
         if self.closed:
             # A signal handler may have forked meanwhile. In the child this connection has none of SQLite's locks: what
             # others have written since would be written over.
@@ -183,17 +182,13 @@ class Committer:
                 # From here on they are not to be declined.
                 served.clear()
             # What changed nothing, as a dequeue that found nothing, need not be brought to the disk.
-            has_changed = connection.total_changes > before
-            settle(batch, (1 if log is None else log.note_commit()) if has_changed else 0)
-        except sqlite3.Error:
-            raise
-        except BaseException:
+            settle(batch, self.note_commit() if connection.total_changes > before else 0)
+        except BaseException as error:
             # Ctrl-C, or what a signal handler raises: what is committed must not be done again.
-            if not connection.in_transaction:
+            if not (isinstance(error, sqlite3.Error) or connection.in_transaction):
                 settle(batch, self.note_commit())
             raise
-        if unit.brought_many and log is not None:
-            log.keep_short(connection)
+        return wanted
 
     def _new_unit(self) -> SqliteUnit:
         unit = SqliteUnit(self._connection.cursor(), self._texts, self._memory_files.texts)
@@ -221,10 +216,6 @@ class Committer:
         work.answer(handoff.outcome(answer))
         settle([work], 0 if answer.synced else self.note_commit())
 
-    def note_commit(self) -> int:
-        """Count a commit that was written."""
-        return 1 if self._resources.log is None else self._resources.log.note_commit()
-
 
 def _let_tell(batch: list[Work[Any]], served: Sequence[Served]) -> None:
     """Let a thread tell others that their works are on the disk: one that waits for that with a work of its own.
@@ -235,3 +226,8 @@ def _let_tell(batch: list[Work[Any]], served: Sequence[Served]) -> None:
     telling = [work for work in batch if work.serves and work.error is None]
     if telling:
         min(telling, key=lambda work: work.wakeup is not None).served = served
+
+
+def _one() -> int:
+    """Return the number of a commit of a volume that has no log."""
+    return 1

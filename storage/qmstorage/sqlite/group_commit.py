@@ -45,7 +45,7 @@ class Work(Generic[T]):
     error: Exception | None = None
     commit = 0
     settled = False
-    _actions: Sequence[Callable[[], None]] = ()
+    actions: Sequence[Callable[[], None]] = ()
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Work(Generic[T]):
         self.purpose = purpose
         self.looks_first = looks_first
         self.request = request
-        self._result: T
+        self.result: T
 
     def run(self, unit: SqliteUnit, *, alone: bool) -> None:
         """Do the work; a refusal undoes it and nothing else. Errors of the store are raised: they end them all."""
@@ -74,8 +74,8 @@ class Work(Generic[T]):
         if undoes:
             unit.begin_part()
         try:
-            self._result = self._act(unit, *self._asked)
-            self._actions = unit.actions
+            self.result = self._act(unit, *self._asked)
+            self.actions = unit.actions
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -91,7 +91,7 @@ class Work(Generic[T]):
     def answer(self, result: T) -> None:
         """Note what came of the work, which another process has done."""
         self.error = None
-        self._result, self._actions = result, ()
+        self.result, self.actions = result, ()
 
     def outcome(self) -> T:
         """Return what the work returned, or raise what it raised; before, do what was to be done afterwards."""
@@ -104,9 +104,9 @@ class Work(Generic[T]):
                 raise error
             finally:
                 del error
-        for action in self._actions:
+        for action in self.actions:
             action()
-        return self._result
+        return self.result
 
     def wake(self) -> bool:
         """Wake the thread that asked for the work; return whether it sleeps."""
@@ -199,27 +199,28 @@ class CommitQueue:
         if len(batch) > 1:
             batch = [each for each in batch if not each.settled]
         try:
-            self._commit(batch, commit)
+            apart = False
+            try:
+                commit(batch, serves=batch[0].serves)
+            except SpoiltError:
+                apart = True
+            except QueueError as error:
+                # Where the store failed with several, whose work was to blame is not known.
+                apart = len(batch) > 1
+                if not apart:
+                    _fail(batch, error)
+            if apart:
+                # Behind the handlers: what one is refused has nothing to do with what ended them all.
+                _commit_each(batch, commit)
         finally:
             for each in list(self._queued):
                 if each.settled:
-                    _take_out(self._queued, each)
+                    # As `_take_out` does.
+                    try:
+                        self._queued.remove(each)
+                    except ValueError:
+                        continue
         return len(batch)
-
-    def _commit(self, batch: list[Work[Any]], commit: Commit) -> None:
-        apart = False
-        try:
-            commit(batch, serves=batch[0].serves)
-        except SpoiltError:
-            apart = True
-        except QueueError as error:
-            # Where the store failed with several, whose work was to blame is not known.
-            apart = len(batch) > 1
-            if not apart:
-                _fail(batch, error)
-        if apart:
-            # Behind the handlers: what one is refused has nothing to do with what ended them all.
-            _commit_each(batch, commit)
 
     def _sleep(self, work: Work[Any], log: Log) -> None:
         """Sleep as long as another leads; it may have done the work then, or have left it to its own thread."""

@@ -70,6 +70,7 @@ def _putting(columns: tuple[str, ...]) -> Statement:
 _PUT: Final = {len(columns): _putting(columns) for columns in (PLAIN, USUAL, ALL)}
 """What stores a message, by how many columns its row has."""
 
+_PUT_PLAIN: Final = _PUT[len(PLAIN)]
 
 _TERMS_OF: Final = attrgetter("terms")
 _IN_ROW: Final = bodies.IN_ROW_MAX
@@ -92,16 +93,58 @@ class Traffic(States, Holdings):
 
         `before` is the order key of the message that those on such terms stand before.
         """
-        base, done, position, group_id = guard.space_id << numbers.SEQUENCE_BITS, 0, None, None
-        if route.grouping and len(arrivals) > 1:
+        if len(arrivals) > 1:
+            self._stand_together(guard, route, sequences, arrivals, now, before)
+            return
+        (arrival,), (sequence,), queue_id = arrivals, sequences, route.queue_id
+        body, size, pages, terms, given = arrival
+        place = before.get(terms, b"") if before else b""
+        available, expires, head, descends = position_of(route, terms, now, place)
+        number = guard.space_id << numbers.SEQUENCE_BITS | (given or sequence)
+        key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
+        execute, texts, notifications = self._cursor.execute, self._texts.in_order, self.notifications
+        if terms.options or available is not None or expires is not None or size > _IN_ROW:
+            if size > _IN_ROW:
+                self.put_body(number, body)
+            row = new_row(number, queue_id, key, now, available, expires, None, arrival)
+            execute(texts[_PUT[len(row)]], row)
+        else:
+            # As `new_row` would give it.
+            row = number, queue_id, key, terms.priority, now, pages, size, 0, 0, terms.type, body
+            execute(texts[_PUT_PLAIN], row)
+        if available is not None and available > now:
+            execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))
+            # Each who waits sleeps until the next is due.
+            notifications.changed(queue_id)
+        else:
+            execute(texts[MAKE_READY], (queue_id, key, number, 0))
+            notifications.came(queue_id)
+        if expires is not None:
+            execute(texts[_MAKE_EXPIRING], (queue_id, expires, number))
+
+    def _stand_together(
+        self,
+        guard: Guard,
+        route: Route,
+        sequences: Sequence[int],
+        arrivals: Sequence[Arrival],
+        now: int,
+        before: Mapping[Terms, bytes],
+    ) -> None:
+        done, base, group_id, at = 0, guard.space_id << numbers.SEQUENCE_BITS, None, None
+        if route.grouping:
             group_id = base | (arrivals[0].sequence or sequences[0])
         for terms, run in groupby(arrivals, _TERMS_OF):
             its = list(run)
-            if position is None or group_id is None:
-                # In a queue that groups, the first one says when they are available and where they stand.
-                position = position_of(route, terms, now, before.get(terms, b"") if before else b"")
-            self._stand_alike(route.queue_id, base, sequences[done : done + len(its)], its, position, group_id, now)
+            theirs = sequences[done : done + len(its)]
             done += len(its)
+            if len(its) == 1 and group_id is None:
+                self.stand(guard, route, theirs, its, now, before)
+                continue
+            if at is None or group_id is None:
+                # In a queue that groups, the first one says when they are available and where they stand.
+                at = position_of(route, terms, now, before.get(terms, b"") if before else b"")
+            self._stand_alike(route.queue_id, base, theirs, its, at, group_id, now)
 
     def _stand_alike(
         self,
@@ -114,45 +157,6 @@ class Traffic(States, Holdings):
         now: int,
     ) -> None:
         """Store messages that come on the same terms, and let them stand."""
-        available, expires, head, descends = position
-        terms, count = arrivals[0].terms, len(arrivals)
-        asks = terms.options or available is not None or expires is not None or group_id is not None
-        is_due = available is not None and available > now
-        if count == 1:
-            ((body, size, pages, _, given),) = arrivals
-            (sequence,) = sequences
-            number = base | (given or sequence)
-            key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
-            if asks or size > _IN_ROW:
-                row = self._stored_row(number, queue_id, key, now, available, expires, group_id, arrivals[0])
-            else:
-                row = number, queue_id, key, terms.priority, now, pages, size, 0, 0, terms.type, body
-            execute, texts = self._cursor.execute, self._texts.in_order
-            execute(texts[_PUT[len(row)]], row)
-            if is_due:
-                execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))
-            else:
-                execute(texts[MAKE_READY], (queue_id, key, number, 0))
-            if expires is not None:
-                execute(texts[_MAKE_EXPIRING], (queue_id, expires, number))
-        else:
-            self._stand_many(queue_id, base, sequences, arrivals, position, group_id, now)
-        if is_due:
-            # Each who waits sleeps until the next is due.
-            self.notifications.changed(queue_id)
-        else:
-            self.notifications.came(queue_id, count)
-
-    def _stand_many(
-        self,
-        queue_id: int,
-        base: int,
-        sequences: Sequence[int],
-        arrivals: Sequence[Arrival],
-        position: Position,
-        group_id: int | None,
-        now: int,
-    ) -> None:
         available, expires, head, descends = position
         contents, sizes, pages, (terms, *_), given = zip(*arrivals, strict=True)
         ids = [base | number for number in (given if given[0] else sequences)]
@@ -169,11 +173,13 @@ class Traffic(States, Holdings):
         else:
             same = repeat(terms.priority), repeat(now)
             others = repeat(0), repeat(0), repeat(terms.type)
-            write(texts[_PUT[len(PLAIN)]], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
+            write(texts[_PUT_PLAIN], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
         if available is not None and available > now:
             write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0)))
+            self.notifications.changed(queue_id)
         else:
             write(texts[MAKE_READY], zip(repeat(queue_id), keys, ids, repeat(0)))
+            self.notifications.came(queue_id, len(ids))
         if expires is not None:
             write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
 

@@ -40,7 +40,6 @@ from qmcore.transitions import (
 )
 from qmstorage import claiming, disposing, settling
 from qmstorage.counters import MOST, OF_SPACE, adding
-from qmstorage.messages import Sound
 from qmstorage.refused import RefusedError
 from qmstorage.schema import counter, owner, trans
 from qmstorage.sql import Integer, bindparam, exists, func, insert, select
@@ -48,7 +47,7 @@ from qmstorage.sqlite import traffic
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, given
 from qmstorage.states import PENDING_WORK
-from qmstorage.transactions import written_state
+from qmstorage.transactions import END, written_state
 from qmstorage.unit import SqlUnit
 
 MAIN: Final = select(
@@ -146,7 +145,8 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         now = self.clock.now()
         self.stand(guard, route, sequences, arrivals, now, before)
         reached = self._reached(command, now) if route.levels else ()
-        return Enqueued(_given(arrivals, sequences), reached)
+        # The numbers of their identifiers may have been given before.
+        return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
 
     def claim(self, command: Claim) -> Claimed | Empty | Refused:
         """Take messages out of a queue: they go for good, or a transaction holds them."""
@@ -164,17 +164,17 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if choices or is_special or source.grouping or (holder is not None and holder.locks):
             taken = claiming.read(claiming.choose(self, command), source, body=body)
         else:
-            taken = claiming.sound(self, source, self.first(queue_id, limit, body=body))
+            taken = self.first(queue_id, limit, body=body)
         if isinstance(taken, Refused):
             return taken
         if not taken:
             return claiming.nothing(self, command)
         if holder is None:
             return claiming.consume(self, command, taken, now)
-        return claiming.hold(self, command, holder, taken, _begin_holding, Use(*level))
+        return claiming.hold(self, command, holder, taken, Transitions.begin_holding, Use(*level))
 
-    def first(self, queue_id: int, limit: int, *, body: bool) -> list[Sound] | tuple[int, str]:
-        """Return what the first ready messages of a queue are, and their keys and retries, as `sound` does."""
+    def first(self, queue_id: int, limit: int, *, body: bool) -> list[claiming.Read] | Refused:
+        """Return what the first ready messages of a queue are, as `read` does."""
         statement = traffic.IN_ORDER if body else traffic.FACTS_IN_ORDER
         its = []
         for each in self._cursor.execute(self._texts.in_order[statement], (queue_id,)).fetchmany(limit):
@@ -185,9 +185,19 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             else:
                 fault = fault_in(row, retries)
             if fault is not None:
-                return number, fault
+                return Refused(Reason.DAMAGED, queue_id, wanted=number, what=fault)
             its.append((key, retries, row))
-        return its
+        return [claiming.Read(self, its, False)] if its else []
+
+    def begin_holding(self, guard: Guard, holder: Holder) -> int | Refused:
+        """Make a transaction known, or see that it still is; return how many there are, where they are the most yet."""
+        if not holder.recorded:
+            its = holder.transaction_id, guard.space_id, holder.owner_id, holder.started_us, holder.deadline_us
+            most = min(holder.transactions, holder.highest)
+            values = (*its, holder.owner_id, guard.space_id, most)
+            if self._cursor.execute(self._texts.in_order[_BEGIN], values).rowcount:
+                return 0
+        return claiming.begin_holding(self, guard, holder)
 
     def admit(self, command: Admit) -> Admitted | Refused:
         """Say whether there is room for what a transaction enqueues, and give it numbers."""
@@ -207,7 +217,11 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
             is_watched = is_watched or bool(source.levels)
             its = execute(texts[traffic.HELD[Role.DEQUEUED]], (source.queue_id, transaction_id)).fetchall()
             if its:
-                gone.append((source, its, traffic.use_of(its)))
+                its_pages = its_size = 0
+                for _, pages, size in its:
+                    its_pages += pages
+                    its_size += size
+                gone.append((source, its, Use(len(its), its_pages, its_size)))
         coming = _with_use(brings)
         refused = self._refusal(command, main, gone, coming)
         if refused is not None:
@@ -232,6 +246,11 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
                 commands = self.capacity_commands
                 reached += commands.claim_reached(guard, route, now, on_disk=True, in_memory=False)
         return Committed(reached)
+
+    def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
+        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
+        ended = self._cursor.execute(self._texts.in_order[END], (transaction_id, owner_id))
+        return bool(ended.rowcount)
 
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""
@@ -273,21 +292,11 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if count < command.holds.messages or (command.spilled and settling.lacks_spilled(self, command)):
             is_active = self.is_active(command.transaction_id, command.owner_id)
             return Refused(Reason.LOST if is_active else Reason.GIVEN_UP)
-        if coming or command.stored:
-            refused = self._overflow(command, main, Use(count, pages, 0), coming)
-            if refused is not None:
-                return refused
-        reason = settling.end(self, command)
-        return None if reason is None else Refused(reason)
-
-    def _overflow(self, command: Commit, main: Row, freed: Use, coming: Sequence[_Coming]) -> Refused | None:
-        """Return what limit is exceeded by what the transaction brings, with the room that is freed by then."""
-        guard = command.guard
-        _, _, messages, pages, _ = main
-        messages, pages = messages - freed.messages, pages - freed.pages
-        if guard.memory_pages or command.stored:
+        # With the room that is freed by then.
+        messages, left, guard = main[2] - count, main[3] - pages, command.guard
+        if (coming and guard.memory_pages) or command.stored:
             freed_in_memory = settling.held_in_memory(self, command)
-            refused = settling.overflow_of_spilled(self, command, freed, freed_in_memory)
+            refused = settling.overflow_of_spilled(self, command, Use(count, pages, 0), freed_in_memory)
             if refused is not None:
                 return refused
             messages += self.memory_level(guard.space_id).messages - freed_in_memory.messages
@@ -295,11 +304,12 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         for _, _, use in coming:
             wanted += use.messages
             wanted_pages += use.pages
-        if messages + wanted > guard.messages:
+        if (coming or command.stored) and messages + wanted > guard.messages:
             return Refused(Reason.MESSAGES, messages, guard.messages, wanted)
-        if wanted and pages + wanted_pages > guard.pages:
-            return Refused(Reason.PAGES, pages, guard.pages, wanted_pages)
-        return None
+        if wanted and left + wanted_pages > guard.pages:
+            return Refused(Reason.PAGES, left, guard.pages, wanted_pages)
+        reason = settling.end(self, command)
+        return None if reason is None else Refused(reason)
 
     def _end_in_part(
         self, command: Commit, now: int, reached: list[Reached]
@@ -350,23 +360,14 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if ours:
             self._count_all(space_id, {route.queue_id: [len(ours), len(ours), pages, size, len(ours), 0]})
             self.stand(guard, route, list(ours), list(ours.values()), now, before)
-        return Enqueued(_given(arrivals, sequences), self._reached(command, now) if route.levels else ())
+        reached = self._reached(command, now) if route.levels else ()
+        return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
 
     def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
         stores = {arrival.terms.memory for arrival in command.arrivals}
         on_disk, in_memory = False in stores, True in stores
         commands = self.capacity_commands
         return commands.claim_reached(command.guard, command.route, now, on_disk=on_disk, in_memory=in_memory)
-
-
-def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
-    """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
-    if not holder.recorded:
-        its = holder.transaction_id, guard.space_id, holder.owner_id, holder.started_us, holder.deadline_us
-        most = min(holder.transactions, holder.highest)
-        if unit.run_in_order(_BEGIN, *its, holder.owner_id, guard.space_id, most).rowcount:
-            return 0
-    return claiming.begin_holding(unit, guard, holder)
 
 
 _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
@@ -382,21 +383,12 @@ def _with_use(brings: Sequence[tuple[Route, Sequence[Arrival]]]) -> list[_Coming
     """Return what comes, and how much of a queue space it takes for each queue."""
     coming = []
     for route, arrivals in brings:
-        coming.append((route, arrivals, _use_of(arrivals)))
+        its_pages = its_size = 0
+        for _, size, pages, _, _ in arrivals:
+            its_pages += pages
+            its_size += size
+        coming.append((route, arrivals, Use(len(arrivals), its_pages, its_size)))
     return coming
-
-
-def _use_of(arrivals: Sequence[Arrival]) -> Use:
-    """Return how much messages take of a queue space."""
-    if len(arrivals) == 1:
-        ((_, size, pages, _, _),) = arrivals
-        return Use(1, pages, size)
-    return Use(len(arrivals), sum(each.pages for each in arrivals), sum(each.size for each in arrivals))
-
-
-def _given(arrivals: Sequence[Arrival], sequences: Sequence[int]) -> Sequence[int]:
-    """Return the sequence numbers of the identifiers of messages, which may have been given before."""
-    return [each.sequence for each in arrivals] if arrivals[0].sequence else sequences
 
 
 def _apart(sequences: Sequence[int], arrivals: Sequence[Arrival], *, memory: bool) -> dict[int, Arrival]:

@@ -59,8 +59,10 @@ class SqliteUnit(Transitions):
         self._cursor.execute("BEGIN IMMEDIATE")
         self.actions, self._generations, self._stores = [], {}, {}
         self._main, self.brought_many = None, False
-        if self.notifications.turns:
-            self.notifications.clear()
+        notifications = self.notifications
+        if notifications.turns:
+            notifications.queues.clear()
+            notifications.turns.clear()
 
     def commit(self) -> None:
         """Commit it."""

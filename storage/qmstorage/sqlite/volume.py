@@ -19,14 +19,15 @@ from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from qmcore.records import Use
 from qmstorage.forks import FORKS
-from qmstorage.sqlite import aliases, files, joining, running, translate
+from qmstorage.refused import RefusedError
+from qmstorage.sqlite import aliases, files, filling, joining, translate
 from qmstorage.sqlite.committing import Committer
 from qmstorage.sqlite.group_commit import CommitQueue, Work
 from qmstorage.sqlite.liveness import FileLiveness
 from qmstorage.sqlite.memories import FileMemories
 from qmstorage.sqlite.memory_files import MemoryFiles
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
-from qmstorage.sqlite.unit import SqliteUnit, read_once, roll_back
+from qmstorage.sqlite.unit import SqliteUnit, ours, read_once, roll_back
 from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Texts
 
@@ -87,7 +88,17 @@ class SqliteVolume:
         self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and return what came of each."""
-        return running.run(self, commands, on, purpose)
+        try:
+            if on is not None:
+                return self.write_on(on, lambda unit: ours(unit).execute(commands))
+            if purpose is None:
+                return self.look(lambda unit: unit.execute(commands))
+            if len(commands) == 1:
+                request = commands[0] if purpose.durable else None
+                return self.done(Work(SqliteUnit.execute, commands, purpose=purpose, looks_first=True, request=request))
+            return self.done(Work(SqliteUnit.execute, commands, purpose=purpose))
+        except RefusedError as error:
+            return error.refused
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
         """Have something done once the application has committed; without a connection at once."""
@@ -120,7 +131,7 @@ class SqliteVolume:
             self._queue.leave(work)
             self._clear_away()
             raise
-        return work.outcome()
+        return work.outcome() if work.error is not None or work.actions else work.result
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
@@ -187,7 +198,7 @@ class SqliteVolume:
 
     def allocate_disk(self, pages: int, progress: Callable[[int], None]) -> None:
         """Make the file have `pages` free pages, so that a full disk is found now; `progress` gets percent."""
-        running.allocate_disk(self, pages, progress)
+        filling.allocate_disk(self, pages, progress)
 
     @contextlib.contextmanager
     def quiesced(self, seconds: float) -> Iterator[None]:

@@ -88,10 +88,12 @@ class WriterGate:
     def __init__(self, surroundings: Surroundings, path: str) -> None:
         self._path = path
         self._fd = surroundings.make(_GATE)
-        self._is_waited_for = functools.partial(_has_waiters, self._fd)
+        self._waiters: Callable[[], bytes] = functools.partial(_waiters, self._fd)
+        """Asks the system whether a process waits: its answer begins with `_NOBODY` where none does."""
         if sys.platform == "linux":
             # After each commit: one call.
-            self._is_waited_for = functools.partial(_is_locked, self._fd, _IS_WAITED_FOR)
+            asking: Callable[[int, int, bytes], bytes] = fcntl.fcntl
+            self._waiters = functools.partial(asking, self._fd, fcntl.F_GETLK, _IS_WAITED_FOR)
         if sys.platform != "linux" or not _is_locked(self._fd, _IS_USED):
             os.pwrite(self._fd, _number(path), 0)
         # It fails where the last process is just removing the pipe: then all processes poll for a while.
@@ -116,7 +118,7 @@ class WriterGate:
     def leave(self) -> None:
         """Leave, and wake the next process."""
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _HOLDER)
-        if self._is_waited_for():
+        if not self._waiters().startswith(_NOBODY):
             self._pipe.wake_one()
 
     def try_enter(self) -> bool:
@@ -146,7 +148,7 @@ class WriterGate:
             with self.within(translate.BUSY_SECONDS, announced=False) as entered:
                 if not entered:
                     raise translate.gate_closed(self._path, self.holder())
-                if time.monotonic() > end or not (self._is_waited_for() or others()):
+                if time.monotonic() > end or (self._waiters().startswith(_NOBODY) and not others()):
                     yield
                     return
             # For so long that each of them checks.
@@ -297,11 +299,11 @@ class HousekeepingTurns:
             os.close(self._fds.popitem()[1])
 
 
-def _has_waiters(fd: int) -> bool:
-    """Return whether a process waits at a gate, where the system tells it only by a lock."""
+def _waiters(fd: int) -> bytes:
+    """Return `_NOBODY` where no process waits at a gate; the system tells it only by a lock."""
     free = lock(fd, _WAITERS)
     fcntl.lockf(fd, fcntl.LOCK_UN, 1, _WAITERS)
-    return not free
+    return _NOBODY if free else b""
 
 
 def _is_locked(fd: int, question: bytes) -> bool:
