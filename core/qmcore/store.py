@@ -252,11 +252,11 @@ class MessageRecords(Protocol):
 class HoldRecords(Protocol):
     """What transactions hold."""
 
-    def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
-        """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
+    def held(self, transaction_id: int, queue_id: int) -> tuple[list[Holding], list[Holding]]:
+        """Return what the transaction has dequeued from the queue, and what it has locked, in the order of the keys."""
 
-    def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
-        """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
+    def dequeued(self, transaction_id: int, queue_id: int, message_ids: Sequence[int]) -> list[Holding]:
+        """Return those of these messages that the transaction has dequeued from the queue, in the order of the keys."""
 
     def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
         """Delete what the transaction has spilled for the queue; return how much that was."""

@@ -303,8 +303,8 @@ Disposition: TypeAlias = PutBack | Change | Move | Remove
 class Dispose(NamedTuple):
     """Messages of a queue, on disk or in `memory`, are taken out of their states, and something becomes of each.
 
-    They stand in the queue, or a transaction had them, which has let them go. They are as they were looked at, by the
-    same work and so that nobody takes them in between.
+    A transaction holds them where one is named; else they are ready, or kept back. They are as they were looked at, by
+    the same work and so that nobody takes them in between: else nothing is done.
     """
 
     guard: Guard

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from qmcore import numbers
 from qmcore.order import head_of, ordinary_key
-from qmcore.records import Place, Use
+from qmcore.records import Holding, Place
 from qmcore.transitions import (
     STALE,
     Change,
@@ -24,68 +25,83 @@ from qmcore.transitions import (
 from qmstorage.claiming import Store
 from qmstorage.unit import SqlUnit
 
-_NOTHING = Use(0, 0, 0)
+Stands: TypeAlias = tuple[Place, int | None, int | None]
+"""A message that is to stand in its queue, until when it is kept back, and when it expires."""
 
 
 def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
     """Dispose of messages of a queue that were looked at just now."""
-    guard, source, in_memory, dispositions, transaction_id = command
+    guard, source, in_memory, dispositions, _ = command
     if unit.generation(guard.space_id) != guard.generation:
         return STALE
     store: Store | None = unit.memory(guard.space_id) if in_memory else unit
     if store is None:
         return Refused(Reason.NO_MEMORY)
-    if transaction_id is None and not store.take(source.queue_id, [each.holding for each in dispositions]):
+    if not _takes_out(store, command):
         return Refused(Reason.GONE)
-    removed, moves, reached = dict[Removal, Use](), dict[int, list[Move]](), list[Reached]()
+    standing, removed, moves = list[Stands](), dict[Removal, list[Holding]](), dict[int, list[Move]]()
     for each in dispositions:
         if isinstance(each, PutBack):
             holding, retries, until, expires = each
-            stand(store, holding.place._replace(retries=retries), until, expires, now)
+            standing.append((holding.place._replace(retries=retries), until, expires))
         elif isinstance(each, Remove):
-            removed[each.why] = removed.get(each.why, _NOTHING).plus(_remove(unit, store, command, each, now))
+            removed.setdefault(each.why, []).append(each.holding)
         elif isinstance(each, Change):
-            _change(store, each, now)
+            standing.append(_changed(store, each))
         else:
             moves.setdefault(each.terms.route.queue_id, []).append(each)
-    # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
-    for why, (count, pages, size) in removed.items():
-        store.leave(guard.space_id, source.queue_id, count=count, pages=pages, size=size, how=why.value)
-    for its in moves.values():
-        reached += _move(unit, store, command, its, now)
+    stand(store, source.queue_id, standing, now)
+    for why, its in removed.items():
+        _remove(unit, store, command, why, its, now)
+    reached = [each for its in moves.values() for each in _move(unit, store, command, its, now)]
     if source.levels and (removed or moves):
         unit.capacity_commands.rearm_reached(guard, source, on_disk=not in_memory, in_memory=in_memory)
     return Disposed(reached)
 
 
-def _remove(unit: SqlUnit, store: Store, command: Dispose, its: Remove, now: int) -> Use:
-    """Delete a message, or keep it for the record; return the room that it gives back."""
-    (place, pages, size, _, _), why = its
+def _takes_out(store: Store, command: Dispose) -> bool:
+    """Take the messages out of their states; return whether all were there."""
+    _, source, _, dispositions, transaction_id = command
+    its = [each.holding for each in dispositions]
+    if transaction_id is None:
+        return store.take(source.queue_id, its)
+    return store.let_go(transaction_id, source.queue_id, its)
+
+
+def _remove(unit: SqlUnit, store: Store, command: Dispose, why: Removal, its: Sequence[Holding], now: int) -> None:
+    """Delete messages, or keep them for the record."""
     if why is Removal.DEQUEUED and command.source.retains and store is unit:
-        unit.history.retain(place, now, command.guard.consumer)
+        for holding in its:
+            unit.history.retain(holding.place, now, command.guard.consumer)
         # The room of what is kept is given back when it is forgotten.
-        return Use(1, 0, size)
-    store.discard(place.message_id)
-    return Use(1, pages, size)
+        pages = 0
+    else:
+        for holding in its:
+            store.discard(holding.place.message_id)
+        pages = sum(holding.pages for holding in its)
+    where, size = (command.guard.space_id, command.source.queue_id), sum(holding.size for holding in its)
+    # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
+    store.leave(*where, count=len(its), pages=pages, size=size, how=why.value)
 
 
-def _change(store: Store, its: Change, now: int) -> None:
-    """Let a message stand by new terms in its queue."""
+def _changed(store: Store, its: Change) -> Stands:
+    """Give a message new terms; return where it stands by them in its queue."""
     holding, until, terms, sequence = its
     place = holding.place._replace(order_key=_key(terms, sequence))
     store.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
-    stand(store, place, until, terms.expires_us, now)
+    return place, until, terms.expires_us
 
 
 def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], now: int) -> Sequence[Reached]:
     """Let messages stand in another queue, the same for all; return the capacity commands to start."""
-    guard, in_memory, route = command.guard, command.memory, moves[0].terms.route
+    guard, in_memory, route, standing = command.guard, command.memory, moves[0].terms.route, list[Stands]()
     for sequence, (holding, until, terms, origin) in zip(_count_over(unit, store, command, moves), moves, strict=True):
         number, key = numbers.number(guard.space_id, sequence), _key(terms, sequence)
         store.move(holding.place.message_id, (number, route.queue_id, key), origin, now)
         if (terms.available_us, terms.expires_us) != (None, None):
             store.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
-        stand(store, Place(number, route.queue_id, key, 0), until, terms.expires_us, now)
+        standing.append((Place(number, route.queue_id, key, 0), until, terms.expires_us))
+    stand(store, route.queue_id, standing, now)
     if not route.levels:
         return ()
     return unit.capacity_commands.claim_reached(guard, route, now, on_disk=not in_memory, in_memory=in_memory)
@@ -110,11 +126,14 @@ def _key(terms: NewTerms, sequence: int) -> bytes:
     return ordinary_key(head, sequence, descends=route.descends)
 
 
-def stand(store: Store, place: Place, until_us: int | None, expires_us: int | None, now: int) -> None:
-    """Let a message be dequeued, or keep it back until a time that is to come, and note when it expires."""
-    if until_us is not None and until_us > now:
-        store.make_due(place, until_us)
-    else:
-        store.make_ready(place)
-    if expires_us is not None:
-        store.make_expiring(place.queue_id, place.message_id, expires_us)
+def stand(store: Store, queue_id: int, its: Sequence[Stands], now: int) -> None:
+    """Let messages of a queue be dequeued, or keep them back until a time that is to come; note when they expire."""
+    available = list[tuple[int, bytes, int]]()
+    for (number, _, key, retries), until, expires in its:
+        if until is not None and until > now:
+            store.make_due(Place(number, queue_id, key, retries), until)
+        else:
+            available.append((number, key, retries))
+        if expires is not None:
+            store.make_expiring(queue_id, number, expires)
+    store.make_ready(queue_id, available)

@@ -40,10 +40,12 @@ def for_each_role(build: Callable[[Sequence[ColumnElement[bool]]], Statement]) -
     return {role: build((*_OF_QUEUE, written(held.c.role, role))) for role in Role}
 
 
-_GIVE_BACK = for_each_role(lambda its: delete(held).where(*its).returning(*_HOLDING))
-_GIVE_BACK_ONE = for_each_role(
-    lambda its: delete(held).where(*its, given(held.c.message_id, "of_message")).returning(*_HOLDING)
-)[Role.DEQUEUED]
+_GIVE_BACK_LOCKED = delete(held).where(*_LOCKED_OF_QUEUE).returning(*_HOLDING)
+_HELD = select(*_HOLDING, held.c.role).where(*_OF_QUEUE, held.c.role != int(Role.ENQUEUED))
+_DEQUEUED = select(*_HOLDING).where(
+    *_OF_QUEUE, written(held.c.role, Role.DEQUEUED), given(held.c.message_id, "of_message")
+)
+_LET_GO = delete(held).where(*_OF_QUEUE, given(held.c.message_id, "of_message"))
 _LOCKED_IN_ORDER = (
     select(held.c.message_id, held.c.order_key, held.c.retries)
     .where(*_LOCKED_OF_QUEUE)
@@ -144,15 +146,27 @@ class Holdings(Messages):
         """Let the transaction consume, when it commits, a message that it has locked."""
         self.run(_DEQUEUE_LOCKED, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
 
-    def give_back(self, transaction_id: int, queue_id: int, role: Role) -> list[Holding]:
-        """Take what the transaction has of the queue for this out of `held`, in the order of the keys."""
-        taken = self.all(_GIVE_BACK[role], of_trans=transaction_id, of_queue=queue_id)
-        return sorted(map(_holding, taken), key=lambda holding: rank(holding.place.order_key))
+    def held(self, transaction_id: int, queue_id: int) -> tuple[list[Holding], list[Holding]]:
+        """Return what the transaction has dequeued from the queue, and what it has locked, in the order of the keys."""
+        rows = self.all(_HELD, of_trans=transaction_id, of_queue=queue_id)
+        dequeued, locked = ([row[:-1] for row in rows if row[-1] == role] for role in (Role.DEQUEUED, Role.LOCKED))
+        return _in_order(dequeued), _in_order(locked)
 
-    def give_back_one(self, transaction_id: int, queue_id: int, message_id: int) -> Holding | None:
-        """Take a message that the transaction dequeued from the queue out of `held`; None if it has not."""
-        taken = self.all(_GIVE_BACK_ONE, of_trans=transaction_id, of_queue=queue_id, of_message=message_id)
-        return _holding(taken[0]) if taken else None
+    def dequeued(self, transaction_id: int, queue_id: int, message_ids: Sequence[int]) -> list[Holding]:
+        """Return those of these messages that the transaction has dequeued from the queue, in the order of the keys."""
+        its = {"of_trans": transaction_id, "of_queue": queue_id}
+        # One may be named twice.
+        numbers = dict.fromkeys(message_ids)
+        return _in_order(row for number in numbers for row in self.all(_DEQUEUED, of_message=number, **its))
+
+    def let_go(self, transaction_id: int, queue_id: int, its: Sequence[Holding]) -> bool:
+        """Let the transaction no longer hold messages of the queue; False where it does not hold one of them."""
+        own = {"of_trans": transaction_id, "of_queue": queue_id}
+        return self.many(_LET_GO, [{**own, "of_message": each.place.message_id} for each in its]) == len(its)
+
+    def give_back_locked(self, transaction_id: int, queue_id: int) -> list[Holding]:
+        """Let the transaction no longer hold what it has locked of the queue; return that in the order of the keys."""
+        return _in_order(self.all(_GIVE_BACK_LOCKED, of_trans=transaction_id, of_queue=queue_id))
 
     def consume(self, transaction_id: int, queue_id: int) -> Use:
         """Delete all messages that the transaction dequeued from the queue; return how much that was."""
@@ -254,6 +268,6 @@ def _locked_by(condition: Condition, space: Space) -> Select[Any]:
     )
 
 
-def _holding(row: Row) -> Holding:
-    number, queue, key, retries, pages, size, expires = row
-    return Holding(Place(number, queue, key, retries), pages, size, expires)
+def _in_order(rows: Iterable[Row]) -> list[Holding]:
+    its = [Holding(Place(*place), pages, size, expires) for *place, pages, size, expires in rows]
+    return sorted(its, key=lambda holding: rank(holding.place.order_key))

@@ -136,8 +136,8 @@ def rearm_levels(unit: SqlUnit, command: Commit) -> None:
 def give_back_locked(command: Commit, store: Store, now: int) -> None:
     """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
     for source in command.sources:
-        for holding in store.give_back(command.transaction_id, source.queue_id, Role.LOCKED):
-            stand(store, holding.place, None, holding.expires_us, now)
+        its = store.give_back_locked(command.transaction_id, source.queue_id)
+        stand(store, source.queue_id, [(each.place, None, each.expires_us) for each in its], now)
 
 
 def held_in_memory(unit: SqlUnit, command: Commit) -> Use:
@@ -281,7 +281,7 @@ def _stand_all(
         key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
         store.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
-        stand(store, place, position.available_us, position.expires_us, now)
+        stand(store, route.queue_id, [(place, position.available_us, position.expires_us)], now)
     store.forget_spilled(transaction_id, route.queue_id)
 
 

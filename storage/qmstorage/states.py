@@ -132,17 +132,6 @@ _KEPT_BACK = (
 class States(Runner):
     """Where messages stand while no transaction holds them."""
 
-    def make_ready(self, place: Place) -> None:
-        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
-        self.run(
-            _MAKE_READY,
-            queue_id=place.queue_id,
-            order_key=place.order_key,
-            message_id=place.message_id,
-            retries=place.retries,
-        )
-        self.notifications.came(place.queue_id)
-
     def make_due(self, place: Place, available_us: int) -> None:
         """Keep the message back until a time; those who wait for the queue are told."""
         self.run(
@@ -189,20 +178,20 @@ class States(Runner):
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
         released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
-        self.make_all_ready(queue_id, released)
+        self.make_ready(queue_id, released)
         return len(released)
 
-    def make_all_ready(self, queue_id: int, released: Sequence[Row]) -> None:
-        """Let messages of a queue be dequeued, of each its number, its key and its retries."""
+    def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
+        """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
         self.many(
             _MAKE_READY,
             [
                 {"queue_id": queue_id, "order_key": key, "message_id": number, "retries": retries}
-                for number, key, retries in released
+                for number, key, retries in its
             ],
         )
-        if released:
-            self.notifications.came(queue_id, len(released))
+        if its:
+            self.notifications.came(queue_id, len(its))
 
     def expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:
         """Return at most `limit` messages that have expired; damaged ones are left out, and do not expire any more."""

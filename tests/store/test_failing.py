@@ -195,6 +195,13 @@ class TestGivingBackSome:
             transaction.rollback()
         assert [info.retries for info in space.messages("Q")] == [1, 1]
 
+    def test_one_that_is_named_twice_was_tried_once(self, space):
+        msgid = space.enqueue("Q", "a")
+        with space.transaction() as transaction:
+            space.dequeue("Q")
+            transaction.give_back([msgid, msgid])
+        assert [info.retries for info in space.messages("Q")] == [1]
+
     def test_what_the_transaction_has_not_dequeued_is_passed_over(self, space):
         held, other = space.enqueue("Q", "a"), space.enqueue("Q", "b")
         with space.transaction() as transaction:

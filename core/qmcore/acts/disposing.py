@@ -25,7 +25,7 @@ def dispose(
     dispositions: Sequence[Disposition],
     transaction_id: int | None = None,
 ) -> None:
-    """Dispose of messages of a queue that were looked at just now; a transaction has let them go, or they stand."""
+    """Dispose of messages of a queue that were looked at just now; a transaction holds them, or none."""
     if not dispositions:
         return
     known = opened.definitions(unit)

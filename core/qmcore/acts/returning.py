@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from qmcore.acts.disposing import back, dispose, name_of, to_error_queue
 from qmcore.acts.expiry import expired_of, is_over, tell_expired
@@ -20,10 +20,9 @@ from qmcore.damage import is_damage
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import SystemFailureError
 from qmcore.message import Reason
-from qmcore.order import rank
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Holding, Role, Routing
+from qmcore.records import Holding, Routing
 from qmcore.store import Store
 from qmcore.times import MICROS
 from qmcore.transitions import Disposition, Removal, Remove
@@ -111,14 +110,14 @@ def give_back(
                 # It was destroyed after an administrator had given up what the transaction held of it.
                 continue
             drop_spilled(opened, store, queue, transaction_id)
-            tried = store.give_back(transaction_id, queue_id, Role.DEQUEUED)
+            tried, locked = store.held(transaction_id, queue_id)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
             delay = max((_delay(queue, ending.verdict_on(known, holding)) for holding in tried if waits), default=0)
             until = _until(now, delay)
             dispositions = [
                 expired_of(unit, opened, store, queue, each, now) if is_over(each, now) else back(each, until_us=until)
-                for each in store.give_back(transaction_id, queue_id, Role.LOCKED)
+                for each in locked
             ]
             dispositions += [_given_back(unit, opened, store, queue, each, now, ending) for each in tried]
             dispose(unit, opened, queue, store, dispositions, transaction_id)
@@ -130,7 +129,7 @@ def give_back_some(
     opened: OpenSpace,
     transaction_id: int,
     queue_ids: Iterable[int],
-    message_ids: Iterable[int],
+    message_ids: Sequence[int],
     now: int,
     ending: Ending,
 ) -> list[tuple[Store, Holding]]:
@@ -139,9 +138,7 @@ def give_back_some(
     returned: list[tuple[Store, Holding]] = []
     for store in stores(unit, known.space.id):
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
-            found = [store.give_back_one(transaction_id, queue.id, message_id) for message_id in message_ids]
-            # Those that come before others in the queue come first.
-            its = sorted((each for each in found if each), key=lambda each: rank(each.place.order_key))
+            its = store.dequeued(transaction_id, queue.id, message_ids)
             given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
             dispose(unit, opened, queue, store, given_back, transaction_id)
             tell_expired(unit, opened, queue, given_back)

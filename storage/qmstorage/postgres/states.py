@@ -144,7 +144,7 @@ class SharedStates(States):
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""
         released = self.all(_RELEASE, of_queue=queue_id, now=now_us, most=limit)
-        self.make_all_ready(queue_id, released)
+        self.make_ready(queue_id, released)
         return len(released)
 
     def expired(self, queue_id: int, now_us: int, limit: int) -> list[Holding]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from qmcore import numbers
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.order import LAST, SEQUENCE_TOP
-from qmcore.records import Place, Role, Use
+from qmcore.records import Role, Use
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
 from qmstorage.holding import Holdings, for_each_role
@@ -199,10 +199,12 @@ class Traffic(States, Holdings):
             self.put_body(number, arrival.body)
         return new_row(number, queue_id, key, now, available, expires, group_id, arrival)
 
-    def make_ready(self, place: Place) -> None:
-        """Let the message be dequeued, in the order of its key; those who wait for the queue are told."""
-        self.run_in_order(MAKE_READY, place.queue_id, place.order_key, place.message_id, place.retries)
-        self.notifications.came(place.queue_id)
+    def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
+        """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
+        text = self._texts.in_order[MAKE_READY]
+        self._cursor.executemany(text, [(queue_id, key, number, retries) for number, key, retries in its])
+        if its:
+            self.notifications.came(queue_id, len(its))
 
     def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
         """Return whether the queue has messages that became available, and ones that expired."""
