@@ -146,7 +146,10 @@ class Enqueuing(SpaceHandle):
         They take their places in that order. `control` applies to all of them; a body that is a str is of type STRING
         unless `control` says otherwise. Raises as `enqueue` does; nothing is enqueued then.
         """
-        items = [(queue, *_with_kind(body, control)) for body in bodies]
+        usual = PLAIN_CONTROLS["CARRAY"] if control is None else control
+        items = [
+            (queue, body, usual) if isinstance(body, bytes) else (queue, *_with_kind(body, control)) for body in bodies
+        ]
         return self.put_many(items, transactional=transactional, connection=connection)
 
     def put(
@@ -162,7 +165,7 @@ class Enqueuing(SpaceHandle):
         attachment = self._attachment
         if tracing.is_in_use():
             ((queue, body, control),) = tracing.traced([(queue, body, control)])
-        outgoing = [enqueuing.prepare(queue, body, control, self._device.info.page_size)]
+        outgoing = enqueuing.prepare([(queue, body, control)], self._device.info.page_size)
         return self._put(attachment, outgoing, transactional=transactional, connection=connection)[0]
 
     def put_many(
@@ -176,10 +179,8 @@ class Enqueuing(SpaceHandle):
 
         Returns their identifiers in the same order.
         """
-        attachment, page_size = self._attachment, self._device.info.page_size
-        outgoing = [
-            enqueuing.prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(items)
-        ]
+        attachment = self._attachment
+        outgoing = enqueuing.prepare(tracing.traced(items), self._device.info.page_size)
         return self._put(attachment, outgoing, transactional=transactional, connection=connection)
 
     def _put(

@@ -127,9 +127,8 @@ class Transaction:
             return None
         ((attachment, branch),) = self._branches.values()
         attachment.do_housekeeping()
-        page_size = self._device.info.page_size
         try:
-            outgoing = [prepare(to, body, control, page_size) for to, body, control in tracing.traced(answers)]
+            outgoing = prepare(tracing.traced(answers), self._device.info.page_size)
         except InvalidArgumentError:
             return None
         following = None if successor is None else successor.branch(attachment)
@@ -208,8 +207,7 @@ class Transaction:
         """
         self._check_usable()
         ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
-        page_size = self._device.info.page_size
-        outgoing = [prepare(queue, body, control, page_size) for queue, body, control in tracing.traced(answers)]
+        outgoing = prepare(tracing.traced(answers), self._device.info.page_size)
         for attachment, branch in self._branches.values():
             if rolling_back.concerns(attachment.volume, branch, msgid):
                 rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)

@@ -19,7 +19,7 @@ from tests.fix_store import Work, attachment_of, drain
 
 
 def bring(unit, opened):
-    enqueuing.enqueue_in(unit, opened, [enqueuing.prepare("Q", b"brought", PLAIN_CONTROL, 4096)])
+    enqueuing.enqueue_in(unit, opened, enqueuing.prepare([("Q", b"brought", PLAIN_CONTROL)], 4096))
 
 
 def consume(unit, opened):
@@ -36,7 +36,7 @@ def hold(unit, opened):
 def begin(unit, opened):
     known = opened.definitions(unit)
     holder = holder_of(Branch(opened, opened.owner, 0, None), known.space, Role.ENQUEUED, 0)
-    spilled = enqueuing.prepare("Q", b"spilled", PLAIN_CONTROL, 4096)
+    (spilled,) = enqueuing.prepare([("Q", b"spilled", PLAIN_CONTROL)], 4096)
     (command,) = enqueuing.commands_for(opened, known, [spilled])
     numbered = [command.arrivals[0]._replace(sequence=unit.reserve(opened.space.id, 1)[0])]
     assert isinstance(unit.enqueue(command._replace(arrivals=numbered, holder=holder)), Enqueued)
@@ -44,7 +44,7 @@ def begin(unit, opened):
 
 def commit(unit, opened):
     branch = Branch(opened, opened.owner, 0, None, reserved=unit.reserve(opened.space.id, 1))
-    brought = enqueuing.prepare("Q", b"brought", PLAIN_CONTROL, 4096)
+    (brought,) = enqueuing.prepare([("Q", b"brought", PLAIN_CONTROL)], 4096)
     (result,) = unit.execute([commit_of(opened, opened.definitions(unit), branch, [brought])])
     assert isinstance(result, Committed)
 

@@ -170,7 +170,7 @@ def sent(control):
     )
     known = Definitions(1, space, {"Q": queue}, {1: queue}, {1: 1}, frozenset(), 4096)
     opened = OpenSpace(space)
-    (command,) = commands_for(opened, known, [prepare("Q", b"body", control, 4096)])
+    (command,) = commands_for(opened, known, prepare([("Q", b"body", control)], 4096))
     return command.arrivals
 
 

@@ -7,7 +7,7 @@ rest, which holds the limits.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -19,7 +19,17 @@ from qmcore.acts.sending import execute, no_such_message, send
 from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
-from qmcore.message import PLAIN_CONTROL, TEXT_CONTROL, Body, EnqueueControl, checked_body, message_id, pages_of
+from qmcore.message import (
+    BODY_MAX,
+    PLAIN_CONTROL,
+    TEXT_CONTROL,
+    Body,
+    EnqueueControl,
+    checked_body,
+    message_id,
+    message_ids,
+    pages_of,
+)
 from qmcore.order import OutOfOrder
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
@@ -30,6 +40,9 @@ _NO_TIMES: Final = Times(None, None, None, None)
 _NO_USUAL: Final = (0, 0, None, None, None)
 _NO_RARE: Final = (None,) * 6
 """What a message says that asks for nothing."""
+
+_tuple: Final = tuple.__new__
+"""Makes a value of a class of tuples in half the time of its constructor."""
 
 
 class Outgoing(NamedTuple):
@@ -48,12 +61,20 @@ class Outgoing(NamedTuple):
         return Use(1, self.pages, self.size)
 
 
-def prepare(queue: str, body: Body, control: EnqueueControl, page_size: int) -> Outgoing:
-    """Return a message ready to be enqueued."""
-    content = checked_body(body)
-    size = 0 if content is None else len(content)
-    headers = json.dumps(dict(control.headers), separators=(",", ":")) if control.headers else None
-    return Outgoing(queue, content, control, headers, size, pages_of(size, headers, page_size))
+def prepare(items: Iterable[tuple[str, Body, EnqueueControl]], page_size: int) -> list[Outgoing]:
+    """Return messages ready to be enqueued, by their queues, bodies and control information."""
+    outgoing: list[Outgoing] = []
+    last, headers, size, pages = None, None, 0, 0
+    for queue, body, control in items:
+        content = body if body.__class__ is bytes and len(body) <= BODY_MAX else checked_body(body)
+        its_size = 0 if content is None else len(content)
+        # What comes together mostly has the same control information, and often the same size.
+        if control is not last:
+            headers = json.dumps(dict(control.headers), separators=(",", ":")) if control.headers else None
+        if control is not last or its_size != size:
+            last, size, pages = control, its_size, pages_of(its_size, headers, page_size)
+        outgoing.append(_tuple(Outgoing, (queue, content, control, headers, size, pages)))
+    return outgoing
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on: object = None) -> list[str]:
@@ -95,11 +116,11 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
     arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
     last, terms = None, None
     for item in outgoing:
-        its = item.queue, item.headers
-        if terms is None or last is None or item.control is not last.control or its != (last.queue, last.headers):
+        queue, body, control, headers, size, pages = item
+        if last is None or control is not last.control or queue != last.queue or headers != last.headers:
             # To the same queue on the same terms, as most that come together: what was looked up holds.
-            last, terms = item, _terms_asked(known, item, routes[item.queue])
-        arrivals[item.queue].append(Arrival(item.body, item.size, item.pages, terms))
+            last, terms = item, _terms_asked(known, item, routes[queue])
+        arrivals[queue].append(_tuple(Arrival, (body, size, pages, terms, 0)))
     return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
 
 
@@ -172,7 +193,7 @@ def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Seque
     """Return the identifiers of messages in their order; there is a result for each of their queues."""
     incarnation = opened.space.incarnation
     if len(results) == 1:
-        return [message_id(incarnation, sequence) for sequence in results[0].sequences]
+        return message_ids(incarnation, results[0].sequences)
     given = {
         queue: iter(result.sequences)
         for queue, result in zip(dict.fromkeys(item.queue for item in outgoing), results, strict=True)

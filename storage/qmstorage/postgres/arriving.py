@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from qmcore import numbers
 from qmcore.limits import Unit
-from qmcore.transitions import STALE, Arrival, Enqueue, Enqueued, Level, Reached, Reason, Refused, Terms
+from qmcore.transitions import (
+    STALE,
+    Arrival,
+    Enqueue,
+    Enqueued,
+    Guard,
+    Level,
+    Reached,
+    Reason,
+    Refused,
+    Route,
+    Terms,
+)
 from qmstorage import bodies
 from qmstorage.positions import position_of
 from qmstorage.postgres import keys
-from qmstorage.postgres.row_arrays import SENT, Buffer, RowsAlike, add_row, array_of, row_of, rows_alike
+from qmstorage.postgres.row_arrays import SENT, Buffer, add_rows, array_of, row_of, rows_alike
 from qmstorage.postgres.tables import quoted
 
 Values: TypeAlias = dict[str, Any]
@@ -92,6 +106,7 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 _BYTES_OF_ROW: Final = 400
 _DESCENDS, _IN_MEMORY = 1, 2
+_SIZE, _PAGES, _TERMS = (itemgetter(Arrival._fields.index(name)) for name in ("size", "pages", "terms"))
 _LONG: Final = SENT["int8"]
 
 
@@ -172,7 +187,7 @@ def is_special(command: Enqueue) -> bool:
     return bool(
         route.levels
         or (route.grouping and len(arrivals) > 1)
-        or any(arrival.terms.memory or arrival.terms.before for arrival in arrivals)
+        or any(terms.memory or terms.before for terms, _ in itertools.groupby(arrivals, _TERMS))
     )
 
 
@@ -235,9 +250,10 @@ def enqueue(
             return given
         answer = given
         found += answer.numbers
-        for arrival, number in zip(part, answer.numbers, strict=True):
-            if arrival.size > bodies.IN_ROW_MAX:
-                keep_apart(arrival, base | (arrival.sequence or number))
+        if max(map(_SIZE, part)) > bodies.IN_ROW_MAX:
+            for arrival, number in zip(part, answer.numbers, strict=True):
+                if arrival.size > bodies.IN_ROW_MAX:
+                    keep_apart(arrival, base | (arrival.sequence or number))
         values |= _COUNTED_BEFORE
         if values.get("group_id") is not None:
             values["group_id"] = base | (arrivals[0].sequence or found[0])
@@ -287,8 +303,7 @@ def _special(command: Enqueue, caller: Caller, places: dict[Terms, int]) -> Valu
 
 
 def _counts(arrivals: Sequence[Arrival]) -> Values:
-    pages, size = sum(arrival.pages for arrival in arrivals), sum(arrival.size for arrival in arrivals)
-    return {"brought": len(arrivals), "pages": pages, "size": size}
+    return {"brought": len(arrivals), "pages": sum(map(_PAGES, arrivals)), "size": sum(map(_SIZE, arrivals))}
 
 
 def _levels(command: Enqueue) -> list[Level]:
@@ -318,6 +333,9 @@ def _of_levels(levels: Iterable[Level], queue_id: int, schema: str) -> Values:
 
 def _parts(arrivals: Sequence[Arrival]) -> Iterator[tuple[int, int]]:
     """Yield where the messages of each call begin and end."""
+    if len(arrivals) * _BYTES_OF_ROW + sum(map(_SIZE, arrivals)) <= MOST_BYTES:
+        yield 0, len(arrivals)
+        return
     start, size = 0, 0
     for at, arrival in enumerate(arrivals):
         its = _BYTES_OF_ROW + (arrival.size if arrival.size <= bodies.IN_ROW_MAX else 0)
@@ -339,24 +357,33 @@ def _bring(
     """Add the rows of messages to the values, and what kind each is of."""
     guard, route, all_of_them, _ = command
     is_grouped = route.grouping and len(all_of_them) > 1
-    base = guard.space_id << numbers.SEQUENCE_BITS
     rows: list[Buffer] = []
     kinds = bytearray()
-    last, same, kind = None, RowsAlike(b"", b""), 0
-    for arrival in arrivals:
-        terms = arrival.terms
-        if terms is not last:
-            # In a queue that groups, the first one says when they are available and where they stand.
-            its = all_of_them[0].terms if is_grouped else terms
-            position = position_of(route, its, now)
-            same = rows_alike(route.queue_id, terms, position, now)
-            kind = (_DESCENDS if position.descends and not its.before else 0) | (_IN_MEMORY if terms.memory else 0)
-            last = terms
-        kinds.append(kind)
-        add_row(rows, same, base | arrival.sequence if arrival.sequence else None, arrival)
+    _add_rows(kinds, rows, guard, route, arrivals, all_of_them, now)
     values["kinds"] = kinds
     values["arrival"] = b"".join(rows[1:]) if len(arrivals) == 1 else None
     values["arrivals"] = array_of(caller.row_type, len(arrivals), rows)
     if places:
         at = [places.get(all_of_them[0].terms if is_grouped else arrival.terms, 0) for arrival in arrivals]
         values["stands_before"] = at
+
+
+def _add_rows(
+    kinds: bytearray,
+    rows: list[Buffer],
+    guard: Guard,
+    route: Route,
+    arrivals: Sequence[Arrival],
+    all_of_them: Sequence[Arrival],
+    now: int,
+) -> None:
+    """Write the rows of some of the messages that come to a queue together, and what kind each is of."""
+    is_grouped = route.grouping and len(all_of_them) > 1
+    base = guard.space_id << numbers.SEQUENCE_BITS
+    for terms, alike in itertools.groupby(arrivals, _TERMS):
+        # In a queue that groups, the first one says when they are available and where they stand.
+        its = all_of_them[0].terms if is_grouped else terms
+        position = position_of(route, its, now)
+        kind = (_DESCENDS if position.descends and not its.before else 0) | (_IN_MEMORY if terms.memory else 0)
+        same = rows_alike(route.queue_id, terms, position, now)
+        kinds += bytes((kind,)) * add_rows(rows, same, base, alike)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -70,7 +70,6 @@ _IN_ROW: Final = _value("body_id", None)
 _APART: Final = _value("body_id", 0) + _value("body", None)
 _NO_BODY: Final = _IN_ROW + _value("body", None)
 _END: Final = b"".join(_value(name, None) for name in _NAMES[-2:])
-_FIXED: Final = len(_COUNT) + len(_CHARGE(0, 0, 0, 0, 0, 0)) + len(_END)
 _LENGTH: Final = struct.Struct("!i").pack
 _ARRAY: Final = struct.Struct("!iiIii").pack
 _ZERO: Final = {"urcode": 0, "appkey": 0}
@@ -94,26 +93,39 @@ def rows_alike(queue_id: int, terms: Terms, position: Position, now: int) -> Row
     return RowsAlike(place, _options(terms.type, terms.options) if terms.options else _without_options(terms.type))
 
 
-def add_row(rows: list[Buffer], same: RowsAlike, number: int | None, arrival: Arrival) -> int:
-    """Write the row of a message behind others, and return its length; `number` is None where the server gives it."""
-    body, size, pages, _, _ = arrival
-    place, options = same
-    numbered = _NO_NUMBER if number is None else _HEADER(_LONG, 8) + SENT["int8"](number)
-    if body is None or size > bodies.IN_ROW_MAX:
-        content, body, inside = _NO_BODY if body is None else _APART, b"", 0
-    else:
-        content, inside = _IN_ROW + _HEADER(_BYTES, size), size
-    length = _FIXED + len(numbered) + len(place) + len(options) + len(content) + inside
-    charge = _CHARGE(_LONG, 8, pages, _LONG, 8, size)
-    rows += (_LENGTH(length), _COUNT, numbered, place, charge, options, content, body, _END)
-    return length
+def add_rows(rows: list[Buffer], same: RowsAlike, base: int, arrivals: Iterable[Arrival]) -> int:
+    """Write the rows of messages that have so much in common behind others, and return how many they are.
+
+    Their numbers are those of their identifiers behind `base`; the server gives them where there are none.
+    """
+    count, last, length, start = 0, None, b"", b""
+    for arrival in arrivals:
+        body, size, pages, _, sequence = arrival
+        inside = b"" if body is None or size > bodies.IN_ROW_MAX else body
+        its = size, pages, sequence, body is None
+        if its != last:
+            # Those that come together mostly have this in common, too.
+            last, start = its, _start(same, base | sequence if sequence else None, arrival)
+            length = _LENGTH(len(start) + len(inside) + len(_END))
+        rows += (length, start, inside, _END)
+        count += 1
+    return count
 
 
 def row_of(same: RowsAlike, number: int | None, arrival: Arrival) -> bytes:
-    """Return the row of a message by itself."""
-    rows: list[Buffer] = []
-    add_row(rows, same, number, arrival)
-    return b"".join(rows[1:])
+    """Return the row of a message by itself, of which the body is in the row."""
+    return b"".join((_start(same, number, arrival), arrival.body or b"", _END))
+
+
+def _start(same: RowsAlike, number: int | None, arrival: Arrival) -> bytes:
+    """Return the row of a message as far as its body, if that is in the row."""
+    body, size, pages, _, _ = arrival
+    place, options = same
+    numbered = _NO_NUMBER if number is None else _HEADER(_LONG, 8) + SENT["int8"](number)
+    content = _NO_BODY if body is None else _IN_ROW + _HEADER(_BYTES, size)
+    if size > bodies.IN_ROW_MAX:
+        content = _APART
+    return b"".join((_COUNT, numbered, place, _CHARGE(_LONG, 8, pages, _LONG, 8, size), options, content))
 
 
 class Packed(NamedTuple):
