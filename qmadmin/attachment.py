@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("qmadmin.transacting")
 
-_UPKEEP_SECONDS = 1.0
+_HOUSEKEEPING_SECONDS = 1.0
 """The seconds after which a process cleans up again after others."""
 
 
@@ -129,7 +129,8 @@ class Attachment:
         self.volume = volume
         self.opened = opened
         self._clock = clock
-        self._next_upkeep = clock.monotonic() + _UPKEEP_SECONDS
+        self.next_housekeeping = clock.monotonic() + _HOUSEKEEPING_SECONDS
+        """When it is due, by the monotonic clock."""
         self.owed = PendingRollbacks(volume, opened, clock)
 
     @property
@@ -147,11 +148,11 @@ class Attachment:
         application (`connection`), which would have to end before.
         """
         moment = self._clock.monotonic()
-        if not now and moment < self._next_upkeep:
+        if not now and moment < self.next_housekeeping:
             return
         self.volume.check_place()
         if not self.volume.readonly and not self.volume.is_joined(connection):
-            self._next_upkeep = moment + _UPKEEP_SECONDS
+            self.next_housekeeping = moment + _HOUSEKEEPING_SECONDS
             self.owed.roll_back_all()
             waiting.forget_left(self.volume, self.opened)
             if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
@@ -233,6 +234,16 @@ class SpaceHandle:
         if self._closed:
             self._check_open()
         return self._device.attachment(self.name, self._role)
+
+    def _ready(self, connection: object = None) -> Attachment:
+        """Return the attachment for an operation, before which it has done what housekeeping is due."""
+        if self._closed:
+            self._check_open()
+        device = self._device
+        attachment = device.attachment(self.name, self._role)
+        if device.clock.monotonic() >= attachment.next_housekeeping:
+            attachment.do_housekeeping(connection=connection)
+        return attachment
 
     @property
     def _now(self) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.attachment import Attachment, SpaceHandle
 from qmadmin.browsing import BrowseCursor
 from qmadmin.enqueuing import refuse_both
-from qmadmin.open_transactions import current
+from qmadmin.open_transactions import current, joined_here
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import dequeue_in_transaction, housekeeping, waiting
@@ -76,7 +77,9 @@ class Dequeuing(SpaceHandle):
         SystemFailureError if as many calls wait as the queue space has actions for, and AbortedError if the
         transaction's time is over.
         """
-        selection = selected(msgid, corrid, corrid_like, condition)
+        selection = FIRST
+        if msgid is not None or corrid is not None or corrid_like is not None or condition is not None:
+            selection = selected(msgid, corrid, corrid_like, condition)
         found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, stop=stop)
         return found[0] if found else None
 
@@ -208,23 +211,17 @@ class Dequeuing(SpaceHandle):
         role: Role = Role.DEQUEUED,
         stop: Callable[[], bool] | None = None,
     ) -> list[Message]:
-        transaction = current(self._device, self.name) if transactional else None
+        transaction = current(self._device, self.name) if transactional and joined_here() else None
         seconds = 0.0 if wait is None else seconds_of(wait)
         wanted = Wanted(queue, selection, limit, body, role=role)
         if connection is not None:
             refuse_both(transaction)
             return self._take_on(connection, wanted, seconds)
-        if transaction is not None:
-            seconds = min(seconds, transaction.remaining())
-
-        def attempt(attachment: Attachment) -> list[Message] | Nothing:
-            if attachment.owed.left:
-                attachment.owed.finish(queue)
-            if transaction is None:
-                return dequeuing.dequeue(attachment.volume, attachment.opened, wanted)
-            now = self._device.clock.now()
-            return self._take_in(transaction, attachment, wanted, now, waits=seconds > 0)
-
+        if transaction is None:
+            attempt = partial(_take_alone, wanted)
+        else:
+            seconds = seconds and min(seconds, transaction.remaining())
+            attempt = partial(self._take_in, transaction, wanted, seconds > 0)
         if seconds <= 0:
             found = self._look(attempt)
         else:
@@ -232,11 +229,13 @@ class Dequeuing(SpaceHandle):
         return [] if isinstance(found, Nothing) else found
 
     def _take_in(
-        self, transaction: Transaction, attachment: Attachment, wanted: Wanted, now: int, *, waits: bool
+        self, transaction: Transaction, wanted: Wanted, waits: bool, attachment: Attachment
     ) -> list[Message] | Nothing:
+        if attachment.owed.left:
+            attachment.owed.finish(wanted.queue)
         branch = transaction.branch(attachment)
         try:
-            return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted, now)
+            return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted, self._device.clock.now())
         except BaseException as error:
             if not (waits and isinstance(error, QueueError) and may_pass(error)):
                 # A wait goes on when the server is back, or not busy any more: nothing was done.
@@ -307,8 +306,7 @@ class Dequeuing(SpaceHandle):
         looked_after = False
         while True:
             # A waiting call does so too: a dead process may hold the expected message in another queue.
-            attachment = self._attachment
-            attachment.do_housekeeping()
+            attachment = self._ready()
             found = attempt(attachment)
             if not isinstance(found, Nothing):
                 return found
@@ -319,6 +317,13 @@ class Dequeuing(SpaceHandle):
             # The holder of the missing message may have died.
             attachment.do_housekeeping(now=True)
             looked_after = True
+
+
+def _take_alone(wanted: Wanted, attachment: Attachment) -> list[Message] | Nothing:
+    """Take messages that belong to no transaction."""
+    if attachment.owed.left:
+        attachment.owed.finish(wanted.queue)
+    return dequeuing.dequeue(attachment.volume, attachment.opened, wanted)
 
 
 def selected(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin import tracing
 from qmadmin.attachment import SpaceHandle
-from qmadmin.open_transactions import current
+from qmadmin.open_transactions import current, joined_here
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import enqueue_in_transaction
@@ -124,13 +124,13 @@ class Enqueuing(SpaceHandle):
                 urcode=urcode,
                 delivery=None if persistent is None else _delivery(persistent, "persistent"),
                 reply_delivery=None if reply_persistent is None else _delivery(reply_persistent, "reply_persistent"),
-                headers=_checked_headers(headers),
+                headers=None if headers is None else _checked_headers(headers),
                 type=kind if type is None else type,
                 subtype=subtype,
                 top=top,
                 before=before,
             )
-        return self.put(queue, data, control, transactional=transactional, connection=connection)
+        return self.put_many([(queue, data, control)], transactional=transactional, connection=connection)[0]
 
     def enqueue_many(
         self,
@@ -162,11 +162,7 @@ class Enqueuing(SpaceHandle):
         connection: Connection | None = None,
     ) -> str:
         """Put a message on a queue, as `enqueue` does, with its control information as one value."""
-        attachment = self._attachment
-        if tracing.is_in_use():
-            ((queue, body, control),) = tracing.traced([(queue, body, control)])
-        outgoing = enqueuing.prepare([(queue, body, control)], self._device.info.page_size)
-        return self._put(attachment, outgoing, transactional=transactional, connection=connection)[0]
+        return self.put_many([(queue, body, control)], transactional=transactional, connection=connection)[0]
 
     def put_many(
         self,
@@ -179,29 +175,24 @@ class Enqueuing(SpaceHandle):
 
         Returns their identifiers in the same order.
         """
-        attachment = self._attachment
-        outgoing = enqueuing.prepare(tracing.traced(items), self._device.info.page_size)
-        return self._put(attachment, outgoing, transactional=transactional, connection=connection)
-
-    def _put(
-        self, attachment: Attachment, outgoing: list[Outgoing], *, transactional: bool, connection: Connection | None
-    ) -> list[str]:
-        attachment.do_housekeeping(connection=connection)
-        transaction = current(self._device, self.name) if transactional else None
+        attachment, page_size = self._ready(connection), self._device.info.page_size
+        outgoing = enqueuing.prepare(tracing.traced(items) if tracing.is_in_use() else items, page_size)
+        transaction = current(self._device, self.name) if transactional and joined_here() else None
         if not outgoing:
             return []
         if connection is not None:
             refuse_both(transaction)
         elif transaction is not None:
-            return self._put_in(transaction, attachment, outgoing, self._device.clock.now())
+            return self._put_in(transaction, attachment, outgoing)
         return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
 
-    def _put_in(
-        self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing], now: int
-    ) -> list[str]:
+    def _put_in(self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing]) -> list[str]:
         branch = transaction.branch(attachment)
         try:
-            return enqueue_in_transaction.enqueue(attachment.volume, branch, [_kept(item) for item in outgoing], now)
+            for at, item in enumerate(outgoing):
+                if isinstance(item.body, memoryview):
+                    outgoing[at] = _kept(item)
+            return enqueue_in_transaction.enqueue(attachment.volume, branch, outgoing, self._device.clock.now())
         except BaseException as error:
             transaction.note(error)
             attachment.renew(error)
@@ -219,11 +210,8 @@ def refuse_both(transaction: Transaction | None) -> None:
 
 def _kept(outgoing: Outgoing) -> Outgoing:
     """Return a message that may be kept after the call: what it is a view of may change then."""
-    if not isinstance(outgoing.body, memoryview) or outgoing.size > enqueue_in_transaction.SPILL_BYTES:
-        return outgoing
-    return Outgoing(
-        outgoing.queue, bytes(outgoing.body), outgoing.control, outgoing.headers, outgoing.size, outgoing.pages
-    )
+    is_spilled = outgoing.size > enqueue_in_transaction.SPILL_BYTES
+    return outgoing if is_spilled else outgoing._replace(body=bytes(outgoing.body or b""))
 
 
 def _with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
@@ -252,7 +240,7 @@ def _delivery(persistent: bool, what: str) -> Delivery:
     return Delivery.PERSIST if flag else Delivery.NONPERSIST
 
 
-def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if headers is not None and not isinstance(headers, Mapping):
+def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(headers, Mapping):
         raise InvalidArgumentError(f"the headers must be a mapping of names to values, got {headers!r}")
     return headers

@@ -10,7 +10,7 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmcore.errors import ProtocolError
 
@@ -41,6 +41,9 @@ class _Joined(NamedTuple):
 
 _open: contextvars.ContextVar[tuple[_Joined, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
 """The transactions that are open in this context, the outermost first."""
+
+joined_here: Final = _open.get
+"""Returns them: mostly there are none, and nothing more has to be asked."""
 
 
 def join(
@@ -75,7 +78,8 @@ def current(device: Device, space: str) -> Transaction | None:
     begun inside the transaction must not take effect outside.
     """
     for joined in reversed(_open.get()):
-        if joined.covers(device, space):
+        # As `covers` does.
+        if joined.device() is device and joined.space in (space, None):
             if transaction := joined.find():
                 return transaction
             if joined.thread != threading.get_ident():

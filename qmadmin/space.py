@@ -14,7 +14,7 @@ from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, parsed, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages
-from qmadmin.open_transactions import refuse_nesting
+from qmadmin.open_transactions import joined_here, refuse_nesting
 from qmadmin.transacting import Transaction
 from qmcore import times
 from qmcore.acts import (
@@ -120,8 +120,10 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         It commits at the end of the block and rolls back on an exception. After `timeout` seconds it is rolled back, by
         itself or by others; None means no limit. Transactions do not nest (ProtocolError).
         """
-        self._check_open()
-        refuse_nesting(self._device, self.name)
+        if self._closed:
+            self._check_open()
+        if joined_here():
+            refuse_nesting(self._device, self.name)
         return Transaction(self._device, timeout, self.name)
 
     def create_queue(self, definition: QueueDefinition) -> Queue:

@@ -8,6 +8,7 @@ trace.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -20,10 +21,8 @@ HEADERS: Final = ("traceparent", "tracestate")
 
 _LIBRARY: Final = "opentelemetry.trace"
 
-
-def is_in_use() -> bool:
-    """Return whether the application has imported OpenTelemetry."""
-    return sys.modules.get(_LIBRARY) is not None
+is_in_use: Final = functools.partial(sys.modules.get, _LIBRARY)
+"""Returns something only where the application has imported OpenTelemetry."""
 
 
 def headers() -> dict[str, str]:

@@ -75,10 +75,10 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.leave_context()
-        if error is None and (self.active or self._aborted is not None):
+        open_transactions.leave(self)
+        if error is None and (not self._ended or self._aborted is not None):
             self.commit()
-        elif self.active:
+        elif not self._ended:
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             self.rollback(reason, counts=not (_is_of_the_store(error) or _is_of_the_store(self._doomed)))
 
@@ -95,11 +95,10 @@ class Transaction:
         these cases nothing of it remains.
         """
         self._check_usable()
-        branches = [branch for _, branch in self._branches.values()]
-        if branches:
-            volume = self._branches[branches[0].opened.space.name][0].volume
+        if self._branches:
+            (attachment, *_), branches = zip(*self._branches.values(), strict=True)
             try:
-                commit.commit(volume, branches, self._device.clock.now())
+                commit.commit(attachment.volume, branches, self._device.clock.now())
             except BaseException as error:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
@@ -256,10 +255,11 @@ class Transaction:
     def branch(self, attachment: Attachment) -> Branch:
         """Return the transaction's part in a queue space, for the next operation in it."""
         self._check_usable()
-        name = attachment.opened.space.name
-        if name not in self._branches:
-            self._branches[name] = attachment, self._new_branch(attachment)
-        return self._branches[name][1]
+        name = attachment.opened.space.definition.name
+        found = self._branches.get(name)
+        if found is None:
+            found = self._branches[name] = attachment, self._new_branch(attachment)
+        return found[1]
 
     def remaining(self) -> float:
         """Return the seconds until the transaction's time is over; infinity if it has no limit."""
@@ -277,23 +277,24 @@ class Transaction:
             self._doomed = error
 
     def _new_branch(self, attachment: Attachment) -> Branch:
-        others = {other.volume.path for other, _ in self._branches.values()} - {attachment.volume.path}
-        if others:
-            raise ProtocolError(
-                f"the transaction works on {others.pop()!r} and cannot take queue space"
-                f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
-                hint="Use queue spaces on one file of the device in one transaction.",
-            )
+        for other, _ in self._branches.values():
+            if other.volume.path != attachment.volume.path:
+                raise ProtocolError(
+                    f"the transaction works on {other.volume.path!r} and cannot take queue space"
+                    f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
+                    hint="Use queue spaces on one file of the device in one transaction.",
+                )
         started, deadline = self._started_us, None
         if self._timeout_us is not None:
             left = round(self.remaining() * MICROS)
             # At one moment: others end it, and a clock that is set in between would change the length of the timeout.
             now, steady = self._device.clock.now_and_steady()
             started, deadline = now - (self._timeout_us - left), steady + left
-        return Branch(attachment.opened, attachment.owner, started, deadline)
+        return Branch(attachment.opened, attachment.opened.me or attachment.owner, started, deadline)
 
     def _check_usable(self) -> None:
-        self._check_thread()
+        if self._pid != os.getpid() or self.thread != threading.get_ident():
+            self._check_thread()
         if self._aborted is not None:
             raise copy.copy(self._aborted)
         if self._ended:

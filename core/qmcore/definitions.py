@@ -132,7 +132,8 @@ class OpenSpace:
         self.counted_waits = -math.inf, 0
         """When, by the monotonic clock, it was counted how many waits the queue space has, and how many they were."""
         self.start = start or (lambda _opened, _claim: None)
-        self._left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
+        self.left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
+        """Runs of sequence numbers that were given out and not used, for whoever takes them out."""
         self.known: Definitions | None = None
         """The definitions as they were when they were last asked for; None where they never were."""
         self._guard: Guard | None = None
@@ -167,18 +168,6 @@ class OpenSpace:
         """Know that the store has noted so many transactions at one time, where that is more than is known; or 0."""
         if count > self.highest.get("transactions", 0):
             self.highest["transactions"] = count
-
-    def leave_numbers(self, numbers: Sequence[int]) -> None:
-        """Keep sequence numbers that were given out and not used."""
-        if numbers:
-            self._left_numbers.append(numbers)
-
-    def take_left_numbers(self) -> Sequence[int]:
-        """Return unused sequence numbers, which the caller may use from now on; perhaps none."""
-        try:
-            return self._left_numbers.pop()
-        except IndexError:
-            return ()
 
     def definitions(self, unit: Unit) -> Definitions:
         """Return the definitions as they are now."""

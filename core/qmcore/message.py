@@ -28,6 +28,7 @@ _SEQUENCE_DIGITS = 16
 MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
 _INT64 = (-(2**63), 2**63 - 1)
 _USUAL_TYPES = ("CARRAY", "STRING")
+_NO_TIMES: Final = (None, None, None, None, False)
 
 
 class State(enum.Enum):
@@ -97,12 +98,15 @@ class EnqueueControl:
     before: str | None = None
 
     def __post_init__(self) -> None:
-        check_int(self.priority, "priority", *PRIORITY_RANGE)
-        check_int(self.urcode, "user return code", *_INT64)
-        check_int(self.appkey, "application key", *_INT64)
-        if not type(self.priority) is type(self.urcode) is type(self.appkey) is int:
-            self._keep_ints()
-        self._check_times()
+        priority, urcode, appkey = self.priority, self.urcode, self.appkey
+        if not (
+            type(priority) is type(urcode) is type(appkey) is int
+            and PRIORITY_RANGE[0] <= priority <= PRIORITY_RANGE[1]
+            and urcode == appkey == 0
+        ):
+            self._check_numbers()
+        if (self.delay, self.available_us, self.lifetime, self.expires_us, self.never_expires) != _NO_TIMES:
+            self._check_times()
         if self.client_id != "":
             names.plain(self.client_id, "client identifier")
         for header, value in (self.headers or {}).items():
@@ -122,10 +126,14 @@ class EnqueueControl:
         if self.top and self.before is not None:
             raise InvalidArgumentError("a message goes to the top or before another one, not both")
 
-    def _keep_ints(self) -> None:
-        """Convert numbers of other types, such as those of numpy, to int."""
-        for field in ("priority", "urcode", "appkey"):
-            object.__setattr__(self, field, index_of(getattr(self, field)))
+    def _check_numbers(self) -> None:
+        """Refuse what is out of range, and convert numbers of other types, such as those of numpy, to int."""
+        for field, what, least, most in (
+            ("priority", "priority", *PRIORITY_RANGE),
+            ("urcode", "user return code", *_INT64),
+            ("appkey", "application key", *_INT64),
+        ):
+            object.__setattr__(self, field, index_of(check_int(getattr(self, field), what, least, most)))
 
     def _check_times(self) -> None:
         if self.delay is not None and self.available_us is not None:

@@ -41,13 +41,11 @@ def command(text: str) -> str:
 
 def correlation_id(value: bytes | str) -> bytes:
     """Return the identifier without its NUL padding: at most 32 bytes, a str taken as UTF-8."""
-    raw = (
-        encoded(value, "correlation identifier")
-        if isinstance(value, str)
-        else value
-        if type(value) is bytes
-        else _bytes_of(value)
-    )
+    if isinstance(value, str):
+        # An ASCII text has a UTF-8 form.
+        raw = value.encode() if value.isascii() else encoded(value, "correlation identifier")
+    else:
+        raw = value if type(value) is bytes else _bytes_of(value)
     stripped = raw.rstrip(b"\0")
     if len(stripped) > CORRELATION_ID_MAX:
         raise InvalidArgumentError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
@@ -13,7 +12,6 @@ from qmcore.attributes import Flag, Plain, Text, Whole, attribute, attributes_of
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError
 from qmcore.identifiers import Identifiers
-from qmcore.message import message_id
 from qmcore.values import dataclass
 
 PAGE_QUANTUM = 4
@@ -129,7 +127,9 @@ class Space:
     def __post_init__(self) -> None:
         identifiers = Identifiers(self.incarnation, self.adopted)
         object.__setattr__(self, "_identifiers", identifiers)
-        naming = identifiers.msgid if self.adopted else functools.partial(message_id, self.incarnation)
+        # As `message_id` names them; a damaged incarnation may have any characters.
+        own = f"{self.incarnation.replace('%', '%%')}%016x".__mod__
+        naming = identifiers.msgid if self.adopted else own
         object.__setattr__(self, "naming", naming)
 
     @property

@@ -32,12 +32,19 @@ logger = logging.getLogger("qmadmin.transacting")
 
 def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
     """Remove what the transaction holds and enqueue what it brought, in one database transaction."""
-    busy = [branch for branch in branches if branch.recorded or branch.pending]
-    for branch in busy:
-        if Delivery.NONPERSIST in branch.brings:
-            bring_to_memory(volume, branch, now)
+    busy = []
+    for branch in branches:
+        if branch.recorded or branch.pending:
+            busy.append(branch)
+            if Delivery.NONPERSIST in branch.brings:
+                bring_to_memory(volume, branch, now)
     if busy:
-        _commit_with_room(volume, busy, now)
+        try:
+            _commit_once(volume, busy)
+        except NoSpaceError:
+            if sum(make_room(volume, branch.opened, now) for branch in busy) == 0:
+                raise
+            _commit_once(volume, busy)
     for branch in branches:
         leave_numbers(branch)
 
@@ -110,19 +117,10 @@ def consumed_from(known: Definitions, queue: Queue) -> Source:
 
     Whoever commits asks here, once for each queue.
     """
-    return source_of(known, queue)
+    return known.sources.get(queue.definition.name) or source_of(known, queue)
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
-
-
-def _commit_with_room(volume: Volume, busy: Sequence[Branch], now: int) -> None:
-    try:
-        _commit_once(volume, busy)
-    except NoSpaceError:
-        if sum(make_room(volume, branch.opened, now) for branch in busy) == 0:
-            raise
-        _commit_once(volume, busy)
 
 
 def _commit_once(volume: Volume, busy: Sequence[Branch]) -> None:

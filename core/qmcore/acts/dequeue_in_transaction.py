@@ -37,12 +37,14 @@ def note(branch: Branch, wanted: Wanted, claimed: Claimed) -> None:
     branch.locks = branch.locks or claimed.locks
     queue = None if opened.known is None else opened.known.queues.get(wanted.queue)
     branch.may_lock = branch.may_lock or wanted.role is Role.LOCKED or queue is None or queue.definition.grouping
-    opened.know_transactions(claimed.transactions)
+    if claimed.transactions:
+        opened.know_transactions(claimed.transactions)
     if wanted.role is not Role.DEQUEUED:
         return
     # What is kept for the record when it is consumed gives no room back.
     retains = queue is not None and bool(queue.definition.retention)
     for row, _, memory in claimed.taken:
         delivery = Delivery.NONPERSIST if memory else Delivery.PERSIST
-        use = Use(1, 0 if retains and not memory else row[PAGES], row[SIZE])
-        branch.holds[delivery] = branch.holds.get(delivery, NO_USE).plus(use)
+        its_pages = 0 if retains and not memory else row[PAGES]
+        messages, pages, size = branch.holds.get(delivery, NO_USE)
+        branch.holds[delivery] = Use(messages + 1, pages + its_pages, size + row[SIZE])

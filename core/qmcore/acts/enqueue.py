@@ -16,7 +16,6 @@ from qmcore.acts.expiry import make_room
 from qmcore.acts.room import no_memory
 from qmcore.acts.routes import route_of
 from qmcore.acts.sending import execute, no_such_message, send
-from qmcore.acts.stores import delivery_of
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
 from qmcore.message import (
@@ -26,7 +25,6 @@ from qmcore.message import (
     Body,
     EnqueueControl,
     checked_body,
-    message_id,
     message_ids,
     pages_of,
 )
@@ -90,7 +88,7 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on:
             raise
         results = send(volume, opened, commands_for, outgoing, on)
     if len(outgoing) == 1:
-        return [message_id(opened.space.incarnation, results[0].sequences[0])]
+        return [opened.space.naming(results[0].sequences[0])]
     return _identifiers(opened, outgoing, results)
 
 
@@ -191,14 +189,14 @@ def stopped(queue: Queue, what: str) -> BadQueueError:
 
 def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Sequence[Enqueued]) -> list[str]:
     """Return the identifiers of messages in their order; there is a result for each of their queues."""
-    incarnation = opened.space.incarnation
+    naming = opened.space.naming
     if len(results) == 1:
-        return message_ids(incarnation, results[0].sequences)
+        return message_ids(opened.space.incarnation, results[0].sequences)
     given = {
         queue: iter(result.sequences)
         for queue, result in zip(dict.fromkeys(item.queue for item in outgoing), results, strict=True)
     }
-    return [message_id(incarnation, next(given[item.queue])) for item in outgoing]
+    return [naming(next(given[item.queue])) for item in outgoing]
 
 
 def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
@@ -208,8 +206,10 @@ def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
     where its `Arrival` is made.
     """
     control = item.control
-    queue = known.queues[item.queue]
-    memory = delivery_of(queue, control) is Delivery.NONPERSIST
+    queue, delivery = known.queues[item.queue], control.delivery
+    if delivery is None or delivery is Delivery.DEFAULT:
+        delivery = queue.definition.delivery
+    memory = delivery is Delivery.NONPERSIST
     if memory:
         _refuse_memory(known, queue)
     before: tuple[int, ...] = ()
@@ -233,12 +233,10 @@ def _terms(queue: Queue, route: Route, item: Outgoing, memory: bool, place: byte
     lifetime = NEVER if control.never_expires else control.lifetime
     times = Times(control.delay, control.available_us, lifetime, control.expires_us)
     asked = times if times != _NO_TIMES else None
-    options = _options(control, item.headers)
-    return Terms(memory, control.type, control.priority, head, route.descends, asked, place, before, options)
-
-
-def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | bytes | None, ...]:
-    usual = control.urcode, control.appkey, control.corrid, control.reply_queue, headers
+    options: tuple[int | str | bytes | None, ...]
+    options = control.urcode, control.appkey, control.corrid, control.reply_queue, item.headers
+    if options == _NO_USUAL:
+        options = ()
     rare = (
         control.failure_queue,
         control.error_queue,
@@ -249,8 +247,9 @@ def _options(control: EnqueueControl, headers: str | None) -> tuple[int | str | 
     )
     if rare != _NO_RARE:
         failure, error, delivery, reply, client, subtype = rare
-        return (*usual, failure, error, delivery and delivery.value, reply and reply.value, client, subtype)
-    return () if usual == _NO_USUAL else usual
+        others = failure, error, delivery and delivery.value, reply and reply.value, client, subtype
+        options = (*(options or _NO_USUAL), *others)
+    return Terms(memory, control.type, control.priority, head, route.descends, asked, place, before, options)
 
 
 def _refuse_memory(known: Definitions, queue: Queue) -> None:

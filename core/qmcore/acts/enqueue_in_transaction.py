@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
 
 from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
 from qmcore.acts.expiry import make_room, with_room
@@ -31,6 +33,8 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Role, Use
 from qmcore.transitions import Admit, Admitted, Arrival, Command, Enqueue, Guard, Route
+
+_sequence_of: Final = attrgetter("arrival.sequence")
 
 SPILL_BYTES = 8 * 1024 * 1024
 """What a transaction enqueues is kept by its process up to this many bytes, and above them in the store."""
@@ -68,8 +72,7 @@ def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: i
         branch.pending += items
         branch.kept_bytes = kept
         count_brought(branch, items)
-    named = branch.opened.space.naming
-    return [named(item.arrival.sequence) for item in items]
+    return list(map(branch.opened.space.naming, map(_sequence_of, items)))
 
 
 def bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
@@ -81,7 +84,8 @@ def bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
 def by_queue(known: Definitions, items: Sequence[Accepted]) -> list[tuple[Route, list[Arrival]]]:
     """Return how messages come that were accepted before, each with its number: for each queue, in one order."""
     if len(items) == 1:
-        route, arrival = arrival_of(known, items[0])
+        (item,) = items
+        route, arrival = (item.route, item.arrival) if item.known is known else arrival_of(known, item)
         return [(route, [arrival])]
     routes: dict[int, Route] = {}
     arrivals: dict[int, list[Arrival]] = {}

@@ -146,20 +146,25 @@ def left_numbers(branch: Branch, least: int) -> Sequence[int]:
     """
     if branch.pending or branch.may_spill:
         return ()
-    left = branch.opened.take_left_numbers()
+    try:
+        left = branch.opened.left_numbers.pop()
+    except IndexError:
+        return ()
     return left if len(left) >= least else ()
 
 
 def leave_numbers(branch: Branch) -> None:
     """Leave the sequence numbers that the transaction has not used to the next one."""
-    branch.opened.leave_numbers(branch.reserved)
-    branch.reserved = ()
+    if branch.reserved:
+        branch.opened.left_numbers.append(branch.reserved)
+        branch.reserved = ()
 
 
 def adds(branch: Branch, delivery: Delivery) -> Use:
     """Return what the transaction would add to a store if it committed now."""
-    holds = branch.holds.get(delivery, NO_USE)
-    return branch.brings.get(delivery, NO_USE).plus(Use(-holds.messages, -holds.pages, -holds.size))
+    messages, pages, size = branch.holds.get(delivery, NO_USE)
+    brings = branch.brings.get(delivery, NO_USE)
+    return Use(brings.messages - messages, brings.pages - pages, brings.size - size)
 
 
 def count_pending(branch: Branch) -> None:
