@@ -416,7 +416,7 @@ class Reason(enum.IntEnum):
     LOST = 9
     """The store lacks something that the transaction had taken or spilled."""
     GONE = 10
-    """A message is not where it was looked at."""
+    """A message is not where it was looked at, which is found out as it is done."""
 
 
 class Refused(NamedTuple):

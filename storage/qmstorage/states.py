@@ -80,7 +80,9 @@ _AT_THE_EDGE = (
 )
 _FIRST_OF = _AT_THE_EDGE.order_by(ready.c.order_key)
 _LAST_OF = _AT_THE_EDGE.order_by(ready.c.order_key.desc())
-_CHARGED = select(message.c.pages, message.c.size, message.c.expires_at).where(given(message.c.id, "of_message"))
+_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
+    given(message.c.id, "of_message")
+)
 _CHANGEABLE = (
     select(
         message.c.id,
@@ -213,7 +215,14 @@ class States(Runner):
         else:
             assert choice.space is not None  # noqa: S101 - it comes with its queue space
             rows += self.built(_kept_back_by(choice.condition, choice.space), of_queue=queue_id, most=limit)
-        return [self._charged(Place(number, queue_id, key, retries), until) for number, key, retries, until in rows]
+        charged = {row[0]: row for row in self.charged([row[0] for row in rows])}
+        its = []
+        for number, key, retries, until in rows:
+            _, pages, size, expires = charged.get(number, (number, None, None, None))
+            if not _are_numbers((pages, size)):
+                raise damaged(number, NO_RECORD)
+            its.append(Holding(Place(number, queue_id, key, retries), pages, size, expires, until))
+        return its
 
     def changeable(self, queue_id: int, message_id: int) -> Changeable | None:
         """Return a message that no transaction holds, and its terms; None where it is not there, or damaged."""
@@ -302,12 +311,9 @@ class States(Runner):
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
 
-    def _charged(self, place: Place, until: int | None) -> Holding:
-        row = self.one(_CHARGED, of_message=place.message_id)
-        if row is None or not _are_numbers(row[:2]):
-            raise damaged(place.message_id, NO_RECORD)
-        pages, size, expires = row
-        return Holding(place, pages, size, expires, until)
+    def charged(self, message_ids: Sequence[int]) -> list[Row]:
+        """Return the number, the pages, the size and the expiry of those of these messages that have a record."""
+        return [row for number in message_ids for row in self.all(_CHARGED, of_message=number)]
 
 
 def _as_it_stands(queue_id: int, row: Row) -> Holding | None:

@@ -6,12 +6,14 @@ import re
 import pytest
 
 from qmcore.acts import disposing, looking, manage_messages
+from qmcore.acts.routes import source_of
 from qmcore.condition_parser import parse
 from qmcore.errors import BadQueueError, InvalidArgumentError, SystemFailureError
 from qmcore.message import Reason, State
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
-from qmcore.transitions import Removal, Remove
+from qmcore.transitions import Dispose, Removal, Remove
+from qmcore.transitions import Reason as Refusal
 from tests.fix_store import attachment_of, bodies_held, connection_of, drain, make_queue
 
 
@@ -247,16 +249,30 @@ def test_progress_of_moving_back_counts_what_was_moved(filled):
     assert told == [2]
 
 
-def test_a_message_that_is_not_where_it_was_looked_at_is_refused_and_all_stay_as_they_were(filled):
-    attachment = attachment_of(filled)
-    first, *_ = chosen = manage_messages.choose(attachment.volume, attachment.opened, "P", None, None).by_store[0]
+class TestWhatIsNotWhereItWasLookedAt:
+    """One of the messages is taken out twice: by then it is gone."""
 
-    def discard_twice(unit):
-        queue = attachment.opened.definitions(unit).queue("P")
-        found = [unit.changeable(queue.id, number) for number in (*chosen, first)]
-        removals = [Remove(each.holding, Removal.DISCARDED) for each in found]
-        disposing.dispose(unit, attachment.opened, queue, unit, removals)
+    @pytest.fixture
+    def removals(self, filled):
+        volume, opened = attachment_of(filled).volume, attachment_of(filled).opened
+        first, *others = manage_messages.choose(volume, opened, "P", None, None).by_store[0]
+        queue = volume.read(opened.definitions).queue("P")
+        found = [volume.read(lambda unit, at=at: unit.changeable(queue.id, at)) for at in (*others, first, first)]
+        return [Remove(each.holding, Removal.DISCARDED) for each in found]
 
-    with pytest.raises(SystemFailureError, match="a message is not where it was"):
-        attachment.volume.write(discard_twice, Purpose.ADMINISTRATION)
-    assert texts(filled, "P") == ["m0", "m1", "m2", "m3", "m4"]
+    def test_a_work_fails_and_has_changed_nothing(self, filled, removals):
+        volume, opened = attachment_of(filled).volume, attachment_of(filled).opened
+
+        def discard(unit):
+            disposing.dispose(unit, opened, opened.definitions(unit).queue("P"), unit, removals)
+
+        with pytest.raises(SystemFailureError, match="a message is not where it was"):
+            volume.write(discard, Purpose.ADMINISTRATION)
+        assert texts(filled, "P") == ["m0", "m1", "m2", "m3", "m4"]
+
+    def test_a_list_of_commands_is_refused_and_has_changed_nothing(self, filled, removals):
+        volume, opened = attachment_of(filled).volume, attachment_of(filled).opened
+        known = volume.read(opened.definitions)
+        command = Dispose(opened.guard(known), source_of(known, known.queue("P")), False, removals)
+        assert volume.run([command], purpose=Purpose.ADMINISTRATION).reason == Refusal.GONE
+        assert texts(filled, "P") == ["m0", "m1", "m2", "m3", "m4"]

@@ -75,6 +75,9 @@ _DUE_OF = (
     .where(due.c.message_id == _numbers("ids"))
     .with_for_update(skip_locked=True, of=due)
 )
+_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
+    message.c.id == _numbers("ids")
+)
 _KEYS = (
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
     .table_valued(column("order_key", LargeBinary), name="keys")
@@ -140,6 +143,10 @@ class SharedStates(States):
         if expire:
             moments, numbers = map(list, zip(*expire, strict=True))
             self.run(EXPIRE_NO_LONGER, of_queue=queue_id, each_expires_at=moments, each_message_id=numbers)
+
+    def charged(self, message_ids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the number, the pages, the size and the expiry of those of these messages that have a record."""
+        return self.all(_CHARGED, ids=list(message_ids))
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""

@@ -93,13 +93,13 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def execute(self, commands: Sequence[Command]) -> Sequence[Result] | Refused:
         """Execute commands, and return what came of each; where the first is refused, nothing was done.
 
-        Raises RefusedError where a later one is refused: the caller undoes the others.
+        Raises RefusedError where a later one is refused, or one that had begun: the caller undoes all.
         """
         results: list[Result] = []
         for command in commands:
             result: Result | Refused = _VERBS[type(command)](self, command)
             if isinstance(result, Refused):
-                if results:
+                if results or result.reason is Reason.GONE:
                     raise RefusedError(result._replace(command=len(results)))
                 return result
             results.append(result)
