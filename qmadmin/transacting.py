@@ -98,7 +98,7 @@ class Transaction:
         if self._branches:
             (attachment, *_), branches = zip(*self._branches.values(), strict=True)
             try:
-                commit.commit(attachment.volume, branches, self._device.clock.now())
+                commit.commit(attachment.volume, branches)
             except BaseException as error:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():

@@ -22,6 +22,7 @@ from qmstorage.unit import MemoryStore, SqlUnit
 Store: TypeAlias = SqlUnit | MemoryStore
 U = TypeVar("U", bound=SqlUnit)
 
+_ROLES: Final = {role.value: role for role in Role}
 _LOOKS: Final = 3
 """How often messages are looked for that others take meanwhile."""
 
@@ -129,7 +130,7 @@ def hold(
     level: Use | None = None,
 ) -> Claimed | Refused:
     """Let a transaction hold messages, and lock the others of their groups; `begin` makes it known before."""
-    source, role = command.source, Role(holder.role)
+    source, role = command.source, _ROLES[holder.role]
     others: Sequence[Read] = ()
     if source.grouping:
         found = read(_others_of_groups(source, parts), source, body=False)

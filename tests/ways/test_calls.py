@@ -59,7 +59,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 """
 
 MOST = {
-    "sqlite": {"enqueue": (37, 19), "delayed": (46, 20), "dequeue": (43, 19), "transaction": (132, 34)},
+    "sqlite": {"enqueue": (37, 19), "delayed": (46, 20), "dequeue": (43, 19), "transaction": (131, 34)},
     "postgresql": {"enqueue": (53, 17), "delayed": (62, 18), "dequeue": (71, 15), "transaction": (190, 31)},
 }
 """The calls and the files of each. Aims: 25 and 14 of one message, 90 and 22 of a transaction, on both stores."""

@@ -30,19 +30,19 @@ from qmcore.transitions import Claimed, Command, Commit, Route, Source
 logger = logging.getLogger("qmadmin.transacting")
 
 
-def commit(volume: Volume, branches: Sequence[Branch], now: int) -> None:
+def commit(volume: Volume, branches: Sequence[Branch]) -> None:
     """Remove what the transaction holds and enqueue what it brought, in one database transaction."""
     busy = []
     for branch in branches:
         if branch.recorded or branch.pending:
             busy.append(branch)
             if Delivery.NONPERSIST in branch.brings:
-                bring_to_memory(volume, branch, now)
+                bring_to_memory(volume, branch, volume.clock.now())
     if busy:
         try:
             _commit_once(volume, busy)
         except NoSpaceError:
-            if sum(make_room(volume, branch.opened, now) for branch in busy) == 0:
+            if sum(make_room(volume, branch.opened, volume.clock.now()) for branch in busy) == 0:
                 raise
             _commit_once(volume, busy)
     for branch in branches:

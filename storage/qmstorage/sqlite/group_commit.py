@@ -38,14 +38,22 @@ class Work(Generic[T]):
     so that its commit may do works of other processes; those are `served`, and are told then.
     """
 
-    # What few works change is not set for each.
-    serves = False
-    served: Sequence[Served] = ()
-    wakeup: threading.Lock | None = None
-    error: Exception | None = None
-    commit = 0
-    settled = False
-    actions: Sequence[Callable[[], None]] = ()
+    # Read several times for each message: those of the class are looked for in its bases first.
+    __slots__ = (
+        "_act",
+        "_asked",
+        "actions",
+        "commit",
+        "error",
+        "looks_first",
+        "purpose",
+        "request",
+        "result",
+        "served",
+        "serves",
+        "settled",
+        "wakeup",
+    )
 
     def __init__(
         self,
@@ -61,6 +69,12 @@ class Work(Generic[T]):
         self.purpose = purpose
         self.looks_first = looks_first
         self.request = request
+        self.serves = self.settled = False
+        self.commit = 0
+        self.served: Sequence[Served] = ()
+        self.wakeup: threading.Lock | None = None
+        self.error: Exception | None = None
+        self.actions: Sequence[Callable[[], None]] = ()
         self.result: T
 
     def run(self, unit: SqliteUnit, *, alone: bool) -> None:
