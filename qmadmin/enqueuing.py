@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from typing_extensions import Buffer
 
-    from qmadmin.attachment import Attachment
     from qmadmin.transacting import Transaction
 
 Body: TypeAlias = "Buffer | str | None"
@@ -182,11 +181,8 @@ class Enqueuing(SpaceHandle):
             return []
         if connection is not None:
             refuse_both(transaction)
-        elif transaction is not None:
-            return self._put_in(transaction, attachment, outgoing)
-        return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
-
-    def _put_in(self, transaction: Transaction, attachment: Attachment, outgoing: list[Outgoing]) -> list[str]:
+        if transaction is None:
+            return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
         branch = transaction.branch(attachment)
         try:
             for at, item in enumerate(outgoing):

@@ -345,21 +345,20 @@ def test_a_child_that_is_forked_before_others_are_told_leaves_that_to_its_parent
 
 
 FORKING_INSIDE = """
-from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.sqlite.group_commit import Work
 
-def arrives_and_forks(*arguments):
-    SqliteUnit.execute = arrive
-    sequence = arrive(*arguments)
+def arrives_and_forks(*arguments, **more):
+    Work.run = arrive
+    arrive(*arguments, **more)
     global forked
     forked = os.fork()
     if forked == 0:
         os.read(reading, 1)
-    return sequence
 
 with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
     space.enqueue("Q", "one")
     reading, writing = os.pipe()
-    arrive, SqliteUnit.execute = SqliteUnit.execute, arrives_and_forks
+    arrive, Work.run = Work.run, arrives_and_forks
     try:
         space.enqueue("Q", "two")
         how = "done"

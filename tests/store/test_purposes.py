@@ -7,7 +7,7 @@ import pytest
 from qmadmin.audit import entry_of
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import enqueue as enqueuing
-from qmcore.acts.commit import commit_of
+from qmcore.acts.commit import commits_of
 from qmcore.acts.transaction_part import Branch, holder_of
 from qmcore.device import Extent
 from qmcore.message import PLAIN_CONTROL
@@ -45,7 +45,7 @@ def begin(unit, opened):
 def commit(unit, opened):
     branch = Branch(opened, opened.owner, 0, None, reserved=unit.reserve(opened.space.id, 1))
     (brought,) = enqueuing.prepare([("Q", b"brought", PLAIN_CONTROL)], 4096)
-    (result,) = unit.execute([commit_of(opened, opened.definitions(unit), branch, [brought])])
+    (result,) = unit.execute(commits_of(opened, opened.definitions(unit), branch, [brought]))
     assert isinstance(result, Committed)
 
 

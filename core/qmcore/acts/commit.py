@@ -84,7 +84,9 @@ def commit_and_take(
     return messages_of(successor.opened, name, result)
 
 
-def commit_of(opened: OpenSpace, known: Definitions, branch: Branch, outgoing: Sequence[Outgoing] = ()) -> Commit:
+def commits_of(
+    opened: OpenSpace, known: Definitions, branch: Branch, outgoing: Sequence[Outgoing] = ()
+) -> list[Command]:
     """Return what a store is asked to do for a part of a transaction, which enqueues some more messages with it."""
     sources, stored = list[Source](), list[Route]()
     for queue_id in sorted(branch.queue_ids) if branch.recorded else ():
@@ -98,18 +100,9 @@ def commit_of(opened: OpenSpace, known: Definitions, branch: Branch, outgoing: S
     items = branch.pending
     if outgoing:
         items = [*items, *accepted(known, outgoing, branch.reserved)]
-    return Commit(
-        opened.guard(known),
-        branch.id,
-        branch.owner.id,
-        branch.recorded,
-        sources,
-        branch.holds.get(Delivery.PERSIST, NO_USE),
-        branch.may_lock,
-        stored,
-        branch.spilled,
-        by_queue(known, items) if items else (),
-    )
+    holds, brings = branch.holds.get(Delivery.PERSIST, NO_USE), by_queue(known, items) if items else ()
+    its = branch.id, branch.owner.id, branch.recorded, sources, holds, branch.may_lock, stored, branch.spilled, brings
+    return [Commit(opened.guard(known), *its)]
 
 
 def consumed_from(known: Definitions, queue: Queue) -> Source:
@@ -124,9 +117,9 @@ def consumed_from(known: Definitions, queue: Queue) -> Source:
 
 
 def _commit_once(volume: Volume, busy: Sequence[Branch]) -> None:
-    others = [Part(branch.opened, _commands, branch) for branch in busy[1:]] if len(busy) > 1 else ()
+    others = [Part(branch.opened, commits_of, branch) for branch in busy[1:]] if len(busy) > 1 else ()
     try:
-        send(volume, busy[0].opened, _commands, busy[0], others=others)
+        send(volume, busy[0].opened, commits_of, busy[0], others=others)
     except (OperatingSystemError, SystemFailureError) as error:
         # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
         if not _is_committed(volume, busy):
@@ -135,17 +128,13 @@ def _commit_once(volume: Volume, busy: Sequence[Branch]) -> None:
         volume.write(lambda unit: _bring_to_disk(unit, busy), Purpose.MESSAGES)
 
 
-def _commands(opened: OpenSpace, known: Definitions, branch: Branch) -> list[Commit]:
-    return [commit_of(opened, known, branch)]
-
-
 def _commit_and_take(
     volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], successor: Branch | None, name: str
 ) -> Claimed | None:
     """Return what the successor has claimed; None where it has nothing."""
 
     def build(opened: OpenSpace, known: Definitions, wanted: Wanted | None) -> list[Command]:
-        commands: list[Command] = [commit_of(opened, known, branch, outgoing)]
+        commands = commits_of(opened, known, branch, outgoing)
         if wanted is not None:
             commands += claims_for(opened, known, wanted)
         return commands

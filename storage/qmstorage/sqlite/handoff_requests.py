@@ -67,18 +67,18 @@ def packed(command: Command) -> bytes | None:
     return None
 
 
-def outcome(answer: bytes) -> Sequence[Result] | Refused:
+def outcome(answer: bytes) -> Result | Refused:
     """Return what came of it: what the store answers."""
     kind, values = unpackb(answer, use_list=False)
     if kind == _REFUSED:
         return Refused(*values)
     if kind == _ENQUEUED:
-        return [Enqueued(*values)]
+        return Enqueued(*values)
     if kind == _EMPTY:
-        return [Empty(*values)]
+        return Empty(*values)
     if kind == _COMMITTED:
-        return [Committed(*values)]
-    return [Claimed([Taken(*each) for each in values])]
+        return Committed(*values)
+    return Claimed([Taken(*each) for each in values])
 
 
 def _packed(request: tuple[Any, ...]) -> bytes | None:

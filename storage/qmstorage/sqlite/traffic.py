@@ -98,19 +98,22 @@ class Traffic(States, Holdings):
             return
         (arrival,), (sequence,), queue_id = arrivals, sequences, route.queue_id
         body, size, pages, terms, given = arrival
-        place = before.get(terms, b"") if before else b""
-        available, expires, head, descends = position_of(route, terms, now, place)
+        _, kind, priority, head, descends, times, place, _, options = terms
+        available = expires = None
+        if head is None or times or place or before or route.lifetime is not None:
+            its = before.get(terms, b"") if before else b""
+            available, expires, head, descends = position_of(route, terms, now, its)
         number = guard.space_id << numbers.SEQUENCE_BITS | (given or sequence)
         key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
         execute, texts, notifications = self._cursor.execute, self._texts.in_order, self.notifications
-        if terms.options or available is not None or expires is not None or size > _IN_ROW:
+        if options or available is not None or expires is not None or size > _IN_ROW:
             if size > _IN_ROW:
                 self.put_body(number, body)
             row = new_row(number, queue_id, key, now, available, expires, None, arrival)
             execute(texts[_PUT[len(row)]], row)
         else:
             # As `new_row` would give it.
-            row = number, queue_id, key, terms.priority, now, pages, size, 0, 0, terms.type, body
+            row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
             execute(texts[_PUT_PLAIN], row)
         if available is not None and available > now:
             execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))

@@ -97,7 +97,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         """
         results: list[Result] = []
         for command in commands:
-            result: Result | Refused = _VERBS[type(command)](self, command)
+            result: Result | Refused = VERBS[type(command)](self, command)
             if isinstance(result, Refused):
                 if results or result.reason is Reason.GONE:
                     raise RefusedError(result._replace(command=len(results)))
@@ -370,13 +370,14 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         return commands.claim_reached(command.guard, command.route, now, on_disk=on_disk, in_memory=in_memory)
 
 
-_VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
+VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Enqueue: Transitions.enqueue,
     Claim: Transitions.claim,
     Admit: Transitions.admit,
     Commit: Transitions.commit_transaction,
     Dispose: Transitions.dispose,
 }
+"""What executes a command, by its type."""
 
 
 def _with_use(brings: Sequence[tuple[Route, Sequence[Arrival]]]) -> list[_Coming]:

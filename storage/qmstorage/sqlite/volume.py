@@ -18,6 +18,7 @@ from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from qmcore.records import Use
+from qmcore.transitions import Refused
 from qmstorage.forks import FORKS
 from qmstorage.refused import RefusedError
 from qmstorage.sqlite import aliases, files, filling, joining, translate
@@ -27,6 +28,7 @@ from qmstorage.sqlite.liveness import FileLiveness
 from qmstorage.sqlite.memories import FileMemories
 from qmstorage.sqlite.memory_files import MemoryFiles
 from qmstorage.sqlite.snapshot import OpenSnapshots, SqliteSnapshot, refuse_token
+from qmstorage.sqlite.transitions import VERBS
 from qmstorage.sqlite.unit import SqliteUnit, ours, read_once, roll_back
 from qmstorage.sqlite.wal import WriterResources
 from qmstorage.statements import Texts
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
     from qmcore.times import Clock
-    from qmcore.transitions import Command, Refused, Result
+    from qmcore.transitions import Command, Result
 
 T = TypeVar("T")
 
@@ -93,10 +95,13 @@ class SqliteVolume:
                 return self.write_on(on, lambda unit: ours(unit).execute(commands))
             if purpose is None:
                 return self.look(lambda unit: unit.execute(commands))
-            if len(commands) == 1:
-                request = commands[0] if purpose.durable else None
-                return self.done(Work(SqliteUnit.execute, commands, purpose=purpose, looks_first=True, request=request))
-            return self.done(Work(SqliteUnit.execute, commands, purpose=purpose))
+            if len(commands) > 1:
+                return self.done(Work(SqliteUnit.execute, commands, purpose=purpose))
+            (command,) = commands
+            request = command if purpose.durable else None
+            work = Work(VERBS[type(command)], command, purpose=purpose, looks_first=True, request=request)
+            result: Result | Refused = self.done(work)
+            return result if isinstance(result, Refused) else (result,)
         except RefusedError as error:
             return error.refused
 
