@@ -112,12 +112,12 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
         return [Enqueue(guard, route, (Arrival(item.body, item.size, item.pages, terms),))]
     routes = {name: route_to(known, name) for name in dict.fromkeys(item.queue for item in outgoing)}
     arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
-    last, terms = None, None
+    name, asked, told, terms = None, None, None, None
     for item in outgoing:
         queue, body, control, headers, size, pages = item
-        if last is None or control is not last.control or queue != last.queue or headers != last.headers:
+        if control is not asked or queue != name or headers != told:
             # To the same queue on the same terms, as most that come together: what was looked up holds.
-            last, terms = item, _terms_asked(known, item, routes[queue])
+            name, asked, told, terms = queue, control, headers, _terms_asked(known, item, routes[queue])
         arrivals[queue].append(_tuple(Arrival, (body, size, pages, terms, 0)))
     return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
 

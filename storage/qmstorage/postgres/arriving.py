@@ -32,7 +32,7 @@ from qmcore.transitions import (
 from qmstorage import bodies
 from qmstorage.positions import position_of
 from qmstorage.postgres import keys
-from qmstorage.postgres.row_arrays import SENT, Buffer, add_rows, array_of, row_of, rows_alike
+from qmstorage.postgres.row_arrays import LENGTH_BYTES, SENT, Buffer, add_rows, array_of, row_of, rows_alike
 from qmstorage.postgres.tables import quoted
 
 Values: TypeAlias = dict[str, Any]
@@ -361,7 +361,7 @@ def _bring(
     kinds = bytearray()
     _add_rows(kinds, rows, guard, route, arrivals, all_of_them, now)
     values["kinds"] = kinds
-    values["arrival"] = b"".join(rows[1:]) if len(arrivals) == 1 else None
+    values["arrival"] = memoryview(b"".join(rows))[LENGTH_BYTES:] if len(arrivals) == 1 else None
     values["arrivals"] = array_of(caller.row_type, len(arrivals), rows)
     if places:
         at = [places.get(all_of_them[0].terms if is_grouped else arrival.terms, 0) for arrival in arrivals]

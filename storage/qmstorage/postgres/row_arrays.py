@@ -71,6 +71,9 @@ _APART: Final = _value("body_id", 0) + _value("body", None)
 _NO_BODY: Final = _IN_ROW + _value("body", None)
 _END: Final = b"".join(_value(name, None) for name in _NAMES[-2:])
 _LENGTH: Final = struct.Struct("!i").pack
+LENGTH_BYTES: Final = 4
+"""How long the length is that stands before a row among others."""
+
 _ARRAY: Final = struct.Struct("!iiIii").pack
 _ZERO: Final = {"urcode": 0, "appkey": 0}
 
@@ -98,16 +101,16 @@ def add_rows(rows: list[Buffer], same: RowsAlike, base: int, arrivals: Iterable[
 
     Their numbers are those of their identifiers behind `base`; the server gives them where there are none.
     """
-    count, last, length, start = 0, None, b"", b""
+    count, last, front, is_inside = 0, None, b"", False
     for arrival in arrivals:
         body, size, pages, _, sequence = arrival
-        inside = b"" if body is None or size > bodies.IN_ROW_MAX else body
         its = size, pages, sequence, body is None
         if its != last:
             # Those that come together mostly have this in common, too.
-            last, start = its, _start(same, base | sequence if sequence else None, arrival)
-            length = _LENGTH(len(start) + len(inside) + len(_END))
-        rows += (length, start, inside, _END)
+            last, is_inside = its, size <= bodies.IN_ROW_MAX
+            start = _start(same, base | sequence if sequence else None, arrival)
+            front = _LENGTH(len(start) + (size if is_inside else 0) + len(_END)) + start
+        rows += (front, (body or b"") if is_inside else b"", _END)
         count += 1
     return count
 
