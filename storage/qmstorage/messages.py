@@ -215,9 +215,9 @@ class Messages(Bodies):
         message_rows.check(row, retries, space, queue_name)
 
     def group_of(self, message_id: int) -> int | None:
-        """Return the group that a message belongs to."""
-        found: int | None = self._row(_GROUP_OF, message_id)[0]
-        return found
+        """Return the group that a message belongs to; None where it has none, or is gone by now."""
+        found = self.one(_GROUP_OF, of_message=message_id)
+        return None if found is None else found[0]
 
     def routing(self, message_id: int) -> Routing:
         """Return what decides where a message goes; SystemFailureError if it is not stored, or that is damaged."""

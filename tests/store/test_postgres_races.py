@@ -14,6 +14,7 @@ from qmcore.records import Forwarding
 from qmcore.selection import FIRST, FIRST_CHOICE
 from qmcore.transitions import Claimed
 from qmstorage import claiming
+from qmstorage.postgres.states import SharedStates
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
 from tests.fix_storm import session_of
 
@@ -137,6 +138,26 @@ def test_a_claim_of_one_group_keeps_nobody_from_the_messages_of_others(arena):
     go_on.set()
     holder.results()
     assert drain(space) == []
+    arena.check_counters()
+
+
+def test_a_claim_of_one_group_looks_again_where_the_first_message_is_given_up_meanwhile(arena, monkeypatch):
+    space = arena.space()
+    make_queue(space, grouping=True)
+    space.enqueue_many("Q", ["given up", "with it"])
+    arena.open_sessions(2)
+    choose, is_first = SharedStates.choose, iter([True])
+
+    def chosen(*look, **how):
+        found = choose(*look, **how)
+        if next(is_first, False):
+            assert space.purge("Q") == 2
+            space.enqueue_many("Q", ["come", "with it"])
+        return found
+
+    monkeypatch.setattr(SharedStates, "choose", chosen)
+    assert [message.text for message in space.dequeue_many("Q", 5)] == ["come", "with it"]
+    assert next(is_first, False) is False
     arena.check_counters()
 
 
