@@ -235,7 +235,7 @@ class Dequeuing(SpaceHandle):
             attachment.owed.finish(wanted.queue)
         branch = transaction.branch(attachment)
         try:
-            return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted, self._device.clock.now())
+            return dequeue_in_transaction.dequeue(attachment.volume, branch, wanted)
         except BaseException as error:
             if not (waits and isinstance(error, QueueError) and may_pass(error)):
                 # A wait goes on when the server is back, or not busy any more: nothing was done.
@@ -320,7 +320,7 @@ class Dequeuing(SpaceHandle):
 
 
 def _take_alone(wanted: Wanted, attachment: Attachment) -> list[Message] | Nothing:
-    """Take messages that belong to no transaction."""
+    """Take messages that belong to no transaction of ours."""
     if attachment.owed.left:
         attachment.owed.finish(wanted.queue)
     return dequeuing.dequeue(attachment.volume, attachment.opened, wanted)

@@ -188,7 +188,7 @@ class Enqueuing(SpaceHandle):
             for at, item in enumerate(outgoing):
                 if isinstance(item.body, memoryview):
                     outgoing[at] = _kept(item)
-            return enqueue_in_transaction.enqueue(attachment.volume, branch, outgoing, self._device.clock.now())
+            return enqueue_in_transaction.enqueue(attachment.volume, branch, outgoing)
         except BaseException as error:
             transaction.note(error)
             attachment.renew(error)

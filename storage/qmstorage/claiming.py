@@ -69,7 +69,8 @@ def nothing(unit: SqlUnit, command: Claim) -> Empty:
 
 def choose(unit: SqlUnit, command: Claim) -> list[Part]:
     """Return the messages that are meant, where they are not simply the first ones on disk."""
-    parts, left = list[Part](), command.limit
+    parts: list[Part] = []
+    left = command.limit
     for choice in command.choices or (FIRST_CHOICE,):
         if left > 0:
             parts += _chosen(unit, command, choice, left)

@@ -63,7 +63,7 @@ def branch(real_device, space, start):
 
 
 def test_another_process_commits_what_was_held_locked_and_spilled(space, branch):
-    commit(attachment_of(space).volume, [branch], 0)
+    commit(attachment_of(space).volume, [branch])
     assert drain(space) == ["second", "third"]
     assert [message.size for message in space.messages("LARGE")] == [9 << 20, 8, 9 << 20]
     assert not space.transactions()

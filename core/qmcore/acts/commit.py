@@ -88,7 +88,8 @@ def commits_of(
     opened: OpenSpace, known: Definitions, branch: Branch, outgoing: Sequence[Outgoing] = ()
 ) -> list[Command]:
     """Return what a store is asked to do for a part of a transaction, which enqueues some more messages with it."""
-    sources, stored = list[Source](), list[Route]()
+    sources: list[Source] = []
+    stored: list[Route] = []
     for queue_id in sorted(branch.queue_ids) if branch.recorded else ():
         queue = known.by_id.get(queue_id)
         if queue is not None:

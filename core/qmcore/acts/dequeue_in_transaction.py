@@ -14,10 +14,10 @@ from qmcore.records import Nothing, Role, Use
 from qmcore.transitions import Claimed
 
 
-def dequeue(volume: Volume, branch: Branch, wanted: Wanted, now: int) -> list[Message] | Nothing:
+def dequeue(volume: Volume, branch: Branch, wanted: Wanted) -> list[Message] | Nothing:
     """Take messages and let the transaction hold them: to consume them, or to lock them only."""
     branch.reserved = branch.reserved or left_numbers(branch, 1)
-    behind = CHANGES.last
+    moment, behind = volume.clock.monotonic(), CHANGES.last
     with branch.at_risk() as risk:
         claimed = claim(volume, branch.opened, Wanted(*wanted[:4], branch, wanted.role))
         if isinstance(claimed, Nothing):
@@ -25,7 +25,7 @@ def dequeue(volume: Volume, branch: Branch, wanted: Wanted, now: int) -> list[Me
             return claimed
     note(branch, wanted, claimed)
     if claimed.level is not None:
-        branch.level = RecentLevel(claimed.level, now, behind)
+        branch.level = RecentLevel(claimed.level, moment, behind)
     return messages_of(branch.opened, wanted.queue, claimed)
 
 

@@ -46,28 +46,30 @@ class _Asked:
 
     branch: Branch
     outgoing: Sequence[Outgoing]
-    now: int
+    moment: float
+    """When that is, by the monotonic clock."""
     numbers: int
     """How many sequence numbers the transaction lacks."""
     items: list[Accepted] = dataclasses.field(default_factory=list)
 
 
-def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing], now: int) -> list[str]:
+def enqueue(volume: Volume, branch: Branch, outgoing: Sequence[Outgoing]) -> list[str]:
     """Let the transaction enqueue messages when it commits, and return the identifiers that they will have."""
     kept = branch.kept_bytes + sum(map(bytes_kept, outgoing))
     if len(branch.reserved) < len(outgoing):
         branch.reserved = left_numbers(branch, len(outgoing))
     lacks = len(branch.reserved) < len(outgoing)
-    asked = _Asked(branch, outgoing, now, max(len(outgoing), RESERVED_AT_A_TIME) if lacks else 0)
+    asked = _Asked(branch, outgoing, volume.clock.monotonic(), max(len(outgoing), RESERVED_AT_A_TIME) if lacks else 0)
     try:
         _ask(volume, asked)
     except NoSpaceError:
-        if make_room(volume, branch.opened, now) == 0:
+        if make_room(volume, branch.opened, volume.clock.now()) == 0:
             raise
         _ask(volume, asked)
     items = asked.items
     if kept > SPILL_BYTES:
-        with_room(volume, [branch.opened], now, lambda: _spill(volume, branch, [*branch.pending, *items], items))
+        now, all_of_it = volume.clock.now(), [*branch.pending, *items]
+        with_room(volume, [branch.opened], now, lambda: _spill(volume, branch, all_of_it, items))
     else:
         branch.pending += items
         branch.kept_bytes = kept
@@ -110,7 +112,7 @@ def _ask(volume: Volume, asked: _Asked) -> None:
         (admitted,) = results
         assert isinstance(admitted, Admitted)  # noqa: S101 - that is what was asked
         branch.reserved = admitted.sequences or branch.reserved
-        branch.level = RecentLevel(admitted.level, asked.now, behind)
+        branch.level = RecentLevel(admitted.level, asked.moment, behind)
         if asked.numbers or admitted.places:
             asked.items = _completed(asked.items, branch.reserved, admitted.places)
     branch.reserved = branch.reserved[len(asked.items) :]
@@ -126,7 +128,7 @@ def _admissions(opened: OpenSpace, known: Definitions, asked: _Asked) -> list[Co
         for item in items:
             pages += item.arrival.pages
             has_before = has_before or bool(item.arrival.terms.before)
-        if not has_before and level.has_room(its.messages + len(items), its.pages + pages, guard, asked.now):
+        if not has_before and level.has_room(its.messages + len(items), its.pages + pages, guard, asked.moment):
             return []
     return [_admission(guard, branch, items, asked.numbers)]
 

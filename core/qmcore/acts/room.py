@@ -11,7 +11,7 @@ from qmcore.records import Use
 from qmcore.store import Store
 from qmcore.transitions import Guard
 
-_RECENT_MICROS: Final = 100_000
+_RECENT_SECONDS: Final = 0.1
 """How old a level may be that is relied on: what other processes have changed since is not seen."""
 
 _AMPLE: Final = 1000
@@ -19,24 +19,24 @@ _AMPLE: Final = 1000
 
 
 class RecentLevel(NamedTuple):
-    """How much a queue space held on disk, at which time in microseconds, and after which change of definitions.
+    """How much a queue space held on disk, when by the monotonic clock, and after which change of definitions.
 
     For a moment it need not be looked at again. The commit holds the limits in any case: what is enqueued in that
     moment may be refused then instead of at once. What this process has changed itself is seen at once.
     """
 
     use: Use
-    at_us: int
+    at: float
     behind: int
 
-    def has_room(self, messages: int, pages: int, guard: Guard, now: int) -> bool:
+    def has_room(self, messages: int, pages: int, guard: Guard, moment: float) -> bool:
         """Return whether it can be relied on that there is room for so much more, as the definitions were then."""
+        use, at, behind = self
         return (
-            self.behind == CHANGES.last
-            # A clock may be set back.
-            and 0 <= now - self.at_us < _RECENT_MICROS
-            and self.use.messages + messages + _AMPLE <= guard.messages
-            and self.use.pages + pages + _AMPLE <= guard.pages
+            behind == CHANGES.last
+            and 0 <= moment - at < _RECENT_SECONDS
+            and use.messages + messages + _AMPLE <= guard.messages
+            and use.pages + pages + _AMPLE <= guard.pages
         )
 
 

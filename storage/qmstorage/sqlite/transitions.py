@@ -7,7 +7,7 @@ is known that all can be: whoever is refused has done nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import add
+from operator import add, attrgetter
 from typing import Any, Final, TypeAlias
 
 from qmcore.message_rows import BODY_ID, ID, fault_in
@@ -60,6 +60,8 @@ _COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "deq
 )
 
 
+_DEQUEUED: Final = Role.DEQUEUED
+_HELD: Final = traffic.HELD[_DEQUEUED]
 _COUNT_OUT: Final = (
     adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
 )
@@ -84,7 +86,8 @@ _BEGIN: Final = insert(trans).from_select(
 
 _Gone: TypeAlias = tuple[Source, Sequence[Row], Use]
 """Messages that a transaction holds of a queue: the number, the pages and the size of each, and of all."""
-_Coming: TypeAlias = tuple[Route, Sequence[Arrival], Use]
+_Coming: TypeAlias = tuple[Route, Sequence[Arrival]]
+_levels_of: Final = attrgetter("levels")
 
 
 class Transitions(traffic.Traffic, Undecoded, SqlUnit):
@@ -192,9 +195,9 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     def begin_holding(self, guard: Guard, holder: Holder) -> int | Refused:
         """Make a transaction known, or see that it still is; return how many there are, where they are the most yet."""
         if not holder.recorded:
-            its = holder.transaction_id, guard.space_id, holder.owner_id, holder.started_us, holder.deadline_us
-            most = min(holder.transactions, holder.highest)
-            values = (*its, holder.owner_id, guard.space_id, most)
+            transaction_id, owner_id, started_us, deadline_us, _, transactions, highest, *_ = holder
+            its = transaction_id, guard.space_id, owner_id, started_us, deadline_us
+            values = (*its, owner_id, guard.space_id, min(transactions, highest))
             if self._cursor.execute(self._texts.in_order[_BEGIN], values).rowcount:
                 return 0
         return claiming.begin_holding(self, guard, holder)
@@ -208,40 +211,44 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "commits a transaction")
         guard, transaction_id, _, _, sources, _, locks, stored, _, brings = command
-        execute, texts = self._cursor.execute, self._texts.in_order
-        main: Row | None = execute(texts[MAIN], (guard.space_id,)).fetchone()
+        space_id, execute, texts = guard.space_id, self._cursor.execute, self._texts.in_order
+        main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
         if main is None or main[0] != guard.generation:
             return STALE
-        gone, is_watched = list[_Gone](), False
+        gone: list[_Gone] = []
         for source in sources:
-            is_watched = is_watched or bool(source.levels)
-            its = execute(texts[traffic.HELD[Role.DEQUEUED]], (source.queue_id, transaction_id)).fetchall()
+            its = execute(texts[_HELD], (source.queue_id, transaction_id)).fetchall()
             if its:
                 its_pages = its_size = 0
                 for _, pages, size in its:
                     its_pages += pages
                     its_size += size
                 gone.append((source, its, Use(len(its), its_pages, its_size)))
-        coming = _with_use(brings)
+        coming: Sequence[_Coming] = brings
         refused = self._refusal(command, main, gone, coming)
         if refused is not None:
             return refused
         now, last = self.clock.now(), main[1]
         reached: list[Reached] = []
         changes = self._consume(command, gone, now)
-        if guard.memory_pages or locks or stored or is_watched:
+        if guard.memory_pages or locks or stored or any(map(_levels_of, sources)):
             # What goes is counted before what comes: limits may be reached in between.
-            self._count_all(guard.space_id, changes)
+            self._count_all(space_id, changes)
             changes = {}
-            coming = _with_use(self._end_in_part(command, now, reached))
-            last = self.last_sequence(guard.space_id)
-        for route, arrivals, (count, pages, size) in coming:
-            change, before = [count, count, pages, size, count, 0], changes.get(route.queue_id)
-            changes[route.queue_id] = change if before is None else list(map(add, before, change))
+            coming = self._end_in_part(command, now, reached)
+            last = self.last_sequence(space_id)
+        for route, arrivals in coming:
+            count, pages, size = len(arrivals), 0, 0
+            for _, its_size, its_pages, _, _ in arrivals:
+                pages += its_pages
+                size += its_size
+            queue_id, change = route.queue_id, [count, count, pages, size, count, 0]
+            before = changes.get(queue_id)
+            changes[queue_id] = change if before is None else list(map(add, before, change))
             self.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
             last += count
-        self._count_all(guard.space_id, changes)
-        for route, _, _ in coming:
+        self._count_all(space_id, changes)
+        for route, _ in coming:
             if route.levels:
                 commands = self.capacity_commands
                 reached += commands.claim_reached(guard, route, now, on_disk=True, in_memory=False)
@@ -262,15 +269,15 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
 
     def _consume(self, command: Commit, gone: Sequence[_Gone], now: int) -> dict[int, list[int]]:
         """Consume what the transaction holds, and return what changes in the counters of each queue."""
-        changes = {}
-        for source, its, (count, pages, size) in gone:
-            if source.retains:
-                self.history.retain_held(command.transaction_id, source.queue_id, now, command.guard.consumer)
+        changes, transaction_id = {}, command.transaction_id
+        for (queue_id, _, retains, _, _), its, (count, pages, size) in gone:
+            if retains:
+                self.history.retain_held(transaction_id, queue_id, now, command.guard.consumer)
                 # The room of what is kept is given back when it is forgotten.
-                changes[source.queue_id] = [0, -count, 0, -size, 0, count]
+                changes[queue_id] = [0, -count, 0, -size, 0, count]
             else:
-                self.delete_held(its, command.transaction_id, source.queue_id, Role.DEQUEUED)
-                changes[source.queue_id] = [0, -count, -pages, -size, 0, count]
+                self.delete_held(its, transaction_id, queue_id, _DEQUEUED)
+                changes[queue_id] = [0, -count, -pages, -size, 0, count]
         return changes
 
     def _count_all(self, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
@@ -285,35 +292,35 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
 
     def _refusal(self, command: Commit, main: Row, gone: Sequence[_Gone], coming: Sequence[_Coming]) -> Refused | None:
         """Return why a transaction cannot be committed; None where it can, and its record is taken away."""
+        guard, transaction_id, owner_id, _, _, holds, _, stored, spilled, _ = command
         count = pages = 0
-        for source, _, use in gone:
-            count += use.messages
-            pages += 0 if source.retains else use.pages
-        if count < command.holds.messages or (command.spilled and settling.lacks_spilled(self, command)):
-            is_active = self.is_active(command.transaction_id, command.owner_id)
+        for source, its, (_, its_pages, _) in gone:
+            count += len(its)
+            pages += 0 if source.retains else its_pages
+        if count < holds.messages or (spilled and settling.lacks_spilled(self, command)):
+            is_active = self.is_active(transaction_id, owner_id)
             return Refused(Reason.LOST if is_active else Reason.GIVEN_UP)
         # With the room that is freed by then.
-        messages, left, guard = main[2] - count, main[3] - pages, command.guard
-        if (coming and guard.memory_pages) or command.stored:
+        messages, left = main[2] - count, main[3] - pages
+        if (coming and guard.memory_pages) or stored:
             freed_in_memory = settling.held_in_memory(self, command)
             refused = settling.overflow_of_spilled(self, command, Use(count, pages, 0), freed_in_memory)
             if refused is not None:
                 return refused
             messages += self.memory_level(guard.space_id).messages - freed_in_memory.messages
         wanted = wanted_pages = 0
-        for _, _, use in coming:
-            wanted += use.messages
-            wanted_pages += use.pages
-        if (coming or command.stored) and messages + wanted > guard.messages:
+        for _, arrivals in coming:
+            wanted += len(arrivals)
+            for _, _, its_pages, _, _ in arrivals:
+                wanted_pages += its_pages
+        if (coming or stored) and messages + wanted > guard.messages:
             return Refused(Reason.MESSAGES, messages, guard.messages, wanted)
         if wanted and left + wanted_pages > guard.pages:
             return Refused(Reason.PAGES, left, guard.pages, wanted_pages)
         reason = settling.end(self, command)
         return None if reason is None else Refused(reason)
 
-    def _end_in_part(
-        self, command: Commit, now: int, reached: list[Reached]
-    ) -> Sequence[tuple[Route, Sequence[Arrival]]]:
+    def _end_in_part(self, command: Commit, now: int, reached: list[Reached]) -> Sequence[_Coming]:
         """End what the transaction has in memory, has locked and has spilled; return what is still to come.
 
         What it held on disk has gone.
@@ -378,18 +385,6 @@ VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Dispose: Transitions.dispose,
 }
 """What executes a command, by its type."""
-
-
-def _with_use(brings: Sequence[tuple[Route, Sequence[Arrival]]]) -> list[_Coming]:
-    """Return what comes, and how much of a queue space it takes for each queue."""
-    coming = []
-    for route, arrivals in brings:
-        its_pages = its_size = 0
-        for _, size, pages, _, _ in arrivals:
-            its_pages += pages
-            its_size += size
-        coming.append((route, arrivals, Use(len(arrivals), its_pages, its_size)))
-    return coming
 
 
 def _apart(sequences: Sequence[int], arrivals: Sequence[Arrival], *, memory: bool) -> dict[int, Arrival]:

@@ -18,7 +18,7 @@ from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from qmcore.records import Use
-from qmcore.transitions import Refused
+from qmcore.transitions import Dispose, Refused
 from qmstorage.forks import FORKS
 from qmstorage.refused import RefusedError
 from qmstorage.sqlite import aliases, files, filling, joining, translate
@@ -95,7 +95,8 @@ class SqliteVolume:
                 return self.write_on(on, lambda unit: ours(unit).execute(commands))
             if purpose is None:
                 return self.look(lambda unit: unit.execute(commands))
-            if len(commands) > 1:
+            if len(commands) > 1 or isinstance(commands[0], Dispose):
+                # What a disposition is refused for is found out only as it is done: then all is undone.
                 return self.done(Work(SqliteUnit.execute, commands, purpose=purpose))
             (command,) = commands
             request = command if purpose.durable else None
