@@ -74,10 +74,6 @@ class Probe:
     attachments: Mapping[str, Attached] = MappingProxyType({})
     """This process's attachments by the names of their queue spaces."""
 
-    def __init__(self) -> None:
-        # Its own, as it is looked at before and after each step: what is of the class takes longer to be found.
-        self.actions = self.actions
-
     def at(self, point: Point, action: Action) -> None:
         """Add an action that is run whenever the point is reached, by the thread that reaches it, after others."""
         self.actions = {**self.actions, point: (*self.actions.get(point, ()), action)}
