@@ -167,27 +167,6 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float = 3600) -> None:
     monkeypatch.setattr("qmstorage.sqlite.volume.time", SimpleNamespace(monotonic=lambda: now))
 
 
-class ActingEverywhere:
-    """The actions of all probes, each with its own and with one more: a test puts it into their class."""
-
-    def __init__(self, point: Point, action: Callable[[Any], object]) -> None:
-        self.point = point
-        self.action = action
-
-    def __get__(self, probe: Probe | None, of: type | None = None) -> Any:
-        own = {} if probe is None else vars(probe).get("actions", {})
-        others = tuple(each for each in own.get(self.point, ()) if each is not self.action)
-        return {**own, self.point: (*others, self.action)}
-
-    def __set__(self, probe: Probe, actions: Any) -> None:
-        vars(probe)["actions"] = actions
-
-
-def act_at(monkeypatch: pytest.MonkeyPatch, point: Point, action: Callable[[Any], object]) -> None:
-    """Have an action run whenever whichever open device reaches a point."""
-    monkeypatch.setattr(Probe, "actions", ActingEverywhere(point, action))
-
-
 def noted(probe: Probe, point: Point) -> list[Any]:
     """Return what is told at a point from now on: it grows with each time that the point is reached."""
     told: list[Any] = []

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from qmcore.probe import Point
-from tests.fix_store import act_at, make_queue
+from qmcore.probe import Point, Probe
+from tests.fix_store import make_queue
 
 
 @pytest.fixture
@@ -46,5 +46,5 @@ def journeys(monkeypatch):
 def ordinary(monkeypatch):
     """What went the ordinary way: the short one writes and commits in one journey."""
     gone = []
-    act_at(monkeypatch, Point.BEFORE_WRITE, gone.append)
+    monkeypatch.setattr(Probe, "actions", {Point.BEFORE_WRITE: (gone.append,)})
     return gone

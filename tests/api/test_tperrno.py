@@ -17,10 +17,10 @@ import pytest
 
 import qmadmin
 from qmadmin.atmi import *
-from qmcore.probe import Point
+from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from tests.fix_atmi import refused
-from tests.fix_store import Child, act_at, attachment_of
+from tests.fix_store import Child, attachment_of
 
 BIG = b"x" * (64 * 1024 * 1024 + 1)
 
@@ -276,7 +276,7 @@ def test_a_message_of_which_nobody_can_tell_is_tpetime_and_the_store_that_failed
 ) -> None:
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        act_at(patch, Point.BEFORE_SYNC, fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert enqueue() == "TPETIME"
     # What was not brought to the disk cannot be told: the device has to be opened again.
     assert enqueue() == "QMESYSTEM"
@@ -289,7 +289,7 @@ def test_a_commit_that_was_not_brought_to_the_disk_is_tpehazard(joined: Path, mo
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        act_at(patch, Point.BEFORE_SYNC, fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert refused(tpcommit).name == "TPEHAZARD"
     assert tpgetlev() == 0
     tpbegin()
@@ -303,7 +303,7 @@ def test_a_commit_after_one_that_was_not_brought_to_the_disk_is_tpeabort(
     tpbegin()
     assert enqueue() == ""
     with monkeypatch.context() as patch:
-        act_at(patch, Point.BEFORE_SYNC, fail)
+        patch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fail,)})
         assert enqueue("RPLYQ", flags=TPNOTRAN) == "TPETIME"
     assert refused(tpcommit).name == "TPEABORT"
     tpterm()

@@ -19,21 +19,11 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
-from qmcore.probe import Point
+from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from qmstorage.sqlite import translate
 from tests.fix_disk import fill
-from tests.fix_store import (
-    Work,
-    act_at,
-    attachment_of,
-    bodies_held,
-    drain,
-    eventually,
-    make_queue,
-    noted,
-    space_definition,
-)
+from tests.fix_store import Work, attachment_of, bodies_held, drain, eventually, make_queue, noted, space_definition
 
 FULL = """
 import resource, signal
@@ -239,7 +229,7 @@ class TestFailingSync:
 
         def begin():
             # Of whichever device does it.
-            act_at(monkeypatch, Point.BEFORE_SYNC, fails)
+            monkeypatch.setattr(Probe, "actions", {Point.BEFORE_SYNC: (fails,)})
             return calls
 
         return begin
