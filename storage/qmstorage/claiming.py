@@ -119,7 +119,7 @@ def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> C
     if source.levels:
         stores = [part.store is unit for part in parts]
         unit.capacity_commands.rearm_reached(guard, source, on_disk=True in stores, in_memory=False in stores)
-    return Claimed(_taken(unit, parts))
+    return Claimed(taken_of(unit, parts))
 
 
 def hold(
@@ -134,7 +134,7 @@ def hold(
     source, role = command.source, _ROLES[holder.role]
     others: Sequence[Read] = ()
     if source.grouping:
-        found = read(_others_of_groups(source, parts), source, body=False)
+        found = read(others_of_groups(source, parts), source, body=False)
         if isinstance(found, Refused):
             return found
         others = found
@@ -154,7 +154,7 @@ def hold(
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
     locks = role is Role.LOCKED or bool(others)
-    return Claimed(_taken(unit, parts), locks, sequences, transactions, level)
+    return Claimed(taken_of(unit, parts), locks, sequences, transactions, level)
 
 
 def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
@@ -243,7 +243,7 @@ def _of_one_group(source: Source, choice: Choice, look: Callable[[int], list[Par
     return [Part(store, found)]
 
 
-def _others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
+def others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
     """Return the ready messages that are of a group of messages which are taken."""
     others = []
     for store, its, is_locked in parts:
@@ -272,7 +272,7 @@ def _first_of(parts: Sequence[Part], limit: int) -> list[Part]:
 # ---- what becomes of them --------------------------------------------------------------------------------------------
 
 
-def _taken(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
+def taken_of(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
     """Return messages in the order of their keys."""
     if len(parts) == 1:
         store, its, _ = parts[0]

@@ -52,6 +52,9 @@ def emptying(states: Sequence[Table], *others: Table) -> list[Statement]:
 FORGET: Final = forgetting(given(message.c.id, "of_message"))
 """Deletes the row of a message."""
 
+FORGETTING: Final = "DELETE FROM {}.message AS m"
+"""How the functions of a server begin to do that, in a schema."""
+
 PLAIN: Final = (
     "id",
     "queue_id",

@@ -38,18 +38,18 @@ _AT_A_TIME = 500
 _NOTHING = Use(0, 0, 0)
 
 
-def admit(unit: SqlUnit, command: Admit) -> Admitted | Refused:
-    """Return whether there is room for what a transaction enqueues, and give it numbers."""
+def admit(unit: SqlUnit, command: Admit, level: Use) -> Admitted | Refused:
+    """Return whether there is room for what a transaction enqueues, and give it numbers.
+
+    `level` is what the queue space holds on disk.
+    """
     guard, _, more, count, before = command
-    if unit.generation(guard.space_id) != guard.generation:
-        return STALE
     places = []
     for queue_id, candidates in before:
         place = unit.place_of(guard.space_id, queue_id, candidates)
         if place is None:
             return Refused(Reason.NO_SUCH_MESSAGE, queue_id, wanted=candidates[0])
         places.append(place)
-    level = unit.level(guard.space_id)
     in_memory = unit.memory_level(guard.space_id) if guard.memory_pages else _NOTHING
     if more[1].messages and unit.memory(guard.space_id) is None:
         return Refused(Reason.NO_MEMORY)
@@ -172,18 +172,20 @@ def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_mem
     return next((Refused(reason, used - its, most, its) for reason, used, most, its in limits if used > most), None)
 
 
-def keep_with_spilled(unit: SqlUnit, command: Commit) -> list[tuple[Route, Sequence[Arrival]]]:
+def keep_with_spilled(
+    unit: SqlUnit, command: Commit, brings: Sequence[tuple[Route, Sequence[Arrival]]]
+) -> list[tuple[Route, Sequence[Arrival]]]:
     """Spill what comes to queues for which something is spilled already, and return the others.
 
     So all of it stands together: in queues that group messages or have a capacity command, which counts all that comes,
     and where the messages of two stores have one order.
     """
     spilled = {route.queue_id for route in command.stored}
-    for route, arrivals in command.brings:
+    for route, arrivals in brings:
         if route.queue_id in spilled:
             for arrival in arrivals:
                 _spill(unit, command.transaction_id, command.guard.space_id, route.queue_id, arrival)
-    return [(route, arrivals) for route, arrivals in command.brings if route.queue_id not in spilled]
+    return [(route, arrivals) for route, arrivals in brings if route.queue_id not in spilled]
 
 
 def stand_spilled(

@@ -20,10 +20,10 @@ psycopg = pytest.importorskip("psycopg")
 from qmstorage.postgres import connection_timeouts  # noqa: E402 - there is nothing to test without psycopg
 from qmstorage.postgres.connection_timeouts import WatchedConnection  # noqa: E402
 
-COUNTED, CALLED = b'INSERT INTO "lost".', b".qm_enqueue("
+COUNTED = b'INSERT INTO "lost".'
 """The first statement that changes something; only a new session sends its text."""
 BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-ARRIVAL, END = b"qm_enqueue", b"qm_end"
+ARRIVAL, END = b"qm_enqueue", b"qm_commit"
 """What is sent together with its commit, by the name of the statement."""
 
 
@@ -157,6 +157,8 @@ AFTER = {
 """What is in Q and in R after an act that was done; all others change nothing."""
 
 UNDONE = ["old"], []
+FIRST = {enqueue_together: b".qm_enqueue(", dequeue: b".qm_claim("}
+"""The first that changes something where no row of the session is written."""
 CHANGING = [enqueue, enqueue_together, dequeue, dequeue_in_transaction, reply]
 ACTS = [*CHANGING, roll_back, listen, peek, browse, list_them, do_housekeeping, count]
 
@@ -185,7 +187,7 @@ def test_a_connection_that_was_lost_before_an_act_is_made_again(net, act, cut):
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 def test_what_is_cut_in_the_middle_is_done_again_from_the_beginning(net, act, moment, order):
-    net.proxy.trap(CALLED if act is enqueue_together else COUNTED, moment, order)
+    net.proxy.trap(FIRST.get(act, COUNTED), moment, order)
     act(net.space)
     assert net.proxy.sprung.is_set()
     assert books(net) == AFTER[act]
@@ -241,7 +243,7 @@ def follow(net, word, moment, order, to):
     return successor, transaction.commit_and_take([(to, request.body, PLAIN_CONTROL)], successor, "Q")
 
 
-@pytest.mark.parametrize("word", [b"qm_end", b"qm_hold", BEGIN, COMMIT])
+@pytest.mark.parametrize("word", [b"qm_commit", b"qm_claim_held", BEGIN, COMMIT])
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
 @pytest.mark.parametrize("to", ["R", "Q"])

@@ -15,7 +15,8 @@ from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownErro
 from qmcore.findings import Severity
 from tests.fix_postgres import but_for_this_server, or_do_without
 from tests.fix_process import is_running
-from tests.fix_store import Work, bodies_held, drain, eventually, make_queue, space_definition
+from tests.fix_store import Work, attachment_of, bodies_held, drain, eventually, make_queue, space_definition
+from tests.fix_storm import session_of
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -134,7 +135,10 @@ AWAY = (OperatingSystemError, OutcomeUnknownError)
 @pytest.mark.parametrize("mode", MODES)
 def test_while_the_server_is_away_an_operation_says_so_and_the_next_one_works(cluster, space, mode):
     space.enqueue("Q", "x")
+    session = session_of(attachment_of(space).volume)
     end(cluster, mode)
+    # A process of a killed server may go on for a moment.
+    eventually(session.was_ended, "nobody answers any more")
     for act in (lambda: space.enqueue("Q", "y"), lambda: space.dequeue("Q"), lambda: list(space.messages("Q"))):
         with pytest.raises(AWAY) as caught:
             act()

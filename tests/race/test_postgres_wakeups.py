@@ -100,7 +100,7 @@ def test_who_has_ended_waiting_is_told_no_more(store, space, listener, clock):
 
 
 class TestWhoBringsAMessage:
-    """On the short way he looks who waits in the statement that brings it, and not behind his commit."""
+    """It looks who waits in the statement that brings it, and not behind its commit."""
 
     @pytest.fixture
     def stuck(self, store, space):

@@ -60,7 +60,8 @@ def test_one_of_another_form_is_replaced(made, by_hand):
         "CREATE FUNCTION {}.qm_enqueue() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
     )
     assert bodies(made) == ["new"]
-    assert by_hand("SELECT count(*) FROM pg_proc WHERE pronamespace = '{}'::regnamespace") == [(1,)]
+    named = "SELECT count(*) FROM pg_proc WHERE pronamespace = '{}'::regnamespace AND proname = 'qm_enqueue'"
+    assert by_hand(named) == [(1,)]
 
 
 def test_a_schema_may_get_another_name(made, by_hand):

@@ -138,7 +138,7 @@ def test_a_wait_goes_on_after_a_lock_for_which_a_try_of_it_has_given_up(arena, m
         return given_up
 
     with connection_timeouts.connected(arena.volume.address) as other, other.transaction():
-        other.execute(f"LOCK TABLE {arena.schema}.message")
+        other.execute(f"LOCK TABLE {arena.schema}.ready")
         eventually(is_given_up, "a try has given up")
     with open_device(arena.url) as device:
         device.open_space("SPACE").enqueue("Q", b"late")

@@ -7,29 +7,22 @@ from collections.abc import Sequence
 from qmcore import message_rows
 from qmstorage import rows
 from qmstorage.holding import Holdings
-from qmstorage.messages import Sound
 from qmstorage.schema import message
 from qmstorage.sql import ARRAY, BigInteger, bindparam, func, select
 from qmstorage.statements import Row, Statement
 from qmstorage.states import States
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
-_DELETE = rows.forgetting(_THESE)
 _READ = select(*rows.READ).where(_THESE)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_THESE)
 
 
 class SharedArrivals(States, Holdings):
-    """How messages come to stand in a queue, and are taken out of it."""
+    """How messages are read."""
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of those of these messages that have one, by their numbers."""
         return self._rows(_READ if body else _READ_FACTS, message_ids)
-
-    def remove_rows(self, its: Sequence[Sound]) -> None:
-        """Delete the rows of messages, and the bodies that are kept apart."""
-        self.run(_DELETE, ids=[row[message_rows.ID] for _, _, row in its])
-        self.remove_bodies(its)
 
     def _rows(self, statement: Statement, message_ids: Sequence[int]) -> dict[int, Row]:
         return {row[message_rows.ID]: row for row in self.all(statement, ids=list(message_ids))}

@@ -12,7 +12,7 @@ import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from qmcore import numbers
 from qmcore.limits import Unit
@@ -32,8 +32,12 @@ from qmcore.transitions import (
 from qmstorage import bodies
 from qmstorage.positions import position_of
 from qmstorage.postgres import keys
+from qmstorage.postgres.pipeline import Call
 from qmstorage.postgres.row_arrays import LENGTH_BYTES, SENT, Buffer, add_rows, array_of, row_of, rows_alike
 from qmstorage.postgres.tables import quoted
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.transitions import Transitions
 
 Values: TypeAlias = dict[str, Any]
 
@@ -106,23 +110,18 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 
 _BYTES_OF_ROW: Final = 400
 _DESCENDS, _IN_MEMORY = 1, 2
-_SIZE, _PAGES, _TERMS = (itemgetter(Arrival._fields.index(name)) for name in ("size", "pages", "terms"))
+SIZE, PAGES, _TERMS = (itemgetter(Arrival._fields.index(name)) for name in ("size", "pages", "terms"))
 _LONG: Final = SENT["int8"]
 
 
 @functools.lru_cache(maxsize=64)
-def text_of(schema: str, kind: Kind) -> str:
-    """Return the call of the function in a schema, with the names of its values."""
+def call_of(schema: str, kind: Kind) -> Call:
+    """Return the call of the function in a schema."""
     values = [f"{name} => %({name})s::{its}" for name, its in _TYPES[kind].items()]
     if kind is Kind.ALONE:
         values.append("brought => 1")
     called = f"SELECT {quoted(schema)}.qm_enqueue({', '.join(values)})"
-    return called.replace("{device}", quoted(schema))
-
-
-def calls(schema: str) -> dict[Kind, tuple[str, str, Mapping[str, str]]]:
-    """Return the names, the texts and the types of the values of all calls."""
-    return {kind: (kind.value, text_of(schema, kind), types) for kind, types in _TYPES.items()}
+    return Call(kind.value, called.replace("{device}", quoted(schema)), _TYPES[kind])
 
 
 class Answer(NamedTuple):
@@ -153,13 +152,28 @@ def _answer(found: list[int] | None, count: int) -> Answer | Refused:
     return Answer(done == _DONE_AND_AWAITED, str(transaction_number), numbers, reached, reached_at)
 
 
-def answer_of_one(sent: Sequence[bytes | None]) -> tuple[int, bool] | Refused:
+def answer_of_one(sent: Sequence[bytes | None]) -> tuple[int, Sequence[bool]] | Refused:
     """Return the number that one message has, and whether anybody waits for its queue, by the list that was sent."""
     (numbers_sent,) = sent
     if numbers_sent is None:
         return STALE
     done, number = _FIRST_TWO(numbers_sent)
-    return _refused(_FIRST_FOUR(numbers_sent)) if done >= 0 else (number, done == _DONE_AND_AWAITED)
+    return _refused(_FIRST_FOUR(numbers_sent)) if done >= 0 else (number, (done == _DONE_AND_AWAITED,))
+
+
+def rows_of(
+    brings: Sequence[tuple[Route, Sequence[Arrival]]], guard: Guard, now: int
+) -> tuple[bytearray, list[Buffer]]:
+    """Return the kinds and the rows of messages that ask for nothing special."""
+    kinds, rows = bytearray(), list[Buffer]()
+    for route, arrivals in brings:
+        _add_rows(kinds, rows, guard, route, arrivals, arrivals, now)
+    return kinds, rows
+
+
+def packed_rows(rows: list[Buffer], caller: Caller, count: int) -> bytes | None:
+    """Return so many rows as an array; None for none."""
+    return array_of(caller.row_type, count, rows) if count else None
 
 
 def _refused(found: Sequence[int]) -> Refused:
@@ -181,6 +195,17 @@ class Caller(NamedTuple):
     has_memory: bool
 
 
+def caller_of(unit: Transitions, *, has_memory: bool = False) -> Caller:
+    """Return that a unit calls."""
+    return Caller(unit.schema, unit.lock_key, unit.slot, unit.row_type, has_memory)
+
+
+def note(unit: Transitions, queue_id: int, *, is_awaited: bool) -> None:
+    """Note in a unit that messages have come to a queue, and whether somebody waits for it."""
+    unit.notifications.came(queue_id)
+    unit.awaited[queue_id] = is_awaited
+
+
 def is_special(command: Enqueue) -> bool:
     """Return whether a value asks for more than what messages that go to the disk always need."""
     _, route, arrivals, _ = command
@@ -193,9 +218,9 @@ def is_special(command: Enqueue) -> bool:
 
 def is_small(command: Enqueue) -> bool:
     """Return whether a value brings one message, of which nothing is to be known but that it has come."""
-    _, route, arrivals, _ = command
+    _, route, arrivals, holder = command
     terms, size = arrivals[0].terms, arrivals[0].size
-    is_special = route.levels or terms.memory or terms.before
+    is_special = route.levels or terms.memory or terms.before or holder is not None
     return len(arrivals) == 1 and size <= bodies.IN_ROW_MAX and not is_special
 
 
@@ -250,7 +275,7 @@ def enqueue(
             return given
         answer = given
         found += answer.numbers
-        if max(map(_SIZE, part)) > bodies.IN_ROW_MAX:
+        if max(map(SIZE, part)) > bodies.IN_ROW_MAX:
             for arrival, number in zip(part, answer.numbers, strict=True):
                 if arrival.size > bodies.IN_ROW_MAX:
                     keep_apart(arrival, base | (arrival.sequence or number))
@@ -303,7 +328,7 @@ def _special(command: Enqueue, caller: Caller, places: dict[Terms, int]) -> Valu
 
 
 def _counts(arrivals: Sequence[Arrival]) -> Values:
-    return {"brought": len(arrivals), "pages": sum(map(_PAGES, arrivals)), "size": sum(map(_SIZE, arrivals))}
+    return {"brought": len(arrivals), "pages": sum(map(PAGES, arrivals)), "size": sum(map(SIZE, arrivals))}
 
 
 def _levels(command: Enqueue) -> list[Level]:
@@ -333,7 +358,7 @@ def _of_levels(levels: Iterable[Level], queue_id: int, schema: str) -> Values:
 
 def _parts(arrivals: Sequence[Arrival]) -> Iterator[tuple[int, int]]:
     """Yield where the messages of each call begin and end."""
-    if len(arrivals) * _BYTES_OF_ROW + sum(map(_SIZE, arrivals)) <= MOST_BYTES:
+    if len(arrivals) * _BYTES_OF_ROW + sum(map(SIZE, arrivals)) <= MOST_BYTES:
         yield 0, len(arrivals)
         return
     start, size = 0, 0

@@ -44,8 +44,8 @@ class ServerWakeups:
     """The wake-ups of a volume, of which the server tells."""
 
     deaf_seconds = 0.05
-    """The short way looks for waiters in the statement that inserts a message, and not after its commit as all others
-    do: that would be another transaction, even if nobody waits."""
+    """A function that lets messages arrive looks for waiters, and not whoever has committed it: that would be another
+    transaction, even if nobody waits."""
 
     def __init__(self, volume: PostgresVolume, session: Liveness) -> None:
         self._volume = volume

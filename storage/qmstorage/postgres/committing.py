@@ -49,7 +49,7 @@ def was_done(connect: Callable[[], WatchedConnection], session: Session, number:
 
 
 def last_number(connect: Callable[[], WatchedConnection], session: Session, schema: str, space_id: int) -> int | None:
-    """Return the last number that the short way gave to what a lost session committed; None: that cannot be told.
+    """Return the last number that was given to what a lost session committed; None: that cannot be told.
 
     The session is ended if it is still there. Its row of the counters tells, unless another session has its share of
     them by now, and has written there.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qmstorage import rows
 from qmstorage.postgres.tables import memory_schema, quoted
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = re.compile(r"\$function\$(.*)\$function\$", re.DOTALL)
 _NAME: Final = re.compile(r"CREATE FUNCTION \{device\}\.(\w+)\(")
+_STORE: Final = "{store}"
+"""What stands in the text of a function for the schema of the disk, and in its twin for that of the memory."""
+_FORGETTING: Final = re.compile(r"FORGET FROM (\{\w+\})")
 _THERE: Final = """
 SELECT proname, prosrc, oid::regprocedure::text FROM pg_proc
 WHERE pronamespace = to_regnamespace(%s) AND proname = ANY(%s)
@@ -63,6 +67,14 @@ def _source(text: str) -> str:
 @functools.cache
 def _texts() -> dict[str, str]:
     text = Path(__file__).with_suffix(".sql").read_text()
+    text = _FORGETTING.sub(lambda found: rows.FORGETTING.format(found[1]), text)
     starts = [found.start() for found in _NAME.finditer(text)]
     parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-    return {_NAME.findall(part)[0]: part[: part.rindex("$function$;") + len("$function$")] for part in parts}
+    texts = {_NAME.findall(part)[0]: part[: part.rindex("$function$;") + len("$function$")] for part in parts}
+    twins = {f"{name}_memory": _in_memory(text) for name, text in texts.items() if _STORE in text}
+    return {name: text.replace(_STORE, "{device}") for name, text in texts.items()} | twins
+
+
+def _in_memory(text: str) -> str:
+    """Return the function that does in the memory what one does on disk."""
+    return _NAME.sub(r"CREATE FUNCTION {device}.\1_memory(", text).replace(_STORE, "{memory}")

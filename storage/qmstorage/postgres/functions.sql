@@ -1,10 +1,12 @@
 -- The functions of a volume on PostgreSQL, schema version 3: what a store does to messages, in one call each.
 --
 -- {device} is the schema of the volume and {memory} that of its non-persistent messages. Both are written out: the path
--- in which an application looks for tables does not matter. A function acts with the rights of whoever calls it. Each
--- statement in it sees what others have committed before it began, so that the lock of the volume, which is taken
--- first, holds for all that is looked at. Each expression and each statement of PL/pgSQL takes about 1 and 5
--- microseconds: what most messages have no use for stands behind one test.
+-- in which an application looks for tables does not matter. What is done in one of them alone is written with {store},
+-- and made twice: for the memory the name ends in _memory. FORGET stands for what deletes rows of messages, as m. A
+-- function acts with the rights of whoever calls it. Each statement in it sees what others have committed before it
+-- began, so that the lock of the volume, which is taken first, holds for all that is looked at. Each expression and
+-- each statement of PL/pgSQL takes about 1 and 5 microseconds: what most messages have no use for stands behind one
+-- test. One message has statements of its own where several are found by a list.
 
 -- Messages arrive in a queue, or are refused, and then nothing was changed.
 --
@@ -60,6 +62,10 @@ DECLARE
   measured bigint;
   reached bigint[];
   reached_at bigint[];
+  base bigint;
+  numbers_of regclass;
+  is_usual boolean;
+  kind integer;
 BEGIN
   IF pg_advisory_xact_lock_shared(volume_lock) IS NULL THEN
     RETURN NULL;
@@ -148,12 +154,19 @@ BEGIN
       VALUES (of_queue, arrival.expires_at, arrival.id);
     END IF;
   ELSE
+    base := of_space::bigint << 48;
+    numbers_of := ('{device}.sequence_' || of_space)::regclass;
+    is_usual := stands_before IS NULL AND group_id IS NULL;
     FOR i IN 1 .. cardinality(arrivals) LOOP
       arrival := arrivals[i];
-      number := coalesce(number, nextval(('{device}.sequence_' || of_space)::regclass));
+      IF number IS NULL THEN
+        number := nextval(numbers_of);
+      END IF;
       numbers := numbers || number;
-      arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
-      IF stands_before[i] > 0 OR group_id IS NOT NULL OR arrival.body_id IS NOT NULL THEN
+      IF arrival.id IS NULL THEN
+        arrival.id := base | number;
+      END IF;
+      IF NOT is_usual OR arrival.body_id IS NOT NULL THEN
         IF stands_before[i] > 0 THEN
           place_key := place_keys[stands_before[i]];
           arrival.order_key := substr(place_key, 1, length(place_key) - 1) || '\x40'::bytea;
@@ -166,9 +179,9 @@ BEGIN
           arrival.body_id := arrival.id;
         END IF;
       END IF;
-      arrival.order_key :=
-        arrival.order_key || int8send(number # -(get_byte(kinds, i - 1) & 1)::bigint) || '\x80'::bytea;
-      IF get_byte(kinds, i - 1) < 2 THEN
+      kind := get_byte(kinds, i - 1);
+      arrival.order_key := arrival.order_key || int8send(number # -(kind & 1)::bigint) || '\x80'::bytea;
+      IF kind < 2 THEN
         on_disk := on_disk || arrival;
       ELSE
         in_memory := in_memory || arrival;
@@ -277,5 +290,417 @@ BEGIN
   END LOOP;
   RETURN ARRAY[done, pg_current_xact_id()::text::bigint, coalesce(cardinality(reached), 0)]
          || numbers || reached || reached_at;
+END
+$function$;
+
+
+-- Messages are taken out of `ready`: they are deleted, or kept for the record, or a transaction holds them. Or nothing
+-- is done.
+--
+-- volume_lock    the key of the volume's lock.
+-- of_space       the queue space; known: its generation. of_slot: whose rows of the counters are written.
+-- most           how many, of the first ones of the queue; or all of `places`, the order keys of messages that the
+--                caller has locked.
+-- is_tidy        whether the caller has just seen to what is due or has expired; else nothing is done where something
+--                is, or where something was consumed before `outlived`.
+-- kept_for       who consumes, where the queue keeps what is consumed.
+-- of_transaction the transaction that is to hold them, in this role. It begins with that, unless most_transactions is
+--                null: the queue space may have so many, and had at most highest_transactions at one time, as far as is
+--                known. It gets so many sequence numbers as are `wanted`.
+-- is_relaxed     whether the commit need not wait for the disk.
+--
+-- It gives a row for each message, in any order, as it is stored. Beside one of them, or alone, stands the answer, a
+-- list of numbers. Where nothing was done these are the reason, how much is used, the limit, and what is wanted, as
+-- qmcore.transitions.Refused has them; or -1, whether something is due or has expired, when the next message becomes
+-- available, and whether a transaction holds one. Else they are -2, the number of the database transaction, how many
+-- transactions there are where that is more than ever, the messages, pages and bytes that the queue space held before
+-- for a transaction, how many messages there are, the number of each, in their order, how often each was tried, and the
+-- sequence numbers.
+CREATE FUNCTION {device}.qm_claim(
+  volume_lock bigint, of_space integer, known bigint, of_queue integer, of_slot integer, at_time bigint, most bigint,
+  is_tidy boolean, of_transaction bigint DEFAULT NULL, of_owner bigint DEFAULT NULL, started bigint DEFAULT NULL,
+  ends bigint DEFAULT NULL, most_transactions bigint DEFAULT NULL, highest_transactions bigint DEFAULT 0,
+  wanted bigint DEFAULT 0, is_relaxed boolean DEFAULT false,
+  of_role smallint DEFAULT 0, outlived bigint DEFAULT NULL, kept_for text DEFAULT NULL, places bytea[] DEFAULT NULL
+) RETURNS TABLE (its {store}.message, answer bigint[]) LANGUAGE plpgsql AS $function$
+#variable_conflict use_column
+DECLARE
+  place tid;
+  number bigint;
+  key bytea;
+  tries integer;
+  row_places tid[];
+  numbers bigint[];
+  keys bytea[];
+  all_tries bigint[];
+  moments bigint[];
+  expiring_numbers bigint[];
+  next_due bigint;
+  is_held boolean;
+  is_ready boolean;
+  open_transactions bigint := 0;
+  level_messages bigint := 0;
+  level_pages bigint := 0;
+  level_size bigint := 0;
+  given bigint[];
+  gone bigint := 0;
+  gone_pages bigint := 0;
+  gone_size bigint := 0;
+  written bigint;
+BEGIN
+  IF pg_advisory_xact_lock_shared(volume_lock) IS NULL THEN
+    RETURN;
+  END IF;
+  IF is_relaxed AND set_config('synchronous_commit', 'off', true) IS NULL THEN
+    RETURN;
+  END IF;
+
+  -- What comes after a look, or what another was about to take then, is looked for once more.
+  FOR look IN 1 .. 3 LOOP
+    IF places IS NULL AND most = 1 THEN
+      SELECT r.ctid, r.message_id, r.order_key, r.retries INTO place, number, key, tries
+      FROM {store}.ready AS r
+      WHERE r.queue_id = of_queue AND (is_tidy OR NOT (
+          EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
+          OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+          OR outlived IS NOT NULL AND EXISTS (
+            SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)))
+        AND EXISTS (
+          SELECT FROM {device}.counter AS c
+          WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0 AND c.generation = known)
+      ORDER BY r.order_key LIMIT 1 FOR UPDATE SKIP LOCKED;
+      EXIT WHEN FOUND;
+    ELSIF places IS NULL THEN
+      SELECT array_agg(f.ctid), array_agg(f.message_id), array_agg(f.order_key), array_agg(f.retries::bigint)
+      INTO row_places, numbers, keys, all_tries
+      FROM (
+        SELECT r.ctid, r.message_id, r.order_key, r.retries
+        FROM {store}.ready AS r
+        WHERE r.queue_id = of_queue AND (is_tidy OR NOT (
+            EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
+            OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+            OR outlived IS NOT NULL AND EXISTS (
+            SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)))
+          AND EXISTS (
+            SELECT FROM {device}.counter AS c
+            WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0 AND c.generation = known)
+        ORDER BY r.order_key LIMIT most FOR UPDATE SKIP LOCKED
+      ) AS f;
+      EXIT WHEN numbers IS NOT NULL;
+    ELSE
+      SELECT array_agg(f.ctid), array_agg(f.message_id), array_agg(f.order_key), array_agg(f.retries::bigint)
+      INTO row_places, numbers, keys, all_tries
+      FROM unnest(places) AS p (key) CROSS JOIN LATERAL (
+        SELECT r.ctid, r.message_id, r.order_key, r.retries FROM {store}.ready AS r
+        WHERE r.queue_id = of_queue AND r.order_key = p.key FOR UPDATE
+      ) AS f;
+      EXIT WHEN numbers IS NOT NULL;
+    END IF;
+    IF NOT EXISTS (
+      SELECT FROM {device}.counter AS c
+      WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0 AND c.generation = known
+    ) THEN
+      answer := ARRAY[0, 0, 0, 0];
+      RETURN NEXT;
+      RETURN;
+    END IF;
+    IF NOT is_tidy AND (
+      EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
+      OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+      OR outlived IS NOT NULL AND EXISTS (
+        SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)
+    ) THEN
+      answer := ARRAY[-1, 1, NULL, 0];
+      RETURN NEXT;
+      RETURN;
+    END IF;
+    SELECT (SELECT min(d.available_at) FROM {store}.due AS d WHERE d.queue_id = of_queue),
+           EXISTS (SELECT FROM {store}.held AS h WHERE h.queue_id = of_queue),
+           EXISTS (SELECT FROM {store}.ready AS r WHERE r.queue_id = of_queue)
+    INTO next_due, is_held, is_ready;
+    IF look = 3 OR NOT is_ready THEN
+      answer := ARRAY[-1, 0, next_due, is_held::integer];
+      RETURN NEXT;
+      RETURN;
+    END IF;
+  END LOOP;
+
+  IF of_transaction IS NOT NULL THEN
+    IF most_transactions IS NULL THEN
+      PERFORM FROM {device}.trans AS t
+      WHERE t.id = of_transaction AND t.owner_id = of_owner AND t.state = 'active' FOR SHARE;
+      IF NOT FOUND THEN
+        answer := ARRAY[7, 0, 0, 0];
+        RETURN NEXT;
+        RETURN;
+      END IF;
+    ELSE
+      IF NOT EXISTS (SELECT FROM {device}.owner AS o WHERE o.id = of_owner) THEN
+        answer := ARRAY[7, 0, 0, 0];
+        RETURN NEXT;
+        RETURN;
+      END IF;
+      SELECT count(*) INTO open_transactions
+      FROM {device}.trans AS t WHERE t.space_id = of_space AND t.state <> 'committed';
+      IF open_transactions >= most_transactions THEN
+        answer := ARRAY[8, open_transactions, most_transactions, 1];
+        RETURN NEXT;
+        RETURN;
+      END IF;
+      INSERT INTO {device}.trans (id, space_id, owner_id, state, started_at, deadline)
+      VALUES (of_transaction, of_space, of_owner, 'active', started, ends);
+      IF open_transactions < highest_transactions THEN
+        open_transactions := 0;
+      ELSE
+        open_transactions := open_transactions + 1;
+        INSERT INTO {device}.highest AS h (space_id, resource, value)
+        SELECT of_space, 'transactions', open_transactions
+        WHERE NOT EXISTS (SELECT FROM {device}.highest AS o WHERE o.space_id = of_space
+                          AND o.resource = 'transactions' AND o.value >= open_transactions)
+        ON CONFLICT (space_id, resource) DO UPDATE SET value = excluded.value WHERE h.value < excluded.value;
+      END IF;
+    END IF;
+    SELECT coalesce(sum(c.messages), 0)::bigint, coalesce(sum(c.pages), 0)::bigint, coalesce(sum(c.size), 0)::bigint
+    INTO level_messages, level_pages, level_size
+    FROM {device}.counter AS c WHERE c.space_id = of_space AND c.queue_id = 0;
+    IF wanted > 0 THEN
+      given := ARRAY(SELECT nextval(('{device}.sequence_' || of_space)::regclass) FROM generate_series(1, wanted));
+    END IF;
+  END IF;
+
+  IF numbers IS NULL THEN
+    DELETE FROM {store}.ready AS r WHERE r.ctid = place;
+    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
+      SELECT m.* INTO its FROM {store}.message AS m WHERE m.id = number;
+    ELSE
+      FORGET FROM {store} WHERE m.id = number RETURNING m.* INTO its;
+    END IF;
+    answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size,
+                    1, number, tries];
+    IF wanted > 0 THEN
+      answer := answer || given;
+    END IF;
+    RETURN NEXT;
+    IF its.id IS NULL THEN
+      RETURN;
+    END IF;
+    IF its.expires_at IS NOT NULL THEN
+      DELETE FROM {store}.expiring AS e
+      WHERE e.queue_id = of_queue AND e.expires_at = its.expires_at AND e.message_id = number;
+    END IF;
+    IF of_transaction IS NOT NULL THEN
+      INSERT INTO {store}.held (trans_id, message_id, queue_id, order_key, retries, pages, size, expires_at, role)
+      VALUES (of_transaction, number, of_queue, key, tries, its.pages, its.size, its.expires_at, of_role);
+    ELSE
+      gone := 1;
+      gone_size := its.size;
+      IF kept_for IS NULL THEN
+        gone_pages := its.pages;
+      ELSE
+        INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer)
+        VALUES (of_queue, at_time, number, kept_for);
+      END IF;
+    END IF;
+  ELSE
+    answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size]
+              || cardinality(numbers)::bigint || numbers || all_tries || given;
+    DELETE FROM {store}.ready AS r WHERE r.ctid = ANY(row_places);
+    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
+      IF of_transaction IS NULL THEN
+        INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer)
+        SELECT of_queue, at_time, t.number, kept_for FROM unnest(numbers) AS t (number);
+      ELSE
+        INSERT INTO {store}.held (trans_id, message_id, queue_id, order_key, retries, pages, size, expires_at, role)
+        SELECT of_transaction, m.id, of_queue, t.key, t.tries, m.pages, m.size, m.expires_at, of_role
+        FROM unnest(numbers, keys, all_tries) AS t (number, key, tries)
+        CROSS JOIN LATERAL (SELECT * FROM {store}.message AS s WHERE s.id = t.number OFFSET 0) AS m;
+      END IF;
+      FOR its IN SELECT m.* FROM {store}.message AS m WHERE m.id = ANY(numbers) LOOP
+        gone := gone + 1;
+        gone_size := gone_size + its.size;
+        IF its.expires_at IS NOT NULL THEN
+          moments := moments || its.expires_at;
+          expiring_numbers := expiring_numbers || its.id;
+        END IF;
+        RETURN NEXT;
+        answer := NULL;
+      END LOOP;
+    ELSE
+      FOR its IN FORGET FROM {store} WHERE m.id = ANY(numbers) RETURNING m.* LOOP
+        gone := gone + 1;
+        gone_pages := gone_pages + its.pages;
+        gone_size := gone_size + its.size;
+        IF its.expires_at IS NOT NULL THEN
+          moments := moments || its.expires_at;
+          expiring_numbers := expiring_numbers || its.id;
+        END IF;
+        RETURN NEXT;
+        answer := NULL;
+      END LOOP;
+    END IF;
+    IF gone = 0 THEN
+      -- None of them has a record.
+      its := NULL;
+      RETURN NEXT;
+    END IF;
+    IF moments IS NOT NULL THEN
+      -- One by one: a join might begin with all that expires.
+      DELETE FROM {store}.expiring AS e WHERE e.ctid = ANY(ARRAY(
+        SELECT (SELECT o.ctid FROM {store}.expiring AS o
+                WHERE o.queue_id = of_queue AND o.expires_at = t.moment AND o.message_id = t.number)
+        FROM unnest(moments, expiring_numbers) AS t (moment, number)));
+    END IF;
+  END IF;
+  IF of_transaction IS NULL THEN
+    UPDATE {store}.counter AS c
+    SET messages = c.messages - gone, pages = c.pages - gone_pages, size = c.size - gone_size,
+        dequeued = c.dequeued + gone
+    WHERE c.space_id = of_space AND c.queue_id IN (0, of_queue) AND c.slot = of_slot;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < 2 THEN
+      INSERT INTO {store}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                   dequeued, expired, discarded, moved)
+      SELECT of_space, q.id, of_slot, 0, 0, -gone, -gone_pages, -gone_size, 0, gone, 0, 0, 0
+      FROM unnest(ARRAY[0, of_queue]) AS q (id)
+      ON CONFLICT DO NOTHING;
+    END IF;
+  END IF;
+END
+$function$;
+
+
+-- A transaction is committed: what it holds on disk goes, and what it brings there arrives. Or nothing is done; where
+-- there is no room, or a message is lost, by an error of the state Q0001, which undoes all, and has the numbers of a
+-- refusal as its detail.
+--
+-- volume_lock    the key of the volume's lock.
+-- of_space       the queue space; known: its generation; most_messages, most_pages, most_memory: what it may hold.
+-- of_slot        whose rows of the counters are written. mark: where given, the row of the queue space tells by it who
+--                writes it, and also the last sequence number.
+-- of_transaction the transaction, which is that of an owner; null where it is not recorded, and holds nothing.
+-- sources        the queues that it has taken messages from; keeps: whether they keep what is consumed, for the record
+--                that `consumer` did it. held: how many messages it has taken, as far as is known.
+-- to_queues      the queues that messages come to. Of each, in this order, how many are brought, their pages and size;
+--                and of all messages their kinds and their rows, as qm_enqueue takes them.
+--
+-- It gives a list of numbers. Where it refuses, these are the reason, how much is used, the limit, and what is wanted.
+-- Else they are -1; the sequence number of the mark, or the number of the database transaction; and, for each of the
+-- queues, whether somebody waits for it.
+CREATE FUNCTION {device}.qm_commit(
+  volume_lock bigint, of_space integer, known bigint, most_messages bigint, most_pages bigint, most_memory bigint,
+  of_slot integer, mark bigint, at_time bigint, of_transaction bigint, of_owner bigint, sources integer[], held bigint,
+  to_queues integer[], brought bigint[], pages bigint[], sizes bigint[], kinds bytea, arrivals {device}.message[],
+  keeps boolean[] DEFAULT NULL, consumer text DEFAULT NULL
+) RETURNS bigint[] LANGUAGE plpgsql AS $function$
+#variable_conflict use_variable
+DECLARE
+  source integer;
+  numbers bigint[];
+  bodies bigint[];
+  body bigint;
+  number bigint;
+  gone bigint;
+  gone_pages bigint;
+  gone_size bigint;
+  all_gone bigint := 0;
+  written bigint;
+  first integer := 1;
+  answer bigint[];
+  awaited bigint[];
+BEGIN
+  IF pg_advisory_xact_lock_shared(volume_lock) IS NULL THEN
+    RETURN NULL;
+  END IF;
+  IF NOT EXISTS (
+    SELECT FROM {device}.counter AS c
+    WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0 AND c.generation = known
+  ) THEN
+    RETURN ARRAY[0, 0, 0, 0];
+  END IF;
+  -- First, so that others who end it wait.
+  IF of_transaction IS NULL THEN
+    IF NOT EXISTS (SELECT FROM {device}.owner AS o WHERE o.id = of_owner) THEN
+      RETURN ARRAY[7, 0, 0, 0];
+    END IF;
+  ELSE
+    DELETE FROM {device}.trans AS t WHERE t.id = of_transaction AND t.owner_id = of_owner AND t.state = 'active';
+    IF NOT FOUND THEN
+      RETURN ARRAY[7, 0, 0, 0];
+    END IF;
+  END IF;
+  IF mark IS NOT NULL THEN
+    number := nextval(('{device}.sequence_' || of_space)::regclass);
+  END IF;
+
+  FOR i IN 1 .. cardinality(sources) LOOP
+    source := sources[i];
+    WITH its AS (
+      DELETE FROM {device}.held AS h
+      WHERE h.queue_id = source AND h.trans_id = of_transaction AND h.role = 0
+      RETURNING h.message_id, h.pages, h.size
+    )
+    SELECT array_agg(t.message_id), count(*), sum(t.pages)::bigint, sum(t.size)::bigint
+    INTO numbers, gone, gone_pages, gone_size FROM its AS t;
+    CONTINUE WHEN gone = 0;
+    all_gone := all_gone + gone;
+    IF keeps[i] THEN
+      INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer, trans_id)
+      SELECT source, at_time, t.number, consumer, of_transaction FROM unnest(numbers) AS t (number);
+      -- The room of what is kept is given back when it is forgotten.
+      gone_pages := 0;
+    ELSIF gone = 1 THEN
+      FORGET FROM {device} WHERE m.id = numbers[1] RETURNING m.body_id INTO body;
+      IF body IS NOT NULL THEN
+        DELETE FROM {device}.chunk AS c WHERE c.body_id = body;
+      END IF;
+    ELSE
+      WITH its AS (
+        FORGET FROM {device} WHERE m.id = ANY(numbers) RETURNING m.body_id
+      )
+      SELECT array_agg(t.body_id) INTO bodies FROM its AS t WHERE t.body_id IS NOT NULL;
+      IF bodies IS NOT NULL THEN
+        DELETE FROM {device}.chunk AS c WHERE c.body_id = ANY(bodies);
+      END IF;
+    END IF;
+    UPDATE {device}.counter AS c
+    SET sequence = coalesce(number, c.sequence), messages = c.messages - gone, pages = c.pages - gone_pages,
+        size = c.size - gone_size, dequeued = c.dequeued + gone
+    WHERE c.space_id = of_space AND c.queue_id IN (0, source) AND c.slot = of_slot;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < 2 THEN
+      INSERT INTO {device}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                    dequeued, expired, discarded, moved)
+      SELECT of_space, q.id, of_slot, coalesce(mark, 0), coalesce(number, 0), -gone, -gone_pages, -gone_size, 0, gone,
+             0, 0, 0
+      FROM unnest(ARRAY[0, source]) AS q (id)
+      ON CONFLICT DO NOTHING;
+    END IF;
+  END LOOP;
+  IF all_gone < held THEN
+    RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'a message that the transaction holds is lost',
+                          DETAIL = '9 0 0 0';
+  END IF;
+  IF all_gone = 0 AND mark IS NOT NULL THEN
+    UPDATE {device}.counter AS c SET sequence = number
+    WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = of_slot;
+  END IF;
+
+  FOR i IN 1 .. cardinality(to_queues) LOOP
+    IF brought[i] = 1 THEN
+      answer := {device}.qm_enqueue(volume_lock, of_space, known, most_messages, most_pages, most_memory, to_queues[i],
+        of_slot, NULL, at_time, 1, pages[i], sizes[i], substr(kinds, first, 1), arrivals[first]);
+    ELSE
+      answer := {device}.qm_enqueue(volume_lock, of_space, known, most_messages, most_pages, most_memory, to_queues[i],
+        of_slot, NULL, at_time, brought[i], pages[i], sizes[i], substr(kinds, first, brought[i]::integer), NULL,
+        arrivals[first : first + brought[i]::integer - 1]);
+    END IF;
+    IF answer[1] >= 0 THEN
+      RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'the queue space has no room for what the transaction brings',
+                            DETAIL = array_to_string(answer[1:4], ' ');
+    END IF;
+    awaited := awaited || -1 - answer[1];
+    first := first + brought[i]::integer;
+  END LOOP;
+  RETURN ARRAY[-1, coalesce(number, pg_current_xact_id()::text::bigint)] || awaited;
 END
 $function$;

@@ -1,26 +1,36 @@
-"""Journeys to the server: statements that are sent together, with their commit where nothing of them is lost.
+"""Journeys to the server: what is sent together, with its commit where nothing of it is lost.
 
-Where the connection is lost before the answer, a row that only this session writes says whether it was done, and under
-which number. Those who wait are told in the same journey, once it is known that there are any.
+One message that comes, and most commits of transactions, are sent with their commit. Where the connection is lost
+before the answer, a row that only this session writes says whether it was done, and under which number. Those who wait
+are told in the same journey, once it is known that there are any. All else is committed when what came of it is here: a
+message that nobody has seen must not be gone. The transaction begins with the first call of a function.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from qmcore.probe import Point
-from qmcore.transitions import STALE, Refused
-from qmstorage.postgres import committing, keys, plain, translate
+from qmcore.transitions import STALE, Commit, Committed, Empty, Enqueue, Enqueued, Refused
+from qmstorage.postgres import arriving, committing, keys, own_marks, settling, translate, wakeup_notify
+from qmstorage.postgres.arriving import Caller, Kind
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.pipeline import Pipeline, Prepared, Step
-from qmstorage.statements import Texts
+from qmstorage.postgres.pipeline import BEGIN, COMMIT, Call, Pipeline, Prepared, Step
+from qmstorage.postgres.transitions import asks_first, asks_only, refused_by
+from qmstorage.refused import RefusedError
+from qmstorage.statements import Row, Texts
 
 if TYPE_CHECKING:
+    from qmcore.purpose import Purpose
+    from qmcore.transitions import Command, Result
     from qmstorage.postgres.sessions import Session
+    from qmstorage.postgres.unit import PostgresUnit
     from qmstorage.postgres.volume import PostgresVolume
 
 SECOND: Final = 1
@@ -28,15 +38,114 @@ SECOND: Final = 1
 
 
 class Journeys:
-    """The journeys of one volume. `lock` is the step that takes its lock together with others."""
+    """The journeys of one volume; `lock` is the key of its lock."""
 
     def __init__(self, volume: PostgresVolume, schema: str, texts: Texts, lock: int) -> None:
         self._volume = volume
         self._schema = schema
-        self.lock = Prepared("qm_lock", plain.LOCK, texts).step(key=lock)
-        self.lock_relaxed = Prepared("qm_lock_relaxed", plain.LOCK_RELAXED, texts).step(key=lock)
-        self._claim = Prepared("qm_claim", plain.CLAIM, texts)
-        self._tell = Prepared("qm_tell", plain.TELL, texts)
+        self._lock_key = lock
+        self._lock = Prepared("qm_lock", own_marks.LOCK, texts).step(key=lock)
+        self._mark = Prepared("qm_mark", own_marks.MARK, texts)
+        self._tell = Prepared("qm_tell", own_marks.TELL, texts)
+        self._enqueue = arriving.call_of(schema, Kind.ALONE)
+
+    def run(self, commands: Sequence[Command], purpose: Purpose) -> Sequence[Result] | Refused:
+        """Execute commands, all or none, and commit them."""
+        self._volume.check_usable()
+        done, actions = self._volume.tried(partial(self._run, commands, purpose))
+        for action in actions:
+            action()
+        return done
+
+    def look(self, commands: Sequence[Command]) -> Sequence[Result]:
+        """Execute commands that change nothing; each of their statements sees everything as it is then."""
+        self._volume.check_usable()
+        return self._volume.tried(partial(self._look, commands))
+
+    def _look(self, commands: Sequence[Command], fresh: bool) -> Sequence[Result]:
+        with self._volume.session(fresh=fresh) as session:
+            try:
+                return self._volume.unit_on(session.cursor, session.slot).execute(commands)
+            except psycopg.Error as error:
+                raise self._volume.before_commit(error, session) from error
+
+    def _run(self, commands: Sequence[Command], purpose: Purpose, fresh: bool) -> _Done:
+        command = commands[0]
+        with self._volume.session(fresh=fresh) as session:
+            if len(commands) == 1 and purpose.settles:
+                if isinstance(command, Enqueue) and arriving.is_small(command):
+                    return self._enqueued(session, command), ()
+                if isinstance(command, Commit) and settling.is_whole(command):
+                    return self._committed(session, command), ()
+            return self._asked(session, commands, purpose)
+
+    def _enqueued(self, session: Session, command: Enqueue) -> Sequence[Result] | Refused:
+        """Let one message arrive, in the journey of its commit."""
+        guard, route, arrivals, _ = command
+        sent_for = session.sent_for
+        if sent_for is None or sent_for[0] is not guard or sent_for[1] is not route:
+            sent_for = guard, route, arriving.values_for(command, self._caller(session), session.mark)
+            session.sent_for = sent_for
+        step = Step(self._enqueue, arriving.values_of(command, sent_for[2], self._volume.clock.now()))
+        number = self.sent(session, step, guard.space_id, guard.incarnation, (route.queue_id,), arriving.answer_of_one)
+        if isinstance(number, Refused):
+            return number
+        return [Enqueued((arrivals[0].sequence or number,))]
+
+    def _committed(self, session: Session, command: Commit) -> Sequence[Result] | Refused:
+        """Commit a transaction in one journey."""
+        guard, now = command.guard, self._volume.clock.now()
+        call, values = settling.asked(command, [], self._caller(session), session.mark, now)
+        tells = [route.queue_id for route, _ in command.brings]
+        its = guard.space_id, guard.incarnation, tells, settling.answer_of
+        number = self.sent(session, call.step(**values), *its)
+        return number if isinstance(number, Refused) else [Committed()]
+
+    def _asked(self, session: Session, commands: Sequence[Command], purpose: Purpose) -> _Done:
+        """Execute commands, and commit them when all that came of them is here."""
+        volume, probe = self._volume, self._volume.probe
+        unit = volume.unit_on(session.cursor, session.slot, row_type=session.row_type)
+        unit.purpose = purpose
+        conversation = _Conversation(session)
+        unit.ask = conversation.ask  # type: ignore[method-assign]
+        try:
+            if probe.actions:
+                probe.reach(Point.BEFORE_WRITE, 1)
+            if not asks_first(commands[0]):
+                volume.lock.begin(session, unit, is_relaxed=volume.is_durable and not purpose.durable)
+            elif len(commands) > 1:
+                asked = [asks_only(unit, command) for command in commands]
+                if None not in asked:
+                    conversation.send([each for each in asked if each is not None])
+            results = unit.execute(commands)
+            if probe.actions:
+                probe.reach(Point.AFTER_WRITE, 1)
+        except RefusedError as error:
+            return error.refused, ()
+        except psycopg.Error as error:
+            raise volume.before_commit(error, session) from error
+        is_repeatable = purpose.again or isinstance(results[0], Empty)
+        number = unit.heard[-1] if unit.heard else ""
+        committing.commit(volume, session, partial(self._commit, session), number, is_repeatable=is_repeatable)
+        if unit.notifications.queues:
+            self._tell_waiters(session, unit)
+        return results, unit.actions
+
+    def _commit(self, session: Session) -> None:
+        with Pipeline(session.connection, session.prepared) as pipeline:
+            pipeline.send(COMMIT)
+            pipeline.sync()
+            pipeline.wait()
+
+    def _tell_waiters(self, session: Session, unit: PostgresUnit) -> None:
+        """Notify those who wait for queues that messages have come to."""
+        came = unit.notifications.queues
+        for queue_id in came & unit.awaited.keys():
+            self.note_awaited(session, queue_id, is_awaited=unit.awaited[queue_id])
+        wakeup_notify.tell(session, self._schema, came - unit.awaited.keys(), self._volume.probe)
+
+    def _caller(self, session: Session) -> Caller:
+        return Caller(self._schema, self._lock_key, session.slot, session.row_type, has_memory=False)
 
     @contextlib.contextmanager
     def pipeline(self, session: Session) -> Iterator[Pipeline]:
@@ -50,48 +159,53 @@ class Journeys:
     def sent(
         self,
         session: Session,
-        steps: Sequence[Step],
+        step: Step,
         space_id: int,
         incarnation: str,
-        tells: int | None,
-        read: Callable[[list[bytes | None]], tuple[int, bool] | Refused],
+        tells: Sequence[int],
+        read: Callable[[list[bytes | None]], tuple[int, Sequence[bool]] | Refused],
     ) -> int | Refused:
-        """Run statements of which the last gives a number, and commit them, or return why nothing was done.
+        """Call a function that gives a number, and commit it, or return why nothing was done.
 
-        `read` tells of what the last gives which number it is, and whether anybody waits for the queue that is told.
+        `read` tells of its answer which number it is, and whether anybody waits for the queues that are told.
         """
         probe = self._volume.probe
         # Not known again before this is done: it may be given up in the middle.
         before = self.take_last_number(session, space_id, incarnation)
         if before is None:
             return STALE
-        is_told = tells in session.awaited
+        told = session.awaited.intersection(tells)
         pipeline = Pipeline(session.connection, session.prepared)
         try:
             with pipeline:
                 if probe.actions:
                     probe.reach(Point.BEFORE_COMMIT, 1)
-                pipeline.send(*steps)
+                pipeline.send(step)
                 pipeline.sync()
-                if tells is not None and is_told:
-                    # After the commit, for the reasons of `telling`.
-                    self._tell_of(pipeline, tells)
+                for queue_id in told:
+                    # After the commit, for the reasons of `wakeup_notify`.
+                    self._tell_of(pipeline, queue_id)
                 pipeline.wait()
                 if probe.actions:
                     probe.reach(Point.AFTER_COMMIT, 1)
-                    if tells is not None and is_told:
-                        probe.reach(Point.AFTER_WAKE_UP, {tells})
+                    if told:
+                        probe.reach(Point.AFTER_WAKE_UP, told)
         except psycopg.Error as error:
+            refused = refused_by(error)
+            if isinstance(refused, RefusedError):
+                session.numbers[incarnation] = before
+                return refused.refused
             if not pipeline.is_past_first_sync:
                 return self._number_after(error, session, space_id, before)
-        found = read(pipeline.values(len(steps) - 1))
+        found = read(pipeline.values(0))
         if isinstance(found, Refused):
             session.numbers[incarnation] = before
             return found
-        number, is_awaited = found
+        number, awaited = found
         session.numbers[incarnation] = number
-        if tells is not None and is_awaited is not is_told:
-            self.note_awaited(session, tells, is_awaited=is_awaited)
+        for queue_id, is_awaited in zip(tells, awaited, strict=True):
+            if is_awaited is not (queue_id in told):
+                self.note_awaited(session, queue_id, is_awaited=is_awaited)
         return number
 
     def take_last_number(self, session: Session, space_id: int, incarnation: str) -> int | None:
@@ -99,8 +213,8 @@ class Journeys:
         if incarnation in session.numbers:
             return session.numbers.pop(incarnation)
         with self.pipeline(session) as pipeline:
-            claim = self._claim.step(space_id=space_id, slot=session.slot, session=session.mark)
-            pipeline.send(self.lock, claim)
+            mark = self._mark.step(space_id=space_id, slot=session.slot, session=session.mark)
+            pipeline.send(self._lock, mark)
             pipeline.sync()
             pipeline.wait()
             found = pipeline.rows(SECOND)
@@ -137,3 +251,35 @@ class Journeys:
         if last <= before:
             raise Again(error, is_lost=True) from error
         return last
+
+
+_Done = tuple[Sequence["Result"] | Refused, Sequence[Callable[[], None]]]
+
+
+class _Conversation:
+    """Calls of functions in a transaction of a session, which begins with the first of them, if not before."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._answers: deque[list[Row]] = deque()
+
+    def send(self, asked: Sequence[tuple[Call, dict[str, Any]]]) -> None:
+        """Send calls together; what they give is returned when it is asked for, in the same order."""
+        steps = [call.step(**values) for call, values in asked]
+        session = self._session
+        # Seen before it is in the mode for pipelines, in which it is not idle.
+        sent = (BEGIN, *steps) if session.is_idle else steps
+        try:
+            with Pipeline(session.connection, session.prepared) as pipeline:
+                pipeline.send(*sent)
+                pipeline.sync()
+                pipeline.wait()
+                self._answers.extend(map(pipeline.rows, range(len(steps))))
+        except psycopg.Error as error:
+            raise refused_by(error) from error
+
+    def ask(self, call: Call, values: dict[str, Any]) -> list[Row]:
+        """Return the rows that a function gives."""
+        if not self._answers:
+            self.send([(call, values)])
+        return self._answers.popleft()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ class Kind(enum.StrEnum):
     CLAIM = "claim"
 
 
+@functools.lru_cache(maxsize=256)
 def key(schema: str, kind: Kind, number: int) -> int:
     """Return the key of an advisory lock, apart from those of other devices and programs in the database."""
     named = f"qmadmin\0{schema}\0{kind}\0{number}".encode()

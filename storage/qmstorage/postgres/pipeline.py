@@ -21,7 +21,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.waiting import Ready, Wait
 
 from qmstorage.postgres import translate
-from qmstorage.postgres.row_arrays import SENT, Buffer
+from qmstorage.postgres.row_arrays import SENT, Buffer, Packed
 from qmstorage.postgres.tables import TYPE_NAMES
 
 if TYPE_CHECKING:
@@ -96,6 +96,14 @@ class Call(WithValues):
 
     def __init__(self, name: str, text: str, types: Mapping[str, str]) -> None:
         super().__init__(name, text, {each: _named(kind) for each, kind in types.items()})
+        self.for_cursor = text
+        """The text in which values stand by their names."""
+        self._packed = [each for each, kind in types.items() if kind.removesuffix("[]") not in SENT]
+
+    def values_for_cursor(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values as a cursor of the driver takes them."""
+        packed = {each: Packed(values[each]) for each in self._packed if values[each] is not None}
+        return {**values, **packed}
 
 
 _PLACE: Final = re.compile(r"%\((\w+)\)s")
@@ -167,12 +175,16 @@ class Pipeline:
             self._driver.enter_pipeline_mode()
         except BaseException:
             # An interrupt may come after it: the session must not stay in this mode.
-            self._leave()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._leave()
+        try:
+            self._driver.exit_pipeline_mode()
+        except psycopg.Error:
+            # Something is still under way that will not be read. The server undoes what is not committed.
+            self._driver.finish()
 
     def send(self, *steps: Step) -> None:
         """Send statements."""
@@ -209,13 +221,6 @@ class Pipeline:
         """Return the first row of a statement as the server has sent it, which is quicker; nothing if it has none."""
         table = self._tables[at]
         return [] if table.ntuples == 0 else list(map(table.get_value, itertools.repeat(0), range(table.nfields)))
-
-    def _leave(self) -> None:
-        try:
-            self._driver.exit_pipeline_mode()
-        except psycopg.Error:
-            # Something is still under way that will not be read. The server undoes what is not committed.
-            self._driver.finish()
 
     def _read(self) -> Generator[Wait, Ready, None]:
         """Do what the driver waits for."""

@@ -76,6 +76,8 @@ LENGTH_BYTES: Final = 4
 
 _ARRAY: Final = struct.Struct("!iiIii").pack
 _ZERO: Final = {"urcode": 0, "appkey": 0}
+_OPTION_FIELDS: Final = [(name, _value(name, None), *_FIELDS[name]) for name in _OPTIONS]
+"""Of each of them the name, what is sent where there is no value, and how one is sent."""
 
 
 class RowsAlike(NamedTuple):
@@ -154,7 +156,15 @@ def array_of(row_type: int, count: int, rows: list[Buffer]) -> bytes:
 
 def _options(kind: str, options: tuple[Any, ...]) -> bytes:
     given = _ZERO | dict(zip(ALL_OPTIONS, options, strict=False)) | {"type": kind}
-    return b"".join([_value(name, given.get(name)) for name in _OPTIONS])
+    parts: list[Buffer] = []
+    for name, none, oid, send in _OPTION_FIELDS:
+        value = given.get(name)
+        if value is None:
+            parts.append(none)
+        else:
+            sent = send(value)
+            parts += (_HEADER(oid, len(sent)), sent)
+    return b"".join(parts)
 
 
 @functools.lru_cache(maxsize=256)

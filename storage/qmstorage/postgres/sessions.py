@@ -60,6 +60,8 @@ _SETTINGS: Final = (
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 4",
     "SET client_min_messages = warning",
+    # Else a statement is planned each time of which the server thinks that its values matter.
+    "SET plan_cache_mode = force_generic_plan",
     *(f"SET {name} = off" for name in BY_KEYS),
 )
 
@@ -84,9 +86,9 @@ class Session:
     """A connection in which one thread works at a time.
 
     `slot` says which rows of the counters are its own, `row_type` is the number of the type of rows of messages; `boot`
-    identifies the run of the server. The short way has its statements in `prepared`, and in `numbers` the last one that
-    it gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the
-    session. `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
+    identifies the run of the server. It has prepared the statements in `prepared`; `numbers` has the last one that it
+    gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the session.
+    `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
     of a guard and a route.
     """
 
@@ -137,11 +139,12 @@ class Session:
             pass
         return cursor.fetchall() if cursor.description else []
 
-    def roll_back(self) -> None:
-        """Undo what was begun, unless that is done already."""
+    def roll_back(self) -> bool:
+        """Undo what was begun, and return whether that is done."""
         with contextlib.suppress(psycopg.Error):
             if not self.is_idle and not self.is_lost:
                 self.run("ROLLBACK")
+        return self.is_idle
 
     def close(self) -> None:
         """End the session."""
@@ -227,9 +230,7 @@ class Sessions:
         return session
 
     def _give_back(self, session: Session) -> None:
-        if not session.is_idle:
-            session.roll_back()
-        if session.is_idle:
+        if session.is_idle or session.roll_back():
             self._idle.append(session)
         else:
             self._end(session)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from qmcore.message_rows import EXPIRES, ID
 from qmcore.records import Holding, Place
 from qmcore.selection import Choice
 from qmstorage import selection
@@ -90,26 +89,11 @@ _THEIRS = select(
     .correlate(_KEYS)
     .scalar_subquery()
 ).select_from(_KEYS)
-_TAKE_OUT = delete(ready).where(elements.Among(selection.THIS, _THEIRS))
 _LOCK_READY = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries)
     .where(elements.Among(selection.THIS, _THEIRS))
     .with_for_update(skip_locked=True, of=ready)
 )
-_EXPIRED_BY = ("expires_at", "message_id")
-_NO_LONGER = (
-    func.unnest(*(bindparam(f"each_{name}", type_=ARRAY(expiring.c[name].type)) for name in _EXPIRED_BY))
-    .table_valued(*(column(name, expiring.c[name].type) for name in _EXPIRED_BY), name="no_longer")
-    .render_derived()
-)
-_THEIR_EXPIRY = select(
-    select(_THIS_EXPIRING)
-    .where(given(expiring.c.queue_id, "of_queue"), *(expiring.c[name] == _NO_LONGER.c[name] for name in _EXPIRED_BY))
-    .correlate(_NO_LONGER)
-    .scalar_subquery()
-).select_from(_NO_LONGER)
-EXPIRE_NO_LONGER = delete(expiring).where(elements.Among(_THIS_EXPIRING, _THEIR_EXPIRY))
-"""Forgets when messages expire."""
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
 
@@ -135,14 +119,6 @@ class SharedStates(States):
     def locked_ready(self, queue_id: int, found: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
         """Return those of these ready messages that nobody else is taking, or takes before the end."""
         return sorted(self.all(_LOCK_READY, of_queue=queue_id, keys=[row[1] for row in found]), key=itemgetter(1))
-
-    def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, tuple[Any, ...]]]) -> None:
-        """Take messages out of `ready`, by their keys, and forget when they expire."""
-        self.run(_TAKE_OUT, of_queue=queue_id, keys=[key for key, _, _ in its])
-        expire = [(row[EXPIRES], row[ID]) for _, _, row in its if row[EXPIRES] is not None]
-        if expire:
-            moments, numbers = map(list, zip(*expire, strict=True))
-            self.run(EXPIRE_NO_LONGER, of_queue=queue_id, each_expires_at=moments, each_message_id=numbers)
 
     def charged(self, message_ids: Sequence[int]) -> list[tuple[Any, ...]]:
         """Return the number, the pages, the size and the expiry of those of these messages that have a record."""

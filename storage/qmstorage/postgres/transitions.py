@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import psycopg
+
 from qmcore.purpose import WrongPurposeError
-from qmcore.records import Use
 from qmcore.transitions import (
-    STALE,
     Admit,
     Admitted,
     Arrival,
@@ -27,11 +27,13 @@ from qmcore.transitions import (
     Refused,
     Result,
 )
-from qmstorage import claiming, disposing, settling
-from qmstorage.postgres import arriving, keys
+from qmstorage import disposing
+from qmstorage.postgres import arriving, claiming, settling
 from qmstorage.postgres.arrivals import SharedArrivals
-from qmstorage.postgres.row_arrays import Packed
+from qmstorage.postgres.pipeline import Call
 from qmstorage.refused import RefusedError
+from qmstorage.settling import follow, spill
+from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 
 
@@ -39,11 +41,12 @@ class Transitions(SharedArrivals, SqlUnit):
     """What a store does to messages: one function of the server for each transition, whoever asks."""
 
     schema: str
+    lock_key: int
     slot: int
     row_type: int
     heard: list[str]
-    awaited: set[int]
-    """The queues of those that messages have come to for which somebody waits."""
+    awaited: dict[int, bool]
+    """Whether somebody waits for a queue that messages have come to, where the server has said so."""
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Result]:
         """Execute commands, and return what came of each.
@@ -60,48 +63,32 @@ class Transitions(SharedArrivals, SqlUnit):
 
     def claim(self, command: Claim) -> Claimed | Empty | Refused:
         """Take messages out of a queue: they go for good, or a transaction holds them."""
-        guard, source, _, _, body, is_tidy, holder = command
-        if self.generation(guard.space_id) != guard.generation:
-            return STALE
-        if source.grouping:
-            # Two that take of one group would each wait for what the other has; so that nothing is taken before this.
-            self.take_alone(source.queue_id)
-        now = self.clock.now()
-        if not is_tidy and claiming.is_untidy(self, command, now):
-            return Empty(source.queue_id, None, held=False, is_untidy=True)
-        parts = claiming.choose(self, command)
-        if not parts:
-            return claiming.nothing(self, command)
-        taken = claiming.read(parts, source, body=body)
-        if isinstance(taken, Refused):
-            return taken
-        if holder is None:
-            return claiming.consume(self, command, taken, now)
-        return claiming.hold(self, command, holder, taken, claiming.begin_holding)
+        return claiming.claim(self, command)
 
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
         if command.holder is not None:
-            return settling.spill(self, command)
+            return spill(self, command)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
-        space_id, queue_id = command.guard.space_id, command.route.queue_id
-        lock, has_memory = keys.key(self.schema, keys.Kind.VOLUME, 0), self.memory(space_id) is not None
-        caller = arriving.Caller(self.schema, lock, self.slot, self.row_type, has_memory)
+        space_id = command.guard.space_id
+        caller = arriving.caller_of(self, has_memory=self.memory(space_id) is not None)
 
         def keep_apart(arrival: Arrival, number: int) -> None:
             store = self.memory(space_id) if arrival.terms.memory else self
             assert store is not None  # noqa: S101 - the message is there
             store.put_body(number, arrival.body)
 
-        result = arriving.enqueue(command, caller, self.clock.now(), self.call, keep_apart)
+        def call(kind: arriving.Kind, values: dict[str, Any]) -> list[int] | None:
+            found: list[int] | None = self.ask(arriving.call_of(self.schema, kind), values)[0][0]
+            return found
+
+        result = arriving.enqueue(command, caller, self.clock.now(), call, keep_apart)
         if isinstance(result, Refused):
             return result
         enqueued, answer = result
         self.heard.append(answer.transaction_number)
-        self.notifications.came(queue_id)
-        if answer.is_awaited:
-            self.awaited.add(queue_id)
+        arriving.note(self, command.route.queue_id, is_awaited=answer.is_awaited)
         return enqueued
 
     def admit(self, command: Admit) -> Admitted | Refused:
@@ -110,39 +97,7 @@ class Transitions(SharedArrivals, SqlUnit):
 
     def commit_transaction(self, command: Commit) -> Committed | Refused:
         """Commit a transaction: what it holds goes, and what it brings arrives."""
-        if not self.purpose.settles:
-            raise WrongPurposeError(self.purpose, "commits a transaction")
-        guard = command.guard
-        if self.generation(guard.space_id) != guard.generation:
-            return STALE
-        # First, so that others who end it wait.
-        reason = settling.end(self, command)
-        if reason is None and command.spilled and settling.lacks_spilled(self, command):
-            reason = Reason.LOST
-        if reason is not None:
-            return Refused(reason)
-        now, stores = self.clock.now(), claiming.stores_of(self, guard)
-        for store in stores:
-            count = sum(settling.consume(self, command, store, source, now) for source in command.sources)
-            if store is self and count < command.holds.messages:
-                return Refused(Reason.LOST)
-            if command.locks:
-                settling.give_back_locked(command, store, now)
-        settling.rearm_levels(self, command)
-        brings = settling.keep_with_spilled(self, command)
-        refused = settling.overflow_of_spilled(self, command, _NOTHING, _NOTHING) if command.stored else None
-        if refused is not None:
-            return refused
-        reached: list[Reached] = []
-        # What stands in the store already comes first.
-        for route in command.stored:
-            reached += settling.stand_spilled(self, command, route, now)
-        for route, arrivals in brings:
-            result = self.enqueue(Enqueue(guard, route, arrivals))
-            if isinstance(result, Refused):
-                return result
-            reached += result.reached
-        return Committed(reached)
+        return settling.commit(self, command)
 
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""
@@ -150,21 +105,44 @@ class Transitions(SharedArrivals, SqlUnit):
 
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
-        return settling.follow(self, command, self.clock.now())
+        return follow(self, command, self.clock.now())
 
-    def call(self, kind: arriving.Kind, values: Mapping[str, Any]) -> list[int] | None:
-        """Call the function that lets messages arrive."""
-        rows = {name: Packed(values[name]) for name in ("arrival", "arrivals")}
-        self._cursor.execute(arriving.text_of(self.schema, kind), {**values, **rows})
-        found: list[int] | None = self._cursor.fetchone()[0]
-        return found
+    def ask(self, call: Call, values: dict[str, Any]) -> list[Row]:
+        """Call a function of the server, and return the rows that it gives."""
+        try:
+            self._cursor.execute(call.for_cursor, call.values_for_cursor(values))
+            return self._cursor.fetchall()
+        except psycopg.Error as error:
+            raise refused_by(error) from error
 
 
-_NOTHING: Final = Use(0, 0, 0)
+def asks_first(command: Command) -> bool:
+    """Return whether a command begins with a call of a function, which takes the lock of the volume."""
+    if isinstance(command, Enqueue):
+        return command.holder is None
+    return isinstance(command, Commit) or (isinstance(command, Claim) and claiming.is_of_first(command))
+
+
+def asks_only(unit: Transitions, command: Command) -> tuple[Call, dict[str, Any]] | None:
+    """Return the call by which a command is done, where it takes no other statement; else None."""
+    if isinstance(command, Commit):
+        return settling.asks_only(unit, command)
+    return claiming.asks_only(unit, command) if isinstance(command, Claim) else None
+
+
+def refused_by(error: psycopg.Error) -> psycopg.Error | RefusedError:
+    """Return the refusal of a function that it has told by an error, which undoes all; else the error."""
+    if error.sqlstate != _REFUSAL:
+        return error
+    reason, used, limit, wanted = map(int, (error.diag.message_detail or "").split())
+    return RefusedError(Refused(Reason(reason), used, limit, wanted))
+
+
+_REFUSAL: Final = "Q0001"
 _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Enqueue: Transitions.enqueue,
-    Claim: Transitions.claim,
-    Admit: Transitions.admit,
-    Commit: Transitions.commit_transaction,
+    Claim: claiming.claim,
+    Admit: settling.admit,
+    Commit: settling.commit,
     Dispose: Transitions.dispose,
 }

@@ -112,10 +112,11 @@ class PostgresUnit(
         super().__init__(cursor, texts, memories)
         self.clock = clock or self.clock
         self.schema = schema
+        self.lock_key = keys.key(schema, keys.Kind.VOLUME, 0)
         self.slot = slot
         self.row_type = row_type
         self.heard: list[str] = []
-        self.awaited: set[int] = set()
+        self.awaited: dict[int, bool] = {}
         self.liveness = liveness
 
     @property

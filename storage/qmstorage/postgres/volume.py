@@ -26,23 +26,22 @@ from qmstorage.postgres import (
     health,
     joining,
     liveness_queries,
-    running,
-    tables,
     translate,
     wakeup_notify,
 )
 from qmstorage.postgres.attaching import ServerLiveness, ServerWakeups
 from qmstorage.postgres.committing import Again
+from qmstorage.postgres.journeys import Journeys
 from qmstorage.postgres.liveness import Liveness
 from qmstorage.postgres.liveness_queries import Identity
 from qmstorage.postgres.memory_tables import MemoryTables
 from qmstorage.postgres.own_records import OwnRecords
-from qmstorage.postgres.sessions import WAIT_SECONDS, Session, Sessions
-from qmstorage.postgres.shortcut import PostgresShortcut
+from qmstorage.postgres.sessions import Session, Sessions
 from qmstorage.postgres.snapshot import PostgresSnapshot
 from qmstorage.postgres.tables import DIALECT, quoted
-from qmstorage.postgres.unit import PostgresUnit
+from qmstorage.postgres.unit import PostgresUnit, ours
 from qmstorage.postgres.volume_lock import VolumeLock
+from qmstorage.refused import RefusedError
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -93,14 +92,13 @@ class PostgresVolume:
         self._texts = Texts(DIALECT, quoted(address.schema))
         self.memories = MemoryTables(self, address.schema)
         self.lock = VolumeLock(address)
-        self._generations = tables.generations(address.schema)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         own = OwnRecords(address.schema, server)
         self._liveness = Liveness(self._connected, address.schema, own=own, clock=server)
         self.liveness = ServerLiveness(self, self._liveness)
         self.wakeups = ServerWakeups(self, self._liveness)
         self._closed = ""
-        self._short = PostgresShortcut(self, address.schema, self._texts, self.lock.key)
+        self.journeys = Journeys(self, address.schema, self._texts, self.lock.key)
         self.joined_transactions = joining.ApplicationTransactions()
         FORKS.add(self)
 
@@ -110,10 +108,16 @@ class PostgresVolume:
         self, commands: Sequence[Command], *, on: object = None, purpose: Purpose | None = Purpose.MESSAGES
     ) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and return what came of each."""
-        done = None
-        if on is None and _CAN_SEND_TOGETHER and not self.readonly:
-            done = self._short.run(commands)
-        return running.run(self, commands, on, purpose) if done is None else done
+        try:
+            if on is not None:
+                return self.write_on(on, lambda unit: ours(unit).execute(commands))
+            if purpose is None:
+                return self.journeys.look(commands)
+            if _CAN_SEND_TOGETHER and not self.readonly:
+                return self.journeys.run(commands, purpose)
+            return self.write(lambda unit: ours(unit).execute(commands), purpose)
+        except RefusedError as error:
+            return error.refused
 
     def after_commit(self, action: Callable[[], None], *, on: object = None) -> None:
         """Run an action once the application has committed; without a connection at once."""
@@ -259,19 +263,13 @@ class PostgresVolume:
             raise translate.from_psycopg(again.error, self.path) from again.error
 
     def _written(self, work: Callable[[Unit], T], purpose: Purpose, *, fresh: bool) -> T:
-        relaxed = "" if purpose.durable or not self.is_durable else "SET LOCAL synchronous_commit = off; "
         with self.session(fresh=fresh) as session:
             try:
                 if self.probe.actions:
                     self.probe.reach(Point.BEFORE_WRITE, 1)
-                if purpose.alone:
-                    self.lock.begin_alone(session, WAIT_SECONDS, relaxed)
-                    generations = session.run(self._generations)
-                else:
-                    generations = session.run(f"BEGIN; {relaxed}{self.lock.together}; {self._generations}")
                 unit = self.unit_on(session.cursor, session.slot, row_type=session.row_type)
                 unit.purpose = purpose
-                unit.know_generations(generations)
+                self.lock.begin(session, unit, is_relaxed=self.is_durable and not purpose.durable)
                 result = work(unit)
                 if self.probe.actions:
                     self.probe.reach(Point.AFTER_WRITE, 1)

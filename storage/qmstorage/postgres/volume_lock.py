@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg.errors import LockNotAvailable
 
-from qmstorage.postgres import keys, translate
+from qmstorage.postgres import keys, tables, translate
 from qmstorage.postgres.sessions import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from qmcore.errors import QueueError
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.sessions import Session
+    from qmstorage.postgres.unit import PostgresUnit
 
 _STEP_SECONDS: Final = 0.1
 """How long those that share the lock may have to wait behind one that wants it alone."""
@@ -29,8 +30,22 @@ class VolumeLock:
     def __init__(self, address: Address) -> None:
         self.key = keys.key(address.schema, keys.Kind.VOLUME, 0)
         self._path = address.shown
+        self._generations = tables.generations(address.schema)
         self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self.key}::bigint)"
         """The statement that takes the lock together with others, until the transaction ends that it is run in."""
+
+    def begin(self, session: Session, unit: PostgresUnit, *, is_relaxed: bool) -> None:
+        """Begin the transaction of a unit, with the lock that its purpose asks for.
+
+        One that `is_relaxed` is committed without a wait for the disk.
+        """
+        first = "SET LOCAL synchronous_commit = off; " if is_relaxed else ""
+        if unit.purpose.alone:
+            self.begin_alone(session, WAIT_SECONDS, first)
+            found = session.run(self._generations)
+        else:
+            found = session.run(f"BEGIN; {first}{self.together}; {self._generations}")
+        unit.know_generations(found)
 
     def begin_alone(self, session: Session, seconds: float, first: str = "") -> None:
         """Begin a transaction that has the volume alone. Others go on between attempts, so that none waits long.

@@ -204,7 +204,11 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
 
     def admit(self, command: Admit) -> Admitted | Refused:
         """Say whether there is room for what a transaction enqueues, and give it numbers."""
-        return settling.admit(self, command)
+        main: Row | None = self._cursor.execute(self._texts.in_order[MAIN], (command.guard.space_id,)).fetchone()
+        if main is None or main[0] != command.guard.generation:
+            return STALE
+        _, _, *level = main
+        return settling.admit(self, command, Use(*level))
 
     def commit_transaction(self, command: Commit) -> Committed | Refused:
         """Commit a transaction: what it holds goes, and what it brings arrives."""
@@ -336,7 +340,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         if not command.stored:
             return command.brings
         # What stands in the store already comes first.
-        brings = settling.keep_with_spilled(self, command)
+        brings = settling.keep_with_spilled(self, command, command.brings)
         for route in command.stored:
             reached += settling.stand_spilled(self, command, route, now)
         return brings

@@ -1,4 +1,4 @@
-"""The short way on PostgreSQL: sessions that have forgotten, waited in vain, were interrupted or are lost."""
+"""Sessions of PostgreSQL that have forgotten their statements, waited in vain, were interrupted or are lost."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""The short way on PostgreSQL for transactions that hold messages of one queue and bring one message at most."""
+"""Journeys to PostgreSQL of transactions: two for what is taken, one for the commit."""
 
 import contextlib
 
@@ -15,18 +15,21 @@ def space(known_space):
 
 
 @pytest.fixture
-def filled(space, ordinary):
+def filled(space):
     for at in range(5):
         space.enqueue("Q", f"message {at}", headers={"at": str(at)}, expires_in=100)
-    ordinary.clear()
     return space
 
 
-def test_nothing_of_them_goes_the_ordinary_way(filled, ordinary):
+def test_the_commit_of_all_that_was_taken_and_is_brought_to_several_queues_is_one_journey(filled, arena, journeys):
     with filled.transaction():
-        filled.enqueue("R", filled.dequeue("Q").text)
-    assert not ordinary
-    assert filled.dequeue("R").text == "message 0"
+        for queue in ("R", "ERRORS", "R", "R"):
+            filled.enqueue(queue, filled.dequeue("Q").text)
+        journeys.clear()
+    assert len(journeys) == 1
+    assert [message.text[-1] for message in filled.dequeue_many("R", 5)] == ["0", "2", "3"]
+    assert filled.dequeue("ERRORS").text == "message 1"
+    arena.check_counters()
 
 
 def test_the_hold_does_not_wait_for_the_disk_and_all_that_is_for_good_does(filled, arena):
@@ -90,12 +93,12 @@ def test_what_is_held_expires_for_nobody_and_comes_back_with_its_expiry(filled, 
     assert back.expires_us is not None
 
 
-def test_several_that_were_dequeued_go_together(filled, ordinary):
+def test_several_that_were_dequeued_go_together(filled, journeys):
     with filled.transaction():
         assert [filled.dequeue("Q").text[-1] for _ in range(3)] == ["0", "1", "2"]
         filled.enqueue("R", "all")
-        ordinary.clear()
-    assert not ordinary
+        journeys.clear()
+    assert len(journeys) == 1
     assert filled.usage("Q").messages == 2
 
 

@@ -1,16 +1,15 @@
-"""The short way on PostgreSQL: a queue space for it, how often it waits for the server, and what goes another way."""
+"""Journeys to PostgreSQL: a queue space that is known, and how often something is waited for from the server."""
 
 import threading
 
 import pytest
 
-from qmcore.probe import Point, Probe
 from tests.fix_store import make_queue
 
 
 @pytest.fixture
 def known_space(arena):
-    """A queue space with queues Q, R and ERRORS, of which the short way knows all that it needs."""
+    """A queue space with queues Q, R and ERRORS, of which this process knows all that it needs."""
     opened = arena.space(error_queue="ERRORS", messages=100)
     for name in ("Q", "R", "ERRORS"):
         make_queue(opened, name, retries=3)
@@ -40,11 +39,3 @@ def journeys(monkeypatch):
 
     monkeypatch.setattr(WatchedConnection, "wait", counting)
     return made
-
-
-@pytest.fixture
-def ordinary(monkeypatch):
-    """What went the ordinary way: the short one writes and commits in one journey."""
-    gone = []
-    monkeypatch.setattr(Probe, "actions", {Point.BEFORE_WRITE: (gone.append,)})
-    return gone
