@@ -1,7 +1,7 @@
 """What is claimed: which messages of a queue are meant, and what becomes of them.
 
-Nothing is changed before it is known that all of it can be: which messages there are, that they can be read, and that
-the transaction that is to hold them may.
+On SQLite nothing is changed before it is known that all of it can be: which messages there are, that they can be read,
+and that the transaction that is to hold them may. On PostgreSQL a refusal undoes it.
 """
 
 from __future__ import annotations

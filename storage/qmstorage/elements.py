@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Boolean, ColumnClause, ColumnElement, Integer, Select, Table, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import UserDefinedType
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -146,17 +145,6 @@ def _octets(element: Octets, compiler: SQLCompiler, **options: Any) -> str:
 @compiles(Octets, "postgresql")
 def _octets_on_postgresql(element: Octets, compiler: SQLCompiler, **options: Any) -> str:
     return f"octet_length({compiler.process(element.clauses, **options)})"
-
-
-class Tid(UserDefinedType[str]):
-    """Where a row is."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **options: Any) -> str:
-        """Return how the type is written."""
-        del options
-        return "TID"
 
 
 @compiles(Like, "sqlite")

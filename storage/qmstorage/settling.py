@@ -109,20 +109,12 @@ def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:
     return _spilled_use(unit, command).messages < command.spilled
 
 
-def consume(unit: SqlUnit, command: Commit, store: Store, source: Source, now: int) -> int:
-    """Consume all that the transaction has dequeued from a queue in a store; return how many messages that was."""
-    its = command.transaction_id, source.queue_id
-    if store is unit and source.retains:
-        use = unit.history.retain_held(*its, now, command.guard.consumer)
-        # The room of what is kept is given back when it is forgotten.
-        pages = 0
-    else:
-        use = store.consume(*its)
-        pages = use.pages
+def consume_in_memory(command: Commit, store: Store, source: Source) -> None:
+    """Consume all that the transaction has dequeued in memory from a queue."""
+    use = store.consume(command.transaction_id, source.queue_id)
     if use.messages:
         where = command.guard.space_id, source.queue_id
-        store.leave(*where, count=use.messages, pages=pages, size=use.size, how="dequeued")
-    return use.messages
+        store.leave(*where, count=use.messages, pages=use.pages, size=use.size, how="dequeued")
 
 
 def rearm_levels(unit: SqlUnit, command: Commit) -> None:
@@ -218,7 +210,7 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
     if memory is None:
         return ()
     for source in command.sources:
-        consume(unit, command, memory, source, now)
+        consume_in_memory(command, memory, source)
         if source.levels:
             unit.capacity_commands.rearm_reached(command.guard, source, on_disk=False, in_memory=True)
     give_back_locked(command, memory, now)

@@ -85,9 +85,9 @@ def shape(postgres_server, place, name):
             [name],
         ).fetchall()
         functions = connection.execute(
-            "SELECT proname, replace(replace(pg_get_functiondef(pg_proc.oid), %s, ''), %s, ''), proowner = nspowner"
+            "SELECT proname, regexp_replace(pg_get_functiondef(pg_proc.oid), %s, '', 'g'), proowner = nspowner"
             " FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace WHERE nspname = %s ORDER BY 1",
-            [f"{name}_memory", name, name],
+            [rf"\m{name}(_memory)?\M", name],
         ).fetchall()
     return columns, indexes, kinds, functions
 
@@ -111,6 +111,16 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(po
         with device.open_space("QS") as space:
             space.purge("Q")
             assert device.space_usage("QS").highest.messages == there
+
+
+def test_a_device_is_upgraded_whose_memory_a_restore_has_left_out(postgres_server, place, url):
+    with postgres_server.connect(place) as connection:
+        connection.execute("DROP SCHEMA queues_memory CASCADE")
+    assert run("--upgrade", "-y", "--backed-up", url).returncode == 0
+    assert version(postgres_server, place) == [REVISION] * 2
+    with qmadmin.open_device(url) as device, device.open_space("QS") as space:
+        assert space.dequeue("Q", corrid="none") is None
+        assert space.dequeue("Q").size
 
 
 def test_the_record_of_an_upgrade_has_the_time_of_the_server(postgres_server, place, url, monkeypatch):

@@ -259,7 +259,7 @@ def test_that_a_queue_is_empty_is_an_answer(posts, departure, serving):
     assert serving.dequeue("ERRORS") is None
     assert places.last_commit == 0, "nothing is to be committed"
     answer = handoff.wait(Closed())
-    (outcome,) = handoff.outcome(answer)
+    outcome = handoff.outcome(answer)
     assert (outcome.queue_id, outcome.is_untidy) == (departure.source.queue_id, False)
 
 

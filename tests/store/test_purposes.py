@@ -125,6 +125,18 @@ def test_a_work_that_is_to_read_and_changes_something_is_refused(space):
     assert space.queues()
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_a_command_that_changes_something_is_refused_as_a_look(space):
+    space.enqueue("Q", "a")
+    attachment = attachment_of(space)
+    opened = attachment.opened
+    known = attachment.volume.read(opened.definitions)
+    commands = enqueuing.commands_for(opened, known, enqueuing.prepare([("Q", b"x", PLAIN_CONTROL)], 4096))
+    with pytest.raises(WrongPurposeError, match="a work to read changes something"):
+        attachment.volume.run(commands, purpose=None)
+    assert drain(space) == ["a"]
+
+
 def test_what_stands_in_line_beside_a_work_for_a_wrong_purpose_is_done(space):
     attachment = attachment_of(space)
     works = [

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from qmadmin.transacting import Transaction
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
@@ -18,7 +19,7 @@ from qmcore.errors import (
     Resource,
 )
 from qmcore.message import State
-from tests.fix_store import Work, bodies_held, drain, make_queue
+from tests.fix_store import Work, bodies_held, drain, make_queue, space_definition
 
 
 class BrokenError(Exception):
@@ -87,6 +88,21 @@ class TestCommit:
                 space.enqueue("Q", text, transactional=False)
         assert refusal.value.resource is Resource.MESSAGES
         assert drain(space) == ["c", "d"]
+
+    def test_the_commit_names_the_queue_space_that_has_no_room(self, store):
+        space = store.space()
+        make_queue(space)
+        store.device.create_space(space_definition("SECOND", ipc_key=41_000, messages=3, pages=100))
+        with store.device.open_space("SECOND") as second:
+            make_queue(second)
+            # As tpbegin makes it, of all queue spaces.
+            with pytest.raises(NoSpaceError, match="queue space 'SECOND'"), Transaction(store.device, None):
+                space.enqueue("Q", "a")
+                for text in "bc":
+                    second.enqueue("Q", text)
+                for text in "de":
+                    second.enqueue("Q", text, transactional=False)
+            assert (drain(space), drain(second)) == ([], ["d", "e"])
 
     def test_room_that_others_take_after_the_dequeue_is_refused_at_the_commit_at_the_latest(self, store):
         space = store.space(messages=3)

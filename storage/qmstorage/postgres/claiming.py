@@ -120,7 +120,8 @@ def _claim_chosen(unit: Transitions, command: Claim) -> Claimed | Empty | Refuse
     if not parts:
         return claiming.nothing(unit, command)
     role = Role.DEQUEUED if holder is None else Role(holder.role)
-    if holder is not None and all(part.is_locked for part in parts):
+    # Before anything that it holds is locked, as whoever ends the transaction does.
+    if holder is not None and any(part.is_locked for part in parts):
         begun = claiming.begin_holding(unit, guard, holder)
         if isinstance(begun, Refused):
             return begun
@@ -244,7 +245,7 @@ def _asked(unit: Transitions, command: Claim) -> tuple[Call, Values]:
 def _asked_for(
     unit: Transitions, command: Claim, keys: Sequence[bytes], role: int, *, memory: bool, begins: bool, body: bool
 ) -> tuple[Call, Values]:
-    """Return the call for messages of these order keys, which the session has locked.
+    """Return the call for messages of these order keys, which the session has locked, but for the others of groups.
 
     The transaction that is to hold them in this role begins with that, or goes on.
     """

@@ -299,8 +299,8 @@ $function$;
 --
 -- volume_lock    the key of the volume's lock.
 -- of_space       the queue space; known: its generation. of_slot: whose rows of the counters are written.
--- most           how many, of the first ones of the queue; or all of `places`, the order keys of messages that the
---                caller has locked.
+-- most           how many, of the first ones of the queue; or all of `places`, the order keys of messages: those that
+--                another session has locked are waited for.
 -- is_tidy        whether the caller has just seen to what is due or has expired; else nothing is done where something
 --                is, or where something was consumed before `outlived`.
 -- kept_for       who consumes, where the queue keeps what is consumed.
@@ -322,7 +322,7 @@ CREATE FUNCTION {device}.qm_claim(
   ends bigint DEFAULT NULL, most_transactions bigint DEFAULT NULL, highest_transactions bigint DEFAULT 0,
   wanted bigint DEFAULT 0, is_relaxed boolean DEFAULT false,
   of_role smallint DEFAULT 0, outlived bigint DEFAULT NULL, kept_for text DEFAULT NULL, places bytea[] DEFAULT NULL
-) RETURNS TABLE (its {store}.message, answer bigint[]) LANGUAGE plpgsql AS $function$
+) RETURNS TABLE (its {device}.message, answer bigint[]) LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
   place tid;

@@ -10,7 +10,7 @@ from qmstorage.sql import exists, postgresql
 _ADDING = postgresql.insert(highest).from_select(
     highest.columns.keys(), NEW.where(~exists().where(*ITS, highest.c.value >= USED))
 )
-RAISE = _ADDING.on_conflict_do_update(
+_RAISE = _ADDING.on_conflict_do_update(
     index_elements=highest.primary_key.columns.keys(),
     set_={"value": _ADDING.excluded.value},
     where=highest.c.value < _ADDING.excluded.value,
@@ -23,4 +23,4 @@ class SharedHighest(Highest):
 
     def raise_to(self, space_id: int, limit: str, used: int) -> None:
         """Note how much of a limit is in use, unless more was noted before."""
-        self.run(RAISE, of_space=space_id, of_resource=limit, used=used)
+        self.run(_RAISE, of_space=space_id, of_resource=limit, used=used)

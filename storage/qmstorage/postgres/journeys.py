@@ -12,17 +12,19 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from qmcore.probe import Point
-from qmcore.transitions import STALE, Commit, Committed, Empty, Enqueue, Enqueued, Refused
+from qmcore.purpose import WrongPurposeError
+from qmcore.transitions import STALE, Admit, Commit, Committed, Empty, Enqueue, Enqueued, Refused
 from qmstorage.postgres import arriving, committing, keys, own_marks, settling, translate, wakeup_notify
 from qmstorage.postgres.arriving import Caller, Kind
 from qmstorage.postgres.committing import Again
 from qmstorage.postgres.pipeline import BEGIN, COMMIT, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.transitions import asks_first, asks_only, refused_by
+from qmstorage.postgres.unit import ours
 from qmstorage.refused import RefusedError
 from qmstorage.statements import Row, Texts
 
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
     from qmstorage.postgres.sessions import Session
     from qmstorage.postgres.unit import PostgresUnit
     from qmstorage.postgres.volume import PostgresVolume
-
-SECOND: Final = 1
-"""Behind the statement that takes the lock comes the one that is meant."""
 
 
 class Journeys:
@@ -58,7 +57,13 @@ class Journeys:
         return done
 
     def look(self, commands: Sequence[Command]) -> Sequence[Result]:
-        """Execute commands that change nothing; each of their statements sees everything as it is then."""
+        """Execute commands that change nothing."""
+        for command in commands:
+            if not isinstance(command, Admit):
+                raise WrongPurposeError(None)
+            if command.before or command.guard.memory_pages:
+                # By several statements, which have to see the same.
+                return self._volume.read(lambda unit: ours(unit).execute(commands))
         self._volume.check_usable()
         return self._volume.tried(partial(self._look, commands))
 
@@ -192,9 +197,9 @@ class Journeys:
                         probe.reach(Point.AFTER_WAKE_UP, told)
         except psycopg.Error as error:
             refused = refused_by(error)
-            if isinstance(refused, RefusedError):
+            if refused is not None:
                 session.numbers[incarnation] = before
-                return refused.refused
+                return refused
             if not pipeline.is_past_first_sync:
                 return self._number_after(error, session, space_id, before)
         found = read(pipeline.values(0))
@@ -217,7 +222,7 @@ class Journeys:
             pipeline.send(self._lock, mark)
             pipeline.sync()
             pipeline.wait()
-            found = pipeline.rows(SECOND)
+            found = pipeline.rows(1)
         return int(found[0][0]) if found else None
 
     def note_awaited(self, session: Session, queue_id: int, *, is_awaited: bool) -> None:
@@ -269,14 +274,17 @@ class _Conversation:
         session = self._session
         # Seen before it is in the mode for pipelines, in which it is not idle.
         sent = (BEGIN, *steps) if session.is_idle else steps
-        try:
-            with Pipeline(session.connection, session.prepared) as pipeline:
-                pipeline.send(*sent)
-                pipeline.sync()
+        with Pipeline(session.connection, session.prepared) as pipeline:
+            pipeline.send(*sent)
+            pipeline.sync()
+            try:
                 pipeline.wait()
-                self._answers.extend(map(pipeline.rows, range(len(steps))))
-        except psycopg.Error as error:
-            raise refused_by(error) from error
+            except psycopg.Error as error:
+                refused = refused_by(error)
+                if refused is None:
+                    raise
+                raise RefusedError(refused._replace(command=pipeline.answered)) from error
+            self._answers.extend(map(pipeline.rows, range(len(steps))))
 
     def ask(self, call: Call, values: dict[str, Any]) -> list[Row]:
         """Return the rows that a function gives."""

@@ -60,7 +60,7 @@ class Command:
         self.formats: list[int] = []
 
 
-BEGIN, COMMIT, ROLLBACK = (Step(Command(f"qm_{word}", word), []) for word in ("BEGIN", "COMMIT", "ROLLBACK"))
+BEGIN, COMMIT = (Step(Command(f"qm_{word}", word), []) for word in ("BEGIN", "COMMIT"))
 
 
 class WithValues(Command):
@@ -210,6 +210,11 @@ class Pipeline:
         if self._refusal.error_field(DiagnosticField.SQLSTATE) == _FORGOTTEN:
             self._known.clear()
         raise error_from_result(self._refusal, "utf-8")
+
+    @property
+    def answered(self) -> int:
+        """How many statements have given rows."""
+        return len(self._tables)
 
     def rows(self, at: int) -> list[Any]:
         """Return the rows that a statement has given, by its place among all that were sent and give rows."""

@@ -90,11 +90,15 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
     for store in claiming.stores_of(unit, guard):
         if store is not unit:
             for source in command.sources:
-                settling.consume(unit, command, store, source, now)
+                settling.consume_in_memory(command, store, source)
         if command.locks:
             settling.give_back_locked(command, store, now)
     settling.rearm_levels(unit, command)
-    return _settle_spilled(unit, command, besides, now)
+    result = _settle_spilled(unit, command, besides, now)
+    if not is_whole(command):
+        # Who waits is asked after the commit: what the call has said is old by then.
+        unit.awaited.clear()
+    return result
 
 
 def _settle_spilled(unit: Transitions, command: Commit, besides: Brings, now: int) -> Committed | Refused:

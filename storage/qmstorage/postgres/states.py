@@ -41,7 +41,7 @@ def _numbers(name: str) -> Any:
     return func.any(bindparam(name, type_=ARRAY(BigInteger)))
 
 
-_THIS_DUE, _THIS_EXPIRING = (elements.Row(table.c.message_id, table) for table in (due, expiring))
+_THIS_DUE = elements.Row(due.c.message_id, due)
 
 
 _AVAILABLE = (

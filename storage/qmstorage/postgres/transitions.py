@@ -55,7 +55,10 @@ class Transitions(SharedArrivals, SqlUnit):
         """
         results: list[Result] = []
         for command in commands:
-            result: Result | Refused = _VERBS[type(command)](self, command)
+            try:
+                result: Result | Refused = _VERBS[type(command)](self, command)
+            except RefusedError as error:
+                result = error.refused
             if isinstance(result, Refused):
                 raise RefusedError(result._replace(command=len(results)))
             results.append(result)
@@ -71,10 +74,12 @@ class Transitions(SharedArrivals, SqlUnit):
             return spill(self, command)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
-        space_id = command.guard.space_id
+        space_id, has_apart = command.guard.space_id, False
         caller = arriving.caller_of(self, has_memory=self.memory(space_id) is not None)
 
         def keep_apart(arrival: Arrival, number: int) -> None:
+            nonlocal has_apart
+            has_apart = True
             store = self.memory(space_id) if arrival.terms.memory else self
             assert store is not None  # noqa: S101 - the message is there
             store.put_body(number, arrival.body)
@@ -89,6 +94,9 @@ class Transitions(SharedArrivals, SqlUnit):
         enqueued, answer = result
         self.heard.append(answer.transaction_number)
         arriving.note(self, command.route.queue_id, is_awaited=answer.is_awaited)
+        if has_apart:
+            # Who waits is asked after the commit: the answer is old by then.
+            self.awaited.clear()
         return enqueued
 
     def admit(self, command: Admit) -> Admitted | Refused:
@@ -113,7 +121,10 @@ class Transitions(SharedArrivals, SqlUnit):
             self._cursor.execute(call.for_cursor, call.values_for_cursor(values))
             return self._cursor.fetchall()
         except psycopg.Error as error:
-            raise refused_by(error) from error
+            refused = refused_by(error)
+            if refused is None:
+                raise
+            raise RefusedError(refused) from error
 
 
 def asks_first(command: Command) -> bool:
@@ -130,12 +141,12 @@ def asks_only(unit: Transitions, command: Command) -> tuple[Call, dict[str, Any]
     return claiming.asks_only(unit, command) if isinstance(command, Claim) else None
 
 
-def refused_by(error: psycopg.Error) -> psycopg.Error | RefusedError:
-    """Return the refusal of a function that it has told by an error, which undoes all; else the error."""
+def refused_by(error: psycopg.Error) -> Refused | None:
+    """Return the refusal of a function that it has told by an error, which undoes all; None where it is another one."""
     if error.sqlstate != _REFUSAL:
-        return error
+        return None
     reason, used, limit, wanted = map(int, (error.diag.message_detail or "").split())
-    return RefusedError(Refused(Reason(reason), used, limit, wanted))
+    return Refused(Reason(reason), used, limit, wanted)
 
 
 _REFUSAL: Final = "Q0001"

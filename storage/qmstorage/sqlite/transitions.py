@@ -333,7 +333,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         for store in stores:
             if store is not self:
                 for source in command.sources:
-                    settling.consume(self, command, store, source, now)
+                    settling.consume_in_memory(command, store, source)
             if command.locks:
                 settling.give_back_locked(command, store, now)
         settling.rearm_levels(self, command)
