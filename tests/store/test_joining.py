@@ -3,6 +3,8 @@
 import contextlib
 import sqlite3
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table, create_engine, event, insert
@@ -579,7 +581,11 @@ def test_a_transaction_that_begins_late_waits_until_it_may_write(space, file_sto
         other = sqlite3.connect(file_store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         pauses = []
-        monkeypatch.setattr(joining.time, "sleep", lambda seconds: (pauses.append(seconds), other.rollback()))
+        # Not that of the module `time`, in which other threads sleep too.
+        sleeping = SimpleNamespace(
+            monotonic=time.monotonic, sleep=lambda seconds: (pauses.append(seconds), other.rollback())
+        )
+        monkeypatch.setattr(joining, "time", sleeping)
         space.enqueue("Q", "joined", connection=connection)
         connection.commit()
         other.close()
