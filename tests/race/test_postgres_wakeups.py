@@ -5,9 +5,6 @@ import contextlib
 import psycopg
 import pytest
 
-from qmadmin.opening import open_device
-from qmcore.limits import Threshold, parse_high, parse_low
-from qmcore.probe import Point
 from qmstorage.postgres import keys
 from qmstorage.postgres.wakeups import ServerWakeup
 from tests.fix_postgres import database_of
@@ -128,39 +125,6 @@ class TestWhoBringsAMessage:
                 return bringing.results()
 
             yield queue, end
-
-    @pytest.mark.parametrize("how", ["a large body", "a limit with a command", "a large body alone"])
-    def test_who_begins_to_wait_while_a_commit_goes_on_behind_that_statement_is_told(self, store, space, listener, how):
-        high = parse_high("5000m")
-        threshold = Threshold(high, parse_low("1m", high), "true")
-        queue = make_queue(space, "LATE", **({"threshold": threshold} if how == "a limit with a command" else {}))
-        listener.listen(queue)
-        make_queue(space, "OTHER")
-        space.enqueue("OTHER", b"taken")
-        waiting = []
-
-        def begin_to_wait(_fact):
-            if not waiting:
-                waiting.append(Work(lambda: elsewhere.dequeue("LATE", wait=30)))
-                eventually(lambda: waiting_for(store.path) == 1, "it waits")
-
-        body = b"x" if how == "a limit with a command" else bytes(3_000_000)
-        with contextlib.closing(open_device(store.path)) as device:
-            elsewhere = device.open_space("SPACE")
-            store.device.probe.at(Point.AFTER_WRITE, begin_to_wait)
-            try:
-                if how == "a large body alone":
-                    space.enqueue("LATE", body)
-                else:
-                    with space.transaction():
-                        space.dequeue("OTHER")
-                        waiting.append(None)
-                        space.enqueue("LATE", body)
-                        waiting.clear()
-            finally:
-                store.device.probe.leave(Point.AFTER_WRITE)
-            assert waiting[0].results()[0].size == len(body)
-        assert listener.heard(queue) == 1
 
     @pytest.mark.parametrize("rings_in_vain", [0, 2])
     def test_a_wait_that_began_under_his_commit_is_not_woken_and_looks_again_soon(
