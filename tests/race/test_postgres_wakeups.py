@@ -5,6 +5,8 @@ import contextlib
 import psycopg
 import pytest
 
+from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.probe import Point
 from qmstorage.postgres import keys
 from qmstorage.postgres.wakeups import ServerWakeup
 from tests.fix_postgres import database_of
@@ -125,6 +127,33 @@ class TestWhoBringsAMessage:
                 return bringing.results()
 
             yield queue, end
+
+    @pytest.mark.parametrize("how", ["a large body", "a limit with a command", "a large body alone"])
+    def test_who_begins_to_wait_while_a_commit_goes_on_behind_that_statement_is_told(self, store, space, listener, how):
+        high = parse_high("5000m")
+        threshold = Threshold(high, parse_low("1m", high), "true")
+        queue = make_queue(space, "LATE", **({"threshold": threshold} if how == "a limit with a command" else {}))
+        make_queue(space, "OTHER")
+        space.enqueue("OTHER", b"taken")
+        listener.listen(queue)
+        url, schema = database_of(store.path)
+        begun = []
+
+        def begin_to_wait(_fact):
+            # As a waiter does: one that takes part would want the volume for itself now and then.
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"INSERT INTO {schema}.waiter VALUES ({queue.id}, 'somebody', 1)")
+            store.device.probe.leave(Point.AFTER_WRITE)
+            begun.append(queue)
+
+        body = b"x" if how == "a limit with a command" else bytes(3_000_000)
+        with contextlib.nullcontext() if how == "a large body alone" else space.transaction():
+            if how != "a large body alone":
+                space.dequeue("OTHER")
+            store.device.probe.at(Point.AFTER_WRITE, begin_to_wait)
+            space.enqueue("LATE", body)
+        assert begun == [queue]
+        assert listener.heard(queue) == 1
 
     @pytest.mark.parametrize("rings_in_vain", [0, 2])
     def test_a_wait_that_began_under_his_commit_is_not_woken_and_looks_again_soon(
