@@ -87,7 +87,7 @@ def _tallies(unit: Unit, queue: Queue) -> Iterator[tuple[tuple[State, Delivery],
 
 def _transactions(unit: Unit, space_id: int) -> Iterator[OpenTransaction]:
     counts = held(unit, space_id)
-    for record in unit.transactions(space_id):
+    for record in unit.transactions.of_space(space_id):
         yield OpenTransaction(
             id=shown(record.id),
             state=record.state,

@@ -153,7 +153,7 @@ T = TypeVar("T")
 class TransactionRecords(Protocol):
     """Transactions."""
 
-    def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
+    def end(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
 
     def forget_committed(self, transaction_id: int) -> None:
@@ -162,10 +162,10 @@ class TransactionRecords(Protocol):
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
         """Return whether that owner still has the transaction, and it is active."""
 
-    def transactions(self, space_id: int) -> list[TransactionRecord]:
+    def of_space(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space."""
 
-    def transaction_count(self, space_id: int) -> int:
+    def count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
 
 
@@ -202,7 +202,7 @@ class CapacityCommandRecords(Protocol):
         """Return whether the high limit was reached and the use has not been down at the low limit since."""
 
 
-class Unit(Store, TransactionRecords, Protocol):
+class Unit(Store, Protocol):
     """One short database transaction. It is the store on disk itself."""
 
     commits_memory: bool
@@ -211,6 +211,10 @@ class Unit(Store, TransactionRecords, Protocol):
     @property
     def history(self) -> HistoryRecords:
         """Messages that are kept after they were consumed."""
+
+    @property
+    def transactions(self) -> TransactionRecords:
+        """Transactions."""
 
     @property
     def capacity_commands(self) -> CapacityCommandRecords:

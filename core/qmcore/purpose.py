@@ -72,7 +72,9 @@ class WrongPurposeError(TypeError):
 class _Unit(Protocol):
     """Where a work is done."""
 
-    purpose: Purpose
+    @property
+    def purpose(self) -> Purpose:
+        """What the work is for."""
 
 
 U = TypeVar("U", bound=_Unit)

@@ -346,7 +346,7 @@ class _Transactions:
     @classmethod
     def found(cls, unit: Unit, space: Space, queues: Sequence[Queue]) -> _Transactions:
         """Return those of a queue space, with the messages of these queues that they hold."""
-        states = [record.state for record in unit.transactions(space.id)]
+        states = [record.state for record in unit.transactions.of_space(space.id)]
         held = sum(
             store.bulk_read.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues
         )

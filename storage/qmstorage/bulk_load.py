@@ -186,9 +186,7 @@ class BulkLoad(StorePart):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values are in the order of the columns."""
-        self._cursor.executemany(
-            self._texts.in_order[(_PUT_IF_NEW if self.store.in_memory else _PUT)[table.name]], rows
-        )
+        self.cursor.executemany(self.texts.in_order[(_PUT_IF_NEW if self.store.in_memory else _PUT)[table.name]], rows)
 
     def _message_rows(self, base: int, queue_id: int, rows: Sequence[bulk_rows.Row]) -> list[Row]:
         found: list[Row] = [

@@ -167,7 +167,7 @@ class BulkRead(StorePart):
         if state is State.CONSUMED and self.store.in_memory:
             return
         form = FORMS[state]
-        text, constants = self._texts.of(_places(form, condition, space))
+        text, constants = self.texts.of(_places(form, condition, space))
         values = {"of_queue": in_queue.id, "first": form.start[0], "second": form.start[1]}
         with contextlib.closing(self.rows_of(text, constants | values)) as found:
             yield from found
@@ -185,14 +185,14 @@ class BulkRead(StorePart):
             values |= {"last": run.until[0], "last_second": run.until[1]}
         most = self.body_max if body else 0
         statement = reading(form, condition, space, body_max=most, bounded=run.until is not None)
-        text, constants = self._texts.of(statement)
+        text, constants = self.texts.of(statement)
         with contextlib.closing(self.rows_of(text, constants | values)) as found:
             yield from self._batches(found, space) if body else _of_facts(found)
 
     def rows_of(self, text: str, values: dict[str, Any]) -> Generator[Row]:
         """Yield the rows of a statement while others are run."""
         # The unit's own cursor is needed meanwhile, for bodies that are stored separately.
-        with contextlib.closing(self._cursor.connection.cursor()) as cursor:
+        with contextlib.closing(self.cursor.connection.cursor()) as cursor:
             yield from cursor.execute(text, values)
 
     def bodies_of(self, message_ids: Sequence[int]) -> Iterator[tuple[int, int, int | None, bytes | None]]:

@@ -1,28 +1,22 @@
-"""What is claimed: which messages of a queue are meant, and what becomes of them.
-
-On SQLite nothing is changed before it is known that all of it can be: which messages there are, that they can be read,
-and that the transaction that is to hold them may. On PostgreSQL a refusal undoes it.
-"""
+"""What is claimed: which messages of a queue are meant, and whether a transaction may hold them."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
-from qmcore.message_rows import GROUP, ID, PAGES, SIZE
+from qmcore.message_rows import GROUP, ID
 from qmcore.order import rank
-from qmcore.records import Outcome, Place, Role, TransactionRecord, Use
+from qmcore.records import Outcome, Role, TransactionRecord
 from qmcore.selection import FIRST_CHOICE, Choice
-from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Source, Taken
+from qmcore.transitions import Claim, Empty, Guard, Holder, Reason, Refused, Source, Taken
 from qmstorage.messages import Sound
 from qmstorage.statements import Row
 from qmstorage.unit import MemoryStore, SqlUnit
 
 Store: TypeAlias = SqlUnit | MemoryStore
-U = TypeVar("U", bound=SqlUnit)
 
-_ROLES: Final = {role.value: role for role in Role}
 _LOOKS: Final = 3
 """How often messages are looked for that others take meanwhile."""
 
@@ -98,78 +92,19 @@ def sound(
     return [Read(store, its, is_locked)] if its else []
 
 
-def consume(unit: SqlUnit, command: Claim, parts: Sequence[Read], now: int) -> Claimed:
-    """Delete messages for good, or keep them for the record where their queue says so."""
-    guard, source = command.guard, command.source
-    for store, its, _ in parts:
-        store.take_out(source.queue_id, its)
-        pages = size = 0
-        for _, _, row in its:
-            pages += row[PAGES]
-            size += row[SIZE]
-        if source.retains and store is unit:
-            for each in its:
-                unit.history.retain(_place(source, each), now, guard.consumer)
-            # The room of what is kept is given back when it is forgotten.
-            pages = 0
-        else:
-            store.remove_rows(its)
-        # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
-        store.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
-    if source.levels:
-        stores = [part.store is unit for part in parts]
-        unit.capacity_commands.rearm_reached(guard, source, on_disk=True in stores, in_memory=False in stores)
-    return Claimed(taken_of(unit, parts))
-
-
-def hold(
-    unit: U,
-    command: Claim,
-    holder: Holder,
-    parts: Sequence[Read],
-    begin: Callable[[U, Guard, Holder], int | Refused],
-    level: Use | None = None,
-) -> Claimed | Refused:
-    """Let a transaction hold messages, and lock the others of their groups; `begin` makes it known before."""
-    source, role = command.source, _ROLES[holder.role]
-    others: Sequence[Read] = ()
-    if source.grouping:
-        found = read(others_of_groups(source, parts), source, body=False)
-        if isinstance(found, Refused):
-            return found
-        others = found
-    transactions = begin(unit, command.guard, holder)
-    if isinstance(transactions, Refused):
-        return transactions
-    for store, its, is_locked in parts:
-        if is_locked:
-            for _, _, row in its:
-                store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
-        else:
-            store.take_out(source.queue_id, its)
-            store.hold(holder.transaction_id, source.queue_id, its, role)
-    for store, its, _ in others:
-        store.take_out(source.queue_id, its)
-        store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
-    # Numbers for the replies come with this commit, so that they need none of their own.
-    sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
-    locks = role is Role.LOCKED or bool(others)
-    return Claimed(taken_of(unit, parts), locks, sequences, transactions, level)
-
-
 def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
     """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
     if holder.recorded:
-        return 0 if unit.is_active(holder.transaction_id, holder.owner_id) else Refused(Reason.GIVEN_UP)
+        return 0 if unit.transactions.is_active(holder.transaction_id, holder.owner_id) else Refused(Reason.GIVEN_UP)
     if not unit.owners.is_attached(holder.owner_id):
         return Refused(Reason.GIVEN_UP)
-    count = unit.transaction_count(guard.space_id)
+    count = unit.transactions.count(guard.space_id)
     if count >= holder.transactions:
         return Refused(Reason.TRANSACTIONS, count, holder.transactions, 1)
     is_more = count + 1 > holder.highest
     if is_more:
         unit.highest.raise_to(guard.space_id, "transactions", count + 1)
-    unit.add_transaction(
+    unit.transactions.add(
         TransactionRecord(
             id=holder.transaction_id,
             space_id=guard.space_id,
@@ -274,16 +209,5 @@ def _first_of(parts: Sequence[Part], limit: int) -> list[Part]:
 
 def taken_of(unit: SqlUnit, parts: Sequence[Read]) -> list[Taken]:
     """Return messages in the order of their keys."""
-    if len(parts) == 1:
-        store, its, _ = parts[0]
-        in_memory, taken = store is not unit, []
-        for _, retries, row in its:
-            taken.append(Taken(row, retries, in_memory))
-        return taken
     keyed = [(key, Taken(row, retries, store is not unit)) for store, its, _ in parts for key, retries, row in its]
     return [taken for _, taken in sorted(keyed, key=lambda each: rank(each[0]))]
-
-
-def _place(source: Source, each: Sound) -> Place:
-    key, retries, row = each
-    return Place(row[ID], source.queue_id, key, retries)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qmcore.errors import SystemFailureError
 from qmcore.numbers import random_number
-from qmcore.purpose import WrongPurposeError
+from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
@@ -89,6 +89,8 @@ _FIRST = (
 class Counters(Runner):
     """How much queue spaces and queues hold, and what went through them."""
 
+    purpose: Purpose
+
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend."""
         last = self._whole(space_id)[0]
@@ -111,7 +113,7 @@ class Counters(Runner):
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         if count and how == "dequeued" and not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "consumes messages")
-        execute, texts = self._cursor.execute, self._texts.in_order
+        execute, texts = self.cursor.execute, self.texts.in_order
         execute(texts[_LEAVE_SPACE[how]], (count, pages, size, count, space_id))
         execute(texts[_LEAVE[how]], (count, pages, size, count, space_id, queue_id))
 

@@ -94,7 +94,7 @@ class Messages(Bodies):
         row = rows.full_row(number, queue_id, b"", 0, *moments, None, arrival)
         if arrival.size > bodies.IN_ROW_MAX:
             self.put_body(number, arrival.body)
-        self._cursor.execute(self._texts[_PUT][0], row)
+        self.cursor.execute(self.texts[_PUT][0], row)
 
     def settle(self, message_id: int, standing: records.Standing) -> None:
         """Give a spilled message the order key and the times that the commit gives it, without a state yet."""

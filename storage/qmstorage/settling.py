@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
-from qmcore.records import Place, Role, Spilled, Standing, Use
+from qmcore.records import Place, Spilled, Standing, Use
 from qmcore.transitions import (
     NEVER,
     STALE,
@@ -92,18 +92,6 @@ def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
     return Enqueued([arrival.sequence for arrival in arrivals], transactions=begun)
 
 
-def end(unit: SqlUnit, command: Commit) -> Reason | None:
-    """End the transaction on disk; where it has a part in memory, leave a record for that to follow.
-
-    Return why it cannot be committed, if so; nothing was changed then.
-    """
-    if not command.recorded:
-        return None if unit.owners.is_attached(command.owner_id) else Reason.GIVEN_UP
-    is_with_memory = command.guard.memory_pages and not unit.commits_memory and _has_part_in_memory(unit, command)
-    ends = unit.mark_committed if is_with_memory else unit.end_transaction
-    return None if ends(command.transaction_id, command.owner_id) else Reason.GIVEN_UP
-
-
 def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:
     """Return whether the disk lacks messages that were spilled: the crash of a server takes the last steps with it."""
     return _spilled_use(unit, command).messages < command.spilled
@@ -130,15 +118,6 @@ def give_back_locked(command: Commit, store: Store, now: int) -> None:
     for source in command.sources:
         its = store.give_back_locked(command.transaction_id, source.queue_id)
         stand(store, source.queue_id, [(each.place, None, each.expires_us) for each in its], now)
-
-
-def held_in_memory(unit: SqlUnit, command: Commit) -> Use:
-    """Return how much the transaction has dequeued in memory, which gives its room back."""
-    memory = unit.memory(command.guard.space_id) if command.guard.memory_pages else None
-    if memory is None:
-        return _NOTHING
-    its = (memory.use_held(command.transaction_id, source.queue_id, Role.DEQUEUED)[0] for source in command.sources)
-    return functools.reduce(Use.plus, its, _NOTHING)
 
 
 def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_memory: Use) -> Refused | None:
@@ -218,12 +197,6 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
-
-
-def _has_part_in_memory(unit: SqlUnit, command: Commit) -> bool:
-    memory = unit.memory(command.guard.space_id)
-    queue_ids = {*(source.queue_id for source in command.sources), *(route.queue_id for route in command.stored)}
-    return memory is not None and memory.holds_any(command.transaction_id, queue_ids)
 
 
 def _spilled_use(store: Store, command: Commit) -> Use:

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from qmcore.purpose import Purpose
 from qmstorage import texts
 from qmstorage.notifications import Notifications
 from qmstorage.sql import ClauseElement, ColumnElement, Table, bindparam, insert, literal_column
@@ -118,31 +117,28 @@ def _text_of(statement: Statement, dialect: Dialect) -> texts.Text:
 class Runner:
     """Runs statements in the database transaction of its cursor, and collects notifications for waiters."""
 
-    purpose = Purpose.ADMINISTRATION
-    """What the work is for that is done here; this is for whoever has opened a file or schema for himself."""
-
     def __init__(self, cursor: Cursor, texts: Texts, notifications: Notifications | None = None) -> None:
-        self._cursor = cursor
-        self._texts = texts
+        self.cursor = cursor
+        self.texts = texts
         self.notifications = Notifications() if notifications is None else notifications
 
     @property
     def session(self) -> tuple[Cursor, Texts, Notifications]:
         """What the parts of a unit work with, as the unit does."""
-        return self._cursor, self._texts, self.notifications
+        return self.cursor, self.texts, self.notifications
 
     def run(self, statement: Statement, **values: Any) -> Cursor:
         """Run a statement and return the cursor."""
-        text, constants = self._texts[statement]
+        text, constants = self.texts[statement]
         if constants:
             values.update(constants)
-        self._cursor.execute(text, values)
-        return self._cursor
+        self.cursor.execute(text, values)
+        return self.cursor
 
     def run_in_order(self, statement: Statement, *values: Any) -> Cursor:
         """Run a statement with positional values: SQLite looks up no names."""
-        self._cursor.execute(self._texts.in_order[statement], values)
-        return self._cursor
+        self.cursor.execute(self.texts.in_order[statement], values)
+        return self.cursor
 
     def one(self, statement: Statement, **values: Any) -> Row | None:
         """Run a statement and return its first row."""
@@ -155,20 +151,20 @@ class Runner:
 
     def built(self, statement: Statement, **values: Any) -> list[Row]:
         """Run a statement that is not a constant of its module, and return its rows."""
-        text, constants = self._texts.of(statement)
-        self._cursor.execute(text, {**constants, **values})
-        return self._cursor.fetchall()
+        text, constants = self.texts.of(statement)
+        self.cursor.execute(text, {**constants, **values})
+        return self.cursor.fetchall()
 
     def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> int:
         """Run a statement without constants for each of the rows; return how many rows of its table it changed."""
         if not rows:
             return 0
-        text = self._texts[statement][0]
+        text = self.texts[statement][0]
         if len(rows) == 1:
-            self._cursor.execute(text, rows[0])
+            self.cursor.execute(text, rows[0])
         else:
-            self._cursor.executemany(text, rows)
-        return self._cursor.rowcount
+            self.cursor.executemany(text, rows)
+        return self.cursor.rowcount
 
 
 def insert_into(table: Table) -> ClauseElement:

@@ -6,7 +6,8 @@ from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, TransactionRecord
 from qmstorage.schema import trans
 from qmstorage.sql import ColumnElement, delete, func, literal, literal_column, select, update
-from qmstorage.statements import Runner, given, insert_into
+from qmstorage.statements import given, insert_into
+from qmstorage.unit_part import UnitPart
 
 
 def written_state(outcome: Outcome) -> ColumnElement[str]:
@@ -36,10 +37,10 @@ _MARK_COMMITTED = (
 )
 
 
-class Transactions(Runner):
+class Transactions(UnitPart):
     """Transactions."""
 
-    def add_transaction(self, record: TransactionRecord) -> None:
+    def add(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
         if self.purpose.again:
             raise WrongPurposeError(self.purpose, "begins a transaction, and may be done twice")
@@ -56,7 +57,7 @@ class Transactions(Runner):
             xid_branch=None,
         )
 
-    def end_transaction(self, transaction_id: int, owner_id: int) -> bool:
+    def end(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
         return self.run(END, trans_id=transaction_id, of_owner=owner_id).rowcount > 0
 
@@ -74,7 +75,7 @@ class Transactions(Runner):
             raise WrongPurposeError(self.purpose, "goes on with a transaction, and may be done twice")
         return self.one(_IS_ACTIVE, trans_id=transaction_id, of_owner=owner_id) is not None
 
-    def transactions(self, space_id: int) -> list[TransactionRecord]:
+    def of_space(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space, the longest first."""
         return [
             TransactionRecord(
@@ -88,6 +89,6 @@ class Transactions(Runner):
             for row in self.all(_TRANSACTIONS, of_space=space_id)
         ]
 
-    def transaction_count(self, space_id: int) -> int:
+    def count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
         return int(self.all(_COUNT, of_space=space_id)[0][0])

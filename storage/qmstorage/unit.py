@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from qmcore.definitions import CHANGES
 from qmcore.numbers import random_number
-from qmcore.purpose import alone
+from qmcore.purpose import Purpose, alone
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.times import Clock, SystemClock
@@ -34,7 +34,7 @@ from qmstorage.sql import bindparam, delete, select, update
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.states import States
 from qmstorage.transactions import Transactions
-from qmstorage.unit_part import PartOf
+from qmstorage.unit_part import LastingPartOf, PartOf
 from qmstorage.waits import Waits
 
 _EMPTY_QUEUE = rows.emptying((ready, due, held))
@@ -52,6 +52,8 @@ class MemoryStore(Counters, States, Holdings):
 
     delivery = Delivery.NONPERSIST
     in_memory = True
+    purpose = Purpose.ADMINISTRATION
+    """Who works in memory works on the disk, too, and has been asked there."""
 
     listing = PartOf(Listing)
     bulk_read = PartOf(BulkRead)
@@ -77,11 +79,13 @@ class MemoryStore(Counters, States, Holdings):
             self.add_counters(space_id, queue_id)
 
 
-class SqlUnit(Counters, States, Holdings, Transactions):
+class SqlUnit(Counters, States, Holdings):
     """One short database transaction on a volume."""
 
     in_memory = False
     commits_memory = False
+    purpose = Purpose.ADMINISTRATION
+    """What the work is for that is done here; this is for whoever has opened a file or schema for himself."""
     schema_version = VERSION
     """That of all volumes of this kind: one of another version is not opened."""
     clock: Clock = SystemClock()
@@ -103,6 +107,7 @@ class SqlUnit(Counters, States, Holdings, Transactions):
     owners = PartOf(Owners)
     waits = PartOf(Waits)
     forwardings = PartOf(Forwardings)
+    transactions = LastingPartOf(Transactions)
 
     def __init__(
         self,
@@ -137,7 +142,7 @@ class SqlUnit(Counters, States, Holdings, Transactions):
 
     def memory_of(self, texts: Texts) -> MemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return MemoryStore(self._cursor, texts, self.notifications)
+        return MemoryStore(self.cursor, texts, self.notifications)
 
     def finds_place(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
         """Look for the message that others are to stand before; note its order key, and return whether it is there."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from qmstorage.statements import Runner
 
 if TYPE_CHECKING:
+    from qmcore.purpose import Purpose
     from qmstorage.unit import MemoryStore, SqlUnit
 
 P_co = TypeVar("P_co", covariant=True)
@@ -27,6 +28,22 @@ class PartOf(Generic[P_co]):
         return self._part(whole)
 
 
+class LastingPartOf(PartOf[P_co]):
+    """The same for what messages pass: it is made once for each whole, so that another look costs nothing.
+
+    It works with the cursor and the notifications that the whole had by then, and knows nothing of a work: the whole
+    does, and has to be asked.
+    """
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, whole: object, kind: object = None) -> P_co:
+        # Python looks there first.
+        part = vars(whole)[self._name] = self._part(whole)
+        return part
+
+
 class StorePart(Runner):
     """One noun of a store of messages, be it a unit or the memory of a queue space."""
 
@@ -35,7 +52,6 @@ class StorePart(Runner):
     def __init__(self, store: SqlUnit | MemoryStore) -> None:
         super().__init__(*store.session)
         self.store = store
-        self.purpose = store.purpose
 
 
 class UnitPart(Runner):
@@ -46,4 +62,8 @@ class UnitPart(Runner):
     def __init__(self, unit: SqlUnit) -> None:
         super().__init__(*unit.session)
         self.unit = unit
-        self.purpose = unit.purpose
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the work is for that the unit does now."""
+        return self.unit.purpose

@@ -398,13 +398,13 @@ def test_a_transaction_that_others_have_rolled_back_is_qmeaborted(joined: Path, 
     tpbegin()
     assert dequeue() == ""
     volume = attachment_of(space).volume
-    record = volume.read(lambda unit: unit.transactions(attachment_of(space).opened.space.id))[0]
+    record = volume.read(lambda unit: unit.transactions.of_space(attachment_of(space).opened.space.id))[0]
 
     def give_up(unit: object) -> None:
         from qmcore.acts.returning import Cause, Ending, give_back
 
         opened = attachment_of(space).opened
-        assert unit.end_transaction(record.id, record.owner_id)
+        assert unit.transactions.end(record.id, record.owner_id)
         give_back(unit, opened, record.id, opened.definitions(unit).by_id, 0, Ending(Cause.DEATH))
 
     volume.write(give_up, Purpose.ADMINISTRATION)

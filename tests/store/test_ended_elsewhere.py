@@ -43,7 +43,7 @@ def branch(real_device, space, start):
     process = start(HOLDING, real_device.config)
     (name,) = json.loads(process.line())
     opened, volume = attachment_of(space).opened, attachment_of(space).volume
-    (record,) = volume.read(lambda unit: unit.transactions(opened.space.id))
+    (record,) = volume.read(lambda unit: unit.transactions.of_space(opened.space.id))
     assert f"{record.id:016x}" == name
     owner = next(
         each for each in volume.read(lambda unit: unit.owners.of_space(opened.space.id)) if each.id == record.owner_id

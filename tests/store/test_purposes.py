@@ -99,7 +99,7 @@ def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, spac
         return store.device.audited(), attachment.volume.read(
             lambda unit: (
                 unit.device.extents(),
-                unit.transactions(opened.space.id),
+                unit.transactions.of_space(opened.space.id),
                 unit.queues.of_space(opened.space.id),
                 unit.level(opened.space.id),
             )

@@ -162,7 +162,7 @@ def _is_committed(volume: Volume, branches: Sequence[Branch]) -> bool:
 
     def found(unit: Unit) -> bool:
         ids = {branch.id for branch in branches}
-        records = [record for branch in branches for record in unit.transactions(branch.opened.space.id)]
+        records = [record for branch in branches for record in unit.transactions.of_space(branch.opened.space.id)]
         return any(record.id in ids and record.state is Outcome.COMMITTED for record in records)
 
     try:

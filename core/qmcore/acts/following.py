@@ -23,7 +23,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     memory = unit.memory(opened.space.id)
     if memory is None:
         return False
-    records = unit.transactions(opened.space.id)
+    records = unit.transactions.of_space(opened.space.id)
     return (
         any(record.state is Outcome.COMMITTED for record in records)
         or not {record.id for record in records}.issuperset(memory.holders())
@@ -37,7 +37,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
     if memory is None:
         return
     _follow_queues(unit, opened, memory)
-    records = {record.id: record for record in unit.transactions(opened.space.id)}
+    records = {record.id: record for record in unit.transactions.of_space(opened.space.id)}
     holders = memory.holders()
     for transaction_id in holders:
         record = records.get(transaction_id)
@@ -47,7 +47,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
             _follow_commit(unit, opened, record)
     for record in records.values():
         if record.state is Outcome.COMMITTED and record.id not in holders:
-            unit.forget_committed(record.id)
+            unit.transactions.forget_committed(record.id)
 
 
 def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:

@@ -124,7 +124,7 @@ def end_what_was_left(
 
     def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord], bool]:
         looked(unit)
-        return unit.owners.of_space(space_id), unit.transactions(space_id), _is_left_behind(unit, opened)
+        return unit.owners.of_space(space_id), unit.transactions.of_space(space_id), _is_left_behind(unit, opened)
 
     owners, records, left = volume.read(look)
     living = volume.liveness.living(owners)
@@ -138,7 +138,7 @@ def end_what_was_left(
 
     def end(unit: Unit) -> list[list[str] | None]:
         for transaction_id, owner_id, cause in doomed:
-            if unit.end_transaction(transaction_id, owner_id):
+            if unit.transactions.end(transaction_id, owner_id):
                 queue_ids = opened.definitions(unit).by_id
                 give_back(unit, opened, transaction_id, queue_ids, now, Ending(cause))
         wakeups = [unit.owners.remove(owner.id) for owner in dead]

@@ -270,7 +270,7 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
     in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
     limited = {
         "queues": len(unit.queues.versions(of.id)) + unit.imports.promised_queues(of.id),
-        "transactions": unit.transaction_count(of.id),
+        "transactions": unit.transactions.count(of.id),
         "processes": len(unit.owners.of_space(of.id)),
         "messages": level.messages + in_memory.messages,
         "actions": sum(waits - 1 for waits in unit.waits.of_space(of.id).values()),

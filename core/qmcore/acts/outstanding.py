@@ -31,7 +31,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
     space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
-        return unit.transactions(space_id), unit.owners.of_space(space_id), held(unit, space_id)
+        return unit.transactions.of_space(space_id), unit.owners.of_space(space_id), held(unit, space_id)
 
     records, owners, counts = volume.read(found)
     living = volume.liveness.living(owners)
@@ -56,7 +56,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
 def abort(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
     """Roll back an active transaction, whoever's it is."""
     record = _find(unit, opened, name)
-    if record.state is not Outcome.ACTIVE or not unit.end_transaction(record.id, record.owner_id):
+    if record.state is not Outcome.ACTIVE or not unit.transactions.end(record.id, record.owner_id):
         raise _refusal(record)
     give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Ending(Cause.ABORTED))
 
@@ -75,7 +75,7 @@ def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
 
 def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     space = opened.definitions(unit).space
-    for record in unit.transactions(space.id):
+    for record in unit.transactions.of_space(space.id):
         if shown(record.id) == name:
             return record
     raise InvalidArgumentError(

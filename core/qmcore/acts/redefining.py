@@ -78,7 +78,7 @@ def _refuse_others(unit: Unit, present: Space, me: Owner | None) -> None:
             hint="End it; everything else about the queue space can be changed meanwhile.",
             space=present.name,
         )
-    if unit.transaction_count(present.id):
+    if unit.transactions.count(present.id):
         raise InUseError(
             f"the memory of queue space {present.name!r} cannot be changed while a transaction is open on it",
             hint="End the transaction.",

@@ -28,7 +28,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
 
 def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
     """Do the same in a database transaction that is open."""
-    if unit.end_transaction(branch.id, branch.owner.id):
+    if unit.transactions.end(branch.id, branch.owner.id):
         returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
 
 
@@ -48,7 +48,7 @@ def give_back(volume: Volume, branch: Branch, msgids: Sequence[str], now: int, e
     """
 
     def returned(unit: Unit) -> list[tuple[Delivery, Use]]:
-        if not unit.is_active(branch.id, branch.owner.id):
+        if not unit.transactions.is_active(branch.id, branch.owner.id):
             raise given_up(branch)
         space = branch.opened.definitions(unit).space
         ids = [number(space.id, sequence) for msgid in msgids for sequence in space.sequences_of(msgid)]
@@ -84,7 +84,7 @@ def answer_failure(volume: Volume, branch: Branch, answers: Sequence[Outgoing], 
     """
 
     def undone(unit: Unit) -> None:
-        if not unit.end_transaction(branch.id, branch.owner.id):
+        if not unit.transactions.end(branch.id, branch.owner.id):
             raise given_up(branch)
         returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
         if answers:

@@ -40,4 +40,4 @@ class SharedBulkLoad(BulkLoad):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values are in the order of the columns."""
-        copy_rows(self._cursor, table, self.store.schema, rows)
+        copy_rows(self.cursor, table, self.store.schema, rows)

@@ -54,7 +54,7 @@ class SharedBulkRead(BulkRead):
     def rows_of(self, text: str, values: dict[str, Any]) -> Generator[Row]:
         """Yield the rows of a statement while others are run."""
         name = f"carried_{secrets.token_hex(4)}"
-        with self._cursor.connection.cursor(name, binary=True, scrollable=False) as cursor:
+        with self.cursor.connection.cursor(name, binary=True, scrollable=False) as cursor:
             with self._led_by_keys():
                 cursor.execute(text, values, binary=True)
             while found := cursor.fetchmany(ROWS_MAX):
@@ -77,11 +77,11 @@ class SharedBulkRead(BulkRead):
 
         Sessions do so anyway. A snapshot does not: most of its statements read everything.
         """
-        before = self._cursor.execute(_NOW).fetchone()
-        self._cursor.execute(_set(dict.fromkeys(BY_KEYS, "off")))
+        before = self.cursor.execute(_NOW).fetchone()
+        self.cursor.execute(_set(dict.fromkeys(BY_KEYS, "off")))
         yield
         # Where the statement has failed, the transaction has too.
-        self._cursor.execute(_set(dict(zip(BY_KEYS, before, strict=True))))
+        self.cursor.execute(_set(dict(zip(BY_KEYS, before, strict=True))))
 
 
 _NOW: Final = "SELECT " + ", ".join(f"current_setting('{name}')" for name in BY_KEYS)

@@ -146,8 +146,8 @@ class SharedCounters(Counters):
 
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
-        self._cursor.execute(f"SELECT last_value, is_called FROM {self.sequence_name(space_id)}")  # noqa: S608 - ours
-        last, is_called = self._cursor.fetchone()
+        self.cursor.execute(f"SELECT last_value, is_called FROM {self.sequence_name(space_id)}")  # noqa: S608 - ours
+        last, is_called = self.cursor.fetchone()
         return int(last) if is_called else int(last) - 1
 
     def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:

@@ -21,11 +21,11 @@ class SharedSpaces(Spaces):
         """Record a queue space, its counters at zero."""
         made = super().add(definition, incarnation, created_us)
         sequence = self.unit.sequence_name(made.id)
-        self._cursor.execute(f"DROP SEQUENCE IF EXISTS {sequence}")
-        self._cursor.execute(f"CREATE SEQUENCE {sequence} MAXVALUE {numbers.SEQUENCE_MAX}")
+        self.cursor.execute(f"DROP SEQUENCE IF EXISTS {sequence}")
+        self.cursor.execute(f"CREATE SEQUENCE {sequence} MAXVALUE {numbers.SEQUENCE_MAX}")
         return made
 
     def remove(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
         super().remove(space_id)
-        self._cursor.execute(f"DROP SEQUENCE {self.unit.sequence_name(space_id)}")
+        self.cursor.execute(f"DROP SEQUENCE {self.unit.sequence_name(space_id)}")

@@ -10,13 +10,11 @@ import psycopg
 from qmcore.purpose import WrongPurposeError
 from qmcore.transitions import (
     Admit,
-    Admitted,
     Arrival,
     Claim,
     Claimed,
     Command,
     Commit,
-    Committed,
     Dispose,
     Disposed,
     Empty,
@@ -99,14 +97,6 @@ class Transitions(SharedArrivals, SqlUnit):
             self.awaited.clear()
         return enqueued
 
-    def admit(self, command: Admit) -> Admitted | Refused:
-        """Say whether there is room for what a transaction enqueues, and give it numbers."""
-        return settling.admit(self, command)
-
-    def commit_transaction(self, command: Commit) -> Committed | Refused:
-        """Commit a transaction: what it holds goes, and what it brings arrives."""
-        return settling.commit(self, command)
-
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""
         return disposing.dispose(self, command, self.clock.now())
@@ -118,8 +108,8 @@ class Transitions(SharedArrivals, SqlUnit):
     def ask(self, call: Call, values: dict[str, Any]) -> list[Row]:
         """Call a function of the server, and return the rows that it gives."""
         try:
-            self._cursor.execute(call.for_cursor, call.values_for_cursor(values))
-            return self._cursor.fetchall()
+            self.cursor.execute(call.for_cursor, call.values_for_cursor(values))
+            return self.cursor.fetchall()
         except psycopg.Error as error:
             refused = refused_by(error)
             if refused is None:

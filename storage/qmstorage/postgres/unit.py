@@ -126,7 +126,7 @@ class PostgresUnit(
 
     def memory_of(self, texts: Texts) -> PostgresMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        memory = PostgresMemoryStore(self._cursor, texts, self.notifications)
+        memory = PostgresMemoryStore(self.cursor, texts, self.notifications)
         memory.slot, memory.schema, memory.heard = self.slot, memory_schema(self.schema), self.heard
         return memory
 
@@ -141,8 +141,8 @@ class PostgresUnit(
 
     def asked(self, statement: str) -> Row | None:
         """Run a statement without parameters and return its first row."""
-        self._cursor.execute(statement)
-        row: Row | None = self._cursor.fetchone()
+        self.cursor.execute(statement)
+        row: Row | None = self.cursor.fetchone()
         return row
 
     def take_alone(self, queue_id: int) -> None:

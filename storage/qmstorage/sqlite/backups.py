@@ -216,7 +216,7 @@ def _counted(unit: Unit) -> Contents:
     return Contents(
         spaces=len(spaces),
         messages=sum(unit.level(space.id).messages for space in spaces),
-        transactions=sum(unit.transaction_count(space.id) for space in spaces),
+        transactions=sum(unit.transactions.count(space.id) for space in spaces),
     )
 
 

@@ -155,8 +155,8 @@ def _commit(
 ) -> bytes | None:
     its = [_source(source) for source in sources], Use(*holds), locks, [_route(route) for route in stored], spilled
     coming = [(_route(route), _arrivals(arrivals)) for route, arrivals in brings]
-    result = unit.commit_transaction(Commit(guard, transaction_id, owner_id, recorded, *its, coming))
-    answer: bytes = packb((_REFUSED if isinstance(result, Refused) else _COMMITTED, result))
+    results = unit.execute([Commit(guard, transaction_id, owner_id, recorded, *its, coming)])
+    answer: bytes = packb((_REFUSED, results) if isinstance(results, Refused) else (_COMMITTED, results[0]))
     return answer
 
 

@@ -105,7 +105,7 @@ class Traffic(States, Holdings):
             available, expires, head, descends = position_of(route, terms, now, its)
         number = guard.space_id << numbers.SEQUENCE_BITS | (given or sequence)
         key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
-        execute, texts, notifications = self._cursor.execute, self._texts.in_order, self.notifications
+        execute, texts, notifications = self.cursor.execute, self.texts.in_order, self.notifications
         if options or available is not None or expires is not None or size > _IN_ROW:
             if size > _IN_ROW:
                 self.put_body(number, body)
@@ -165,7 +165,7 @@ class Traffic(States, Holdings):
         ids = [base | number for number in (given if given[0] else sequences)]
         keys = [head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST for sequence in sequences]
         asks = terms.options or available is not None or expires is not None or group_id is not None
-        write, texts = self._cursor.executemany, self._texts.in_order
+        write, texts = self.cursor.executemany, self.texts.in_order
         if asks or max(sizes) > _IN_ROW:
             rows_of = [
                 self._stored_row(number, queue_id, key, now, available, expires, group_id, arrival)
@@ -204,8 +204,8 @@ class Traffic(States, Holdings):
 
     def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
         """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
-        text = self._texts.in_order[MAKE_READY]
-        self._cursor.executemany(text, [(queue_id, key, number, retries) for number, key, retries in its])
+        text = self.texts.in_order[MAKE_READY]
+        self.cursor.executemany(text, [(queue_id, key, number, retries) for number, key, retries in its])
         if its:
             self.notifications.came(queue_id, len(its))
 
@@ -217,7 +217,7 @@ class Traffic(States, Holdings):
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of those of these messages that have one, by their numbers."""
-        execute, texts = self._cursor.execute, self._texts.in_order
+        execute, texts = self.cursor.execute, self.texts.in_order
         found: dict[int, Row] = {}
         if len(message_ids) < _AT_ONCE:
             text = texts[READ if body else _READ_FACTS]
@@ -240,7 +240,7 @@ class Traffic(States, Holdings):
         """
         if len(found) >= _AT_ONCE:
             return super().sound(found, body=body)
-        execute, text = self._cursor.execute, self._texts.in_order[READ if body else _READ_FACTS]
+        execute, text = self.cursor.execute, self.texts.in_order[READ if body else _READ_FACTS]
         its = []
         for number, key, retries in found:
             row: Row | None = execute(text, (number,)).fetchone()
@@ -255,7 +255,7 @@ class Traffic(States, Holdings):
 
     def remove_rows(self, its: Sequence[Sound]) -> None:
         """Delete the rows of messages, and the bodies that are kept apart."""
-        execute, text = self._cursor.execute, self._texts.in_order[rows.FORGET]
+        execute, text = self.cursor.execute, self.texts.in_order[rows.FORGET]
         for _, _, row in its:
             execute(text, (row[ID],))
             if row[BODY_ID] is not None:
@@ -263,7 +263,7 @@ class Traffic(States, Holdings):
 
     def take_out(self, queue_id: int, its: Sequence[Sound]) -> None:
         """Take messages out of `ready`, by their keys, and forget when they expire."""
-        execute, text = self._cursor.execute, self._texts.in_order[TAKE]
+        execute, text = self.cursor.execute, self.texts.in_order[TAKE]
         for key, _, row in its:
             execute(text, (queue_id, key))
             if row[EXPIRES] is not None:
@@ -271,7 +271,7 @@ class Traffic(States, Holdings):
 
     def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
         """Let the transaction hold messages of a queue that were taken out of `ready`."""
-        execute, text = self._cursor.execute, self._texts.in_order[HOLD]
+        execute, text = self.cursor.execute, self.texts.in_order[HOLD]
         for key, retries, row in its:
             held = row[ID], queue_id, key, retries, row[PAGES], row[SIZE], row[EXPIRES], int(role)
             execute(text, (transaction_id, *held))
@@ -287,7 +287,7 @@ class Traffic(States, Holdings):
             if size > bodies.IN_ROW_MAX:
                 super()._delete_held(transaction_id, queue_id, role)
                 return
-        execute, texts = self._cursor.execute, self._texts.in_order
+        execute, texts = self.cursor.execute, self.texts.in_order
         for number, _, _ in its:
             execute(texts[rows.FORGET], (number,))
         if its:

@@ -19,7 +19,7 @@ class Undecoded(Messages):
     @contextlib.contextmanager
     def undecoded(self) -> Iterator[None]:
         """Read texts that are not UTF-8 as something that no rule allows, instead of refusing them."""
-        connection = self._cursor.connection
+        connection = self.cursor.connection
         before, connection.text_factory = connection.text_factory, _text
         self._is_strict = True
         try:

@@ -13,10 +13,11 @@ from qmstorage.schema import counter, space, waiter
 from qmstorage.sql import bindparam, func, literal_column, select, update
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
+from qmstorage.sqlite.counters import MAIN
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.traffic import SqliteMemoryStore
-from qmstorage.sqlite.transitions import MAIN, Transitions
+from qmstorage.sqlite.transitions import Transitions
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Row, Texts, given
 from qmstorage.unit_part import PartOf
@@ -56,7 +57,7 @@ class SqliteUnit(Transitions):
 
     def begin(self) -> None:
         """Begin another database transaction: nothing that was read, or is to be told, holds any more."""
-        self._cursor.execute("BEGIN IMMEDIATE")
+        self.cursor.execute("BEGIN IMMEDIATE")
         self.actions, self._generations, self._stores = [], {}, {}
         self._main, self.brought_many = None, False
         notifications = self.notifications
@@ -66,33 +67,33 @@ class SqliteUnit(Transitions):
 
     def commit(self) -> None:
         """Commit it."""
-        self._cursor.execute("COMMIT")
+        self.cursor.execute("COMMIT")
 
     def roll_back(self) -> None:
         """Undo it; what a question was still to give is given up too."""
-        self._cursor.execute("ROLLBACK")
+        self.cursor.execute("ROLLBACK")
 
     def begin_part(self) -> None:
         """Begin a part that may be undone alone."""
-        self._cursor.execute("SAVEPOINT part")
+        self.cursor.execute("SAVEPOINT part")
 
     def undo_part(self) -> None:
         """Undo what was done since."""
-        self._cursor.execute("ROLLBACK TO part")
+        self.cursor.execute("ROLLBACK TO part")
 
     def end_part(self) -> None:
         """Let what was done since stand or fall with the rest."""
-        self._cursor.execute("RELEASE part")
+        self.cursor.execute("RELEASE part")
 
     def close(self) -> None:
         """Give the cursor up."""
-        self._cursor.close()
+        self.cursor.close()
 
     def wakeups_to_send(self) -> list[tuple[list[str], int]]:
         """Return whom to wake once the unit is committed: addresses in their order, and how many of them."""
         wanted: list[tuple[list[str], int]] = []
         for queue_id, turns in self.notifications.turns.items():
-            rows = self._cursor.execute(self._texts.in_order[_WAITERS], (queue_id,)).fetchall()
+            rows = self.cursor.execute(self.texts.in_order[_WAITERS], (queue_id,)).fetchall()
             # Mostly nobody waits.
             in_turn = [address for (address,) in rows if is_in_turn(address)] if rows else []
             if in_turn:
@@ -118,32 +119,32 @@ class SqliteUnit(Transitions):
 
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
-        return SqliteMemoryStore(self._cursor, texts, self.notifications)
+        return SqliteMemoryStore(self.cursor, texts, self.notifications)
 
     def pages_to_allocate(self, pages: int) -> int:
         """Return how many pages must be filled so that `pages` are free besides those that are promised already.
 
         What is filled takes the free pages first, so that it is either all of them or none.
         """
-        (free,) = self._cursor.execute("PRAGMA freelist_count").fetchone()
+        (free,) = self.cursor.execute("PRAGMA freelist_count").fetchone()
         ((promised,),) = self.all(_PROMISED)
         wanted = pages + int(promised or 0)
         return wanted if wanted > free else 0
 
     def start_allocation(self) -> None:
         """Make room to be filled. What an interrupted allocation left is filled further."""
-        self._cursor.execute(_ALLOCATION)
+        self.cursor.execute(_ALLOCATION)
 
     def allocate(self, pages: int) -> None:
         """Fill `pages` pages."""
-        (size,) = self._cursor.execute("PRAGMA page_size").fetchone()
+        (size,) = self.cursor.execute("PRAGMA page_size").fetchone()
         # Another allocation may have ended meanwhile and taken the table away.
-        self._cursor.execute(_ALLOCATION)
-        self._cursor.execute("INSERT INTO allocation VALUES (zeroblob(?))", (pages * size,))
+        self.cursor.execute(_ALLOCATION)
+        self.cursor.execute("INSERT INTO allocation VALUES (zeroblob(?))", (pages * size,))
 
     def end_allocation(self) -> None:
         """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
-        self._cursor.execute("DROP TABLE IF EXISTS allocation")
+        self.cursor.execute("DROP TABLE IF EXISTS allocation")
 
     def _main_row(self, space_id: int) -> Row | None:
         row: Row | None = self.run_in_order(MAIN, space_id).fetchone()
@@ -161,7 +162,7 @@ class SqliteUnit(Transitions):
 
     def _changes(self) -> int:
         """Return how many rows were changed by now."""
-        changes: int = self._cursor.connection.total_changes
+        changes: int = self.cursor.connection.total_changes
         return changes
 
 

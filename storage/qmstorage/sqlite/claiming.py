@@ -1,0 +1,163 @@
+"""What is claimed on SQLite, and what becomes of it.
+
+Nothing is changed before it is known that all of it can be: which messages there are, that they can be read, and that
+the transaction that is to hold them may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from qmcore.message_rows import BODY_ID, ID, PAGES, SIZE, fault_in
+from qmcore.records import Outcome, Place, Role, Use
+from qmcore.transitions import STALE, Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Taken
+from qmstorage import claiming
+from qmstorage.claiming import Read
+from qmstorage.schema import owner, trans
+from qmstorage.sql import Integer, bindparam, exists, func, insert, select
+from qmstorage.sqlite import traffic
+from qmstorage.sqlite.counters import MAIN
+from qmstorage.statements import Row, given
+from qmstorage.states import PENDING_WORK
+from qmstorage.transactions import written_state
+
+if TYPE_CHECKING:
+    from qmstorage.sqlite.transitions import Transitions
+
+_ROLES: Final = {role.value: role for role in Role}
+
+_MAIN_OF_QUEUE: Final = MAIN.add_columns(*PENDING_WORK.selected_columns)
+"""All that is counted of a queue space, and whether something is due or has expired in a queue."""
+_OF_TRANSACTION: Final = ("id", "space_id", "owner_id", "started_at", "deadline")
+_OPEN: Final = (
+    select(func.count())
+    .select_from(trans)
+    .where(given(trans.c.space_id, "of_space"), trans.c.state != written_state(Outcome.COMMITTED))
+)
+_MAY_BEGIN: Final = (
+    exists().where(given(owner.c.id, "of_owner")),
+    _OPEN.scalar_subquery() < bindparam("most", type_=Integer()),
+)
+_RECORD: Final = [bindparam(name, type_=trans.c[name].type) for name in _OF_TRANSACTION]
+_BEGIN: Final = insert(trans).from_select(
+    [*_OF_TRANSACTION, "state"], select(*_RECORD, written_state(Outcome.ACTIVE)).where(*_MAY_BEGIN)
+)
+"""Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
+
+
+def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
+    """Take messages out of a queue: they go for good, or a transaction holds them."""
+    guard, source, choices, limit, body, is_tidy, holder = command
+    space_id, queue_id, is_special = guard.space_id, source.queue_id, guard.memory_pages or source.retains
+    execute, texts = unit.cursor.execute, unit.texts.in_order
+    now = unit.clock.now()
+    # In the order of its text: both questions are for the queue and for the time.
+    main: Row | None = execute(texts[_MAIN_OF_QUEUE], (queue_id, now, queue_id, now, space_id)).fetchone()
+    if main is None or main[0] != guard.generation:
+        return STALE
+    _, _, *level, has_due, has_expired = main
+    if not is_tidy and (has_due or has_expired or (is_special and claiming.is_untidy(unit, command, now))):
+        return Empty(queue_id, None, held=False, is_untidy=True)
+    if choices or is_special or source.grouping or (holder is not None and holder.locks):
+        taken = claiming.read(claiming.choose(unit, command), source, body=body)
+    else:
+        taken = _first(unit, queue_id, limit, body=body)
+    if isinstance(taken, Refused):
+        return taken
+    if not taken:
+        return claiming.nothing(unit, command)
+    if holder is None:
+        return _consume(unit, command, taken, now)
+    return _hold(unit, command, holder, taken, Use(*level))
+
+
+def _first(unit: Transitions, queue_id: int, limit: int, *, body: bool) -> list[Read] | Refused:
+    """Return what the first ready messages of a queue are, as `read` does."""
+    statement = traffic.IN_ORDER if body else traffic.FACTS_IN_ORDER
+    its = []
+    for each in unit.cursor.execute(unit.texts.in_order[statement], (queue_id,)).fetchmany(limit):
+        number, key, retries = each[:3]
+        row: Row = each[3:]
+        if row[ID] is None or row[BODY_ID] is not None:
+            row, fault = unit.whole(None if row[ID] is None else row, retries, body=body)
+        else:
+            fault = fault_in(row, retries)
+        if fault is not None:
+            return Refused(Reason.DAMAGED, queue_id, wanted=number, what=fault)
+        its.append((key, retries, row))
+    return [Read(unit, its, False)] if its else []
+
+
+def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
+    """Make a transaction known, or see that it still is; return how many there are, where they are the most yet."""
+    if not holder.recorded:
+        transaction_id, owner_id, started_us, deadline_us, _, transactions, highest, *_ = holder
+        its = transaction_id, guard.space_id, owner_id, started_us, deadline_us
+        values = (*its, owner_id, guard.space_id, min(transactions, highest))
+        if unit.cursor.execute(unit.texts.in_order[_BEGIN], values).rowcount:
+            return 0
+    return claiming.begin_holding(unit, guard, holder)
+
+
+def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int) -> Claimed:
+    """Delete messages for good, or keep them for the record where their queue says so."""
+    guard, source = command.guard, command.source
+    for store, its, _ in parts:
+        store.take_out(source.queue_id, its)
+        pages = size = 0
+        for _, _, row in its:
+            pages += row[PAGES]
+            size += row[SIZE]
+        if source.retains and store is unit:
+            for each in its:
+                unit.history.retain(Place(each[2][ID], source.queue_id, each[0], each[1]), now, guard.consumer)
+            # The room of what is kept is given back when it is forgotten.
+            pages = 0
+        else:
+            store.remove_rows(its)
+        # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
+        store.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
+    if source.levels:
+        stores = [part.store is unit for part in parts]
+        unit.capacity_commands.rearm_reached(guard, source, on_disk=True in stores, in_memory=False in stores)
+    return Claimed(_taken_of(unit, parts))
+
+
+def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Read], level: Use) -> Claimed | Refused:
+    """Let a transaction hold messages, and lock the others of their groups."""
+    source, role = command.source, _ROLES[holder.role]
+    others: Sequence[Read] = ()
+    if source.grouping:
+        found = claiming.read(claiming.others_of_groups(source, parts), source, body=False)
+        if isinstance(found, Refused):
+            return found
+        others = found
+    transactions = _begin_holding(unit, command.guard, holder)
+    if isinstance(transactions, Refused):
+        return transactions
+    for store, its, is_locked in parts:
+        if is_locked:
+            for _, _, row in its:
+                store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
+        else:
+            store.take_out(source.queue_id, its)
+            store.hold(holder.transaction_id, source.queue_id, its, role)
+    for store, its, _ in others:
+        store.take_out(source.queue_id, its)
+        store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
+    # Numbers for the replies come with this commit, so that they need none of their own.
+    sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
+    locks = role is Role.LOCKED or bool(others)
+    return Claimed(_taken_of(unit, parts), locks, sequences, transactions, level)
+
+
+def _taken_of(unit: Transitions, parts: Sequence[Read]) -> list[Taken]:
+    """Return messages in the order of their keys."""
+    if len(parts) > 1:
+        return claiming.taken_of(unit, parts)
+    store, its, _ = parts[0]
+    in_memory, taken = store is not unit, []
+    for _, retries, row in its:
+        taken.append(Taken(row, retries, in_memory))
+    return taken
