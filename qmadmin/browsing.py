@@ -45,7 +45,7 @@ class BrowseCursor:
         self._exhausted = False
         self.left_out = 0
         self._order = attachment.volume.read(lambda unit: self._known(unit).definition.order)
-        self._newest = attachment.volume.read(lambda unit: unit.last_sequence(attachment.opened.space.id))
+        self._newest = attachment.volume.read(lambda unit: unit.counters.last_sequence(attachment.opened.space.id))
         self._places = listed(attachment, queue, State.READY, condition, self._pass_over)
 
     @property

@@ -72,7 +72,7 @@ def summary(unit: Unit, space: Space, queues: Iterable[Queue]) -> SpaceSummary:
         space,
         tuple(QueueSummary(queue, dict(_tallies(unit, queue))) for queue in queues),
         tuple(_transactions(unit, space.id)),
-        unit.last_sequence(space.id),
+        unit.counters.last_sequence(space.id),
         unit.memory(space.id) is not None,
     )
 

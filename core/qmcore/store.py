@@ -196,6 +196,12 @@ class Counters(Protocol):
     def usage(self, queue: Queue, now_us: int) -> QueueUsage:
         """Return what the queue holds and what went through it."""
 
+    def add(self, space_id: int, queue_id: int) -> None:
+        """Begin to count a queue."""
+
+    def counted(self, space_id: int) -> set[int]:
+        """Return the queues of a queue space that are counted."""
+
 
 class MessageRecords(Protocol):
     """Messages and the states that they pass through."""
@@ -274,8 +280,12 @@ class HoldRecords(Protocol):
         """Return how many messages each transaction has, and for what."""
 
 
-class Store(Counters, MessageRecords, HoldRecords, Protocol):
+class Store(MessageRecords, HoldRecords, Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
+
+    @property
+    def counters(self) -> Counters:
+        """What is counted."""
 
     @property
     def listing(self) -> ListingRecords:
@@ -300,12 +310,6 @@ class Store(Counters, MessageRecords, HoldRecords, Protocol):
 
 class MemoryStore(Store, Protocol):
     """The memory of a queue space, which holds its non-persistent messages."""
-
-    def add_counters(self, space_id: int, queue_id: int) -> None:
-        """Begin to count a queue."""
-
-    def counted(self, space_id: int) -> set[int]:
-        """Return the queues that are counted."""
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""

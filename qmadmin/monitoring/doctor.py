@@ -309,7 +309,7 @@ class Doctor:
             hidden, page_size = unit.imports.hidden_queues(space.id), self._device.info.page_size
             for fault in unit.soundness.faults(space, queues, page_size, lambda: run_unlocked(_pass), hidden):
                 yield _fault(f"queue space {space.name}", fault)
-            given = unit.last_sequence(space.id)
+            given = unit.counters.last_sequence(space.id)
             yield from diagnosis.sequence(space, unit.soundness.last_number(space), given)
             yield from diagnosis.identifiers(space, given)
             run_unlocked(lambda at=at: step(60 + 40 * (at + 1) // len(here)))  # type: ignore[misc]
@@ -372,7 +372,7 @@ def _program(command: str) -> str:
 def _pages(unit: Unit) -> tuple[int, int]:
     """Return how many pages the queue spaces of a volume use, and how many more they may use."""
     present = unit.spaces.listed()
-    used = [unit.level(space.id).pages for space in present]
+    used = [unit.counters.level(space.id).pages for space in present]
     return sum(used), sum(space.definition.pages for space in present) - sum(used)
 
 

@@ -266,7 +266,7 @@ def _plan_space(
     selection = asked.selection
     queues = tuple(queue for queue in unit.queues.of_space(space.id) if selection.has_queue(queue.name))
     outstanding = _Transactions.found(unit, space, queues)
-    last = unit.last_sequence(space.id)
+    last = unit.counters.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:
         return SpaceExportPlan(space, queues, (), outstanding.left_out(carried=False), last)
     if outstanding.held and State.HELD in selection.states and asked.outstanding is Outstanding.REFUSE:
@@ -295,7 +295,7 @@ def _runs(
             continue
         shares = _shares(found, space, queue, state, condition, left)
         for number, (store, most) in enumerate(zip(found, shares, strict=True)):
-            every = _every(store.use(queue), most, workers)
+            every = _every(store.counters.use(queue), most, workers)
             after = None
             for until, messages in store.bulk_read.boundaries(space, queue, state, every, condition, most=most):
                 yield Run(queue.name, state, bool(number), after, until, messages)

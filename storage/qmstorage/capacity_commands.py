@@ -71,7 +71,7 @@ class CapacityCommands(UnitPart):
             is_concerned = in_memory if level.memory else on_disk or Unit(level.unit) is Unit.MESSAGES
             if is_concerned and self.is_tripped(source.queue_id, memory=level.memory):
                 stores = _stores(self.unit, guard, level)
-                messages, pages, size = _sum(store.use_of(guard.space_id, source.queue_id) for store in stores)
+                messages, pages, size = _sum(store.counters.use_of(guard.space_id, source.queue_id) for store in stores)
                 low = CapacityLimit(level.at, Unit(level.unit))
                 if low.is_undercut(messages=messages, pages=pages, size=size, capacity=level.capacity):
                     self.rearm(source.queue_id, memory=level.memory)
@@ -121,7 +121,7 @@ class CapacityCommands(UnitPart):
         What has expired is counted last: there may be much of it.
         """
         limit, its = CapacityLimit(level.at, Unit(level.unit)), list(_stores(self.unit, guard, level))
-        used = _sum(store.use_of(guard.space_id, route.queue_id) for store in its)
+        used = _sum(store.counters.use_of(guard.space_id, route.queue_id) for store in its)
         if _measure(limit, used, level) < level.at or self.is_tripped(route.queue_id, memory=level.memory):
             return None
         expired = _sum(Use(*store.all(_EXPIRED, of_queue=route.queue_id, now=now)[0]) for store in its)

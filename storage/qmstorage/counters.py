@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from qmcore.errors import SystemFailureError
 from qmcore.numbers import random_number
-from qmcore.purpose import Purpose, WrongPurposeError
+from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Counted, Role, Use
 from qmstorage.schema import counter, due, held, message, ready
 from qmstorage.sql import Update, bindparam, delete, func, literal_column, select, update
-from qmstorage.statements import Row, Runner, given, insert_into
+from qmstorage.statements import Row, given, insert_into
+from qmstorage.unit_part import StorePart
 
 
 def adding(*names: str) -> Update:
@@ -68,7 +69,11 @@ _LAST_SEQUENCE = select(counter.c.sequence).where(*OF_SPACE)
 _USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
 _FLOW = (counter.c.enqueued, counter.c.dequeued, counter.c.expired, counter.c.discarded, counter.c.moved)
 _COUNTERS = select(*_USE, *_FLOW).where(*_OF_QUEUE)
-_COUNTED = len((*_USE, *_FLOW))
+_COLUMNS = len((*_USE, *_FLOW))
+_COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
+_GENERATION = select(counter.c.generation).where(
+    given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0
+)
 _COUNT_DUE = (
     select(func.count())
     .select_from(due)
@@ -86,10 +91,8 @@ _FIRST = (
 )
 
 
-class Counters(Runner):
+class Counters(StorePart):
     """How much queue spaces and queues hold, and what went through them."""
-
-    purpose: Purpose
 
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend."""
@@ -111,8 +114,8 @@ class Counters(Runner):
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-        if count and how == "dequeued" and not self.purpose.settles:
-            raise WrongPurposeError(self.purpose, "consumes messages")
+        if count and how == "dequeued" and not self.store.purpose.settles:
+            raise WrongPurposeError(self.store.purpose, "consumes messages")
         execute, texts = self.cursor.execute, self.texts.in_order
         execute(texts[_LEAVE_SPACE[how]], (count, pages, size, count, space_id))
         execute(texts[_LEAVE[how]], (count, pages, size, count, space_id, queue_id))
@@ -128,6 +131,15 @@ class Counters(Runner):
     def most_messages(self, space_id: int) -> int:
         """Return how many messages of the queue space stood here at most at one time, since that began to count."""
         return max(int(count or 0) for count in self.all(_MOST_MESSAGES, space_id=space_id)[0])
+
+    def counted(self, space_id: int) -> set[int]:
+        """Return the queues of a queue space that are counted."""
+        return {row[0] for row in self.all(_COUNTED, of_space=space_id)}
+
+    def generation(self, space_id: int) -> int | None:
+        """Return the generation of a queue space, which stands with its counters; None where it is gone."""
+        row = self.one(_GENERATION, space_id=space_id)
+        return None if row is None else int(row[0])
 
     def use(self, of: Queue) -> Use:
         """Return how much the queue holds."""
@@ -155,13 +167,13 @@ class Counters(Runner):
             first_us=first[0] if first is not None and isinstance(first[0], int) else None,
         )
 
-    def add_counters(self, space_id: int, queue_id: int) -> None:
+    def add(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole."""
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
         own = {"space_id": space_id, "queue_id": queue_id, "slot": 0, "generation": random_number()}
         self.run(_ADD, **(zero | own))
 
-    def remove_counters(self, space_id: int, queue_id: int) -> None:
+    def remove(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""
         use = self.use_of(space_id, queue_id)
         self.run(_LOWER_SPACE, space_id=space_id, by_messages=use.messages, by_pages=use.pages, by_size=use.size)
@@ -180,7 +192,7 @@ class Counters(Runner):
     def _flow(self, space_id: int, queue_id: int) -> Row:
         """Return all that is counted of a queue, in the order of `_COUNTERS`."""
         # Where the row is gone, qcheck says so; whatever else is asked goes on.
-        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * _COUNTED
+        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * _COLUMNS
 
     def use_of(self, space_id: int, queue_id: int) -> Use:
         """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""

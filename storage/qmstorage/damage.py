@@ -60,7 +60,7 @@ class Damage(StorePart):
             else self._sum(statement, of_queue=queue.id, **bounds)
             for statement in questions.SUMS
         ]
-        counted = self.store.use(queue)
+        counted = self.store.counters.use(queue)
         wanted = expected(*sums)
         return Use(*(there - told for there, told in zip(wanted, counted, strict=True)))
 

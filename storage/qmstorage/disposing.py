@@ -81,7 +81,7 @@ def _remove(unit: SqlUnit, store: Store, command: Dispose, why: Removal, its: Se
         pages = sum(holding.pages for holding in its)
     where, size = (command.guard.space_id, command.source.queue_id), sum(holding.size for holding in its)
     # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
-    store.leave(*where, count=len(its), pages=pages, size=size, how=why.value)
+    store.counters.leave(*where, count=len(its), pages=pages, size=size, how=why.value)
 
 
 def _changed(store: Store, its: Change) -> Stands:
@@ -112,10 +112,10 @@ def _count_over(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[M
     space_id, count = command.guard.space_id, len(moves)
     pages, size = sum(its.holding.pages for its in moves), sum(its.holding.size for its in moves)
     # In this order: the queue space never holds more than it does.
-    store.leave(space_id, command.source.queue_id, count=count, pages=pages, size=size, how="moved")
-    arrival = store.arrive(space_id, moves[0].terms.route.queue_id, count=count, pages=pages, size=size)
+    store.counters.leave(space_id, command.source.queue_id, count=count, pages=pages, size=size, how="moved")
+    arrival = store.counters.arrive(space_id, moves[0].terms.route.queue_id, count=count, pages=pages, size=size)
     # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-    return arrival.sequences if store is unit else unit.reserve(space_id, count)
+    return arrival.sequences if store is unit else unit.counters.reserve(space_id, count)
 
 
 def _key(terms: NewTerms, sequence: int) -> bytes:

@@ -127,7 +127,7 @@ class Imports(UnitPart):
     @alone
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Reserve `count` consecutive sequence numbers, from `least` or later; return the first."""
-        first = max(self.unit.last_sequence(space_id) + 1, least)
+        first = max(self.unit.counters.last_sequence(space_id) + 1, least)
         self.run(_RAISE_SEQUENCE, of_space=space_id, last=first + count - 1)
         return first
 

@@ -83,7 +83,7 @@ class Queues(UnitPart):
         own = {"space_id": new.space_id, "created_at": created_us, "import_id": import_id}
         row = self.one(_ADD, **own, **queue_values(new))
         assert row is not None  # noqa: S101 - RETURNING gives the row
-        self.unit.add_counters(new.space_id, row[0])
+        self.unit.counters.add(new.space_id, row[0])
         return dataclasses.replace(new, id=row[0])
 
     def change(self, changed: Queue) -> None:
@@ -98,7 +98,7 @@ class Queues(UnitPart):
     def remove(self, old: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
         self.empty(old.id)
-        self.unit.remove_counters(old.space_id, old.id)
+        self.unit.counters.remove(old.space_id, old.id)
         self.run(_REMOVE, queue_id=old.id)
         self.unit.change_generation(old.space_id)
 

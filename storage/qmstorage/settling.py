@@ -56,7 +56,7 @@ def admit(unit: SqlUnit, command: Admit, level: Use) -> Admitted | Refused:
     refused = overflow(command, level, in_memory)
     if refused is not None:
         return refused
-    return Admitted(unit.reserve(guard.space_id, count) if count else (), places, level)
+    return Admitted(unit.counters.reserve(guard.space_id, count) if count else (), places, level)
 
 
 def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
@@ -102,7 +102,7 @@ def consume_in_memory(command: Commit, store: Store, source: Source) -> None:
     use = store.consume(command.transaction_id, source.queue_id)
     if use.messages:
         where = command.guard.space_id, source.queue_id
-        store.leave(*where, count=use.messages, pages=use.pages, size=use.size, how="dequeued")
+        store.counters.leave(*where, count=use.messages, pages=use.pages, size=use.size, how="dequeued")
 
 
 def rearm_levels(unit: SqlUnit, command: Commit) -> None:
@@ -125,7 +125,7 @@ def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_mem
 
     The room was kept for it, but limits may be lower now, and nobody has looked at them while it was spilled.
     """
-    guard, level = command.guard, unit.level(command.guard.space_id)
+    guard, level = command.guard, unit.counters.level(command.guard.space_id)
     in_memory = unit.memory_level(guard.space_id) if guard.memory_pages else _NOTHING
     more, more_in_memory = _spilled_use(unit, command), _NOTHING
     memory = unit.memory(guard.space_id) if guard.memory_pages else None
@@ -173,7 +173,7 @@ def stand_spilled(
     if len(brings) > 1:
         # The order that messages have together which go to several stores is that of their enqueuing.
         given = sorted(item.message_id for store in brings for item in _items(store, transaction_id, route.queue_id))
-        orders = dict(zip(given, unit.reserve(guard.space_id, len(given)), strict=True))
+        orders = dict(zip(given, unit.counters.reserve(guard.space_id, len(given)), strict=True))
     for store in brings:
         sequences = _count_in(unit, command, route, store)
         _stand_all(store, route, transaction_id, sequences, orders, now)
@@ -205,7 +205,7 @@ def _spilled_use(store: Store, command: Commit) -> Use:
 
 
 def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, arrival: Arrival) -> None:
-    store.charge(space_id, messages=1, pages=arrival.pages, size=arrival.size)
+    store.counters.charge(space_id, messages=1, pages=arrival.pages, size=arrival.size)
     terms = arrival.terms
     number = numbers.number(space_id, arrival.sequence)
     store.spill(transaction_id, number, queue_id, arrival, terms.place, lifetime=_lifetime(terms))
@@ -222,10 +222,10 @@ def _lifetime(terms: Terms) -> int | None:
 def _count_in(unit: SqlUnit, command: Commit, route: Route, store: Store) -> Sequence[int]:
     """Give back the room that was kept, count what arrives, and return its sequence numbers."""
     space_id, more = command.guard.space_id, store.spilled_use(command.transaction_id, route.queue_id)
-    store.charge(space_id, messages=-more.messages, pages=-more.pages, size=-more.size)
-    arrival = store.arrive(space_id, route.queue_id, count=more.messages, pages=more.pages, size=more.size)
+    store.counters.charge(space_id, messages=-more.messages, pages=-more.pages, size=-more.size)
+    arrival = store.counters.arrive(space_id, route.queue_id, count=more.messages, pages=more.pages, size=more.size)
     # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-    return arrival.sequences if store is unit else unit.reserve(space_id, more.messages)
+    return arrival.sequences if store is unit else unit.counters.reserve(space_id, more.messages)
 
 
 def _stand_all(

@@ -90,7 +90,7 @@ class Spaces(UnitPart):
         values = dataclasses.asdict(definition)
         new = Space(row[0], incarnation, definition, initialized=False, created_at=created_us)
         self.run(_ADD, id=new.id, incarnation=incarnation, initialized=False, created_at=created_us, **values)
-        self.unit.add_counters(new.id, 0)
+        self.unit.counters.add(new.id, 0)
         return new
 
     def change(self, changed: Space) -> None:

@@ -30,24 +30,22 @@ from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
 from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
-from qmstorage.sql import bindparam, delete, select, update
-from qmstorage.statements import Cursor, Row, Texts, given
+from qmstorage.sql import bindparam, delete, update
+from qmstorage.statements import Cursor, Texts, given
 from qmstorage.states import States
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
 from qmstorage.waits import Waits
 
 _EMPTY_QUEUE = rows.emptying((ready, due, held))
-_COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
 _NOTHING = Use(0, 0, 0)
 _CLEAR = [delete(table) for table in IN_MEMORY]
 
 _IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0)
-_GENERATION = select(counter.c.generation).where(*_IS_MAIN)
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
-class MemoryStore(Counters, States, Holdings):
+class MemoryStore(States, Holdings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -60,26 +58,23 @@ class MemoryStore(Counters, States, Holdings):
     bulk_load = PartOf(BulkLoad)
     soundness = PartOf(Soundness)
     damage = PartOf(Damage)
-
-    def counted(self, space_id: int) -> set[int]:
-        """Return the queues that are counted."""
-        return {row[0] for row in self.all(_COUNTED, of_space=space_id)}
+    counters = LastingPartOf(Counters)
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
         for statement in _EMPTY_QUEUE:
             self.run(statement, of_queue=queue_id)
-        self.remove_counters(space_id, queue_id)
+        self.counters.remove(space_id, queue_id)
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
         """Delete all messages, and reset the counters."""
         for statement in _CLEAR:
             self.run(statement)
         for queue_id in (0, *(queue.id for queue in queues)):
-            self.add_counters(space_id, queue_id)
+            self.counters.add(space_id, queue_id)
 
 
-class SqlUnit(Counters, States, Holdings):
+class SqlUnit(States, Holdings):
     """One short database transaction on a volume."""
 
     in_memory = False
@@ -96,6 +91,7 @@ class SqlUnit(Counters, States, Holdings):
     bulk_load = PartOf(BulkLoad)
     soundness = PartOf(Soundness)
     damage = PartOf(Damage)
+    counters = LastingPartOf(Counters)
     history = PartOf(History)
     capacity_commands = PartOf(CapacityCommands)
     device = PartOf(Device)
@@ -134,9 +130,9 @@ class SqlUnit(Counters, States, Holdings):
         texts = self._memories.get(space_id)
         if texts is None:
             return None
-        # Always the same one, so that what is done in it can be done together.
+        # Always the same one, so that what is done in it can be done together, as long as that memory is attached.
         found = self._stores.get(space_id)
-        if found is None:
+        if found is None or found.texts is not texts:
             found = self._stores[space_id] = self.memory_of(texts)
         return found
 
@@ -160,21 +156,16 @@ class SqlUnit(Counters, States, Holdings):
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds, also where this unit has no part in it."""
         memory = self.memory(space_id)
-        return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.level(space_id)
+        return self._elsewhere.get(space_id, _NOTHING) if memory is None else memory.counters.level(space_id)
 
     def generation(self, space_id: int) -> int | None:
         """Return a number that changes with each change of a definition; None where the queue space is gone."""
         known = self._generations.get(space_id)
         if known is None:
-            row = self._main_row(space_id)
-            if row is None:
-                return None
-            known = self._generations[space_id] = int(row[0])
+            known = self.counters.generation(space_id)
+            if known is not None:
+                self._generations[space_id] = known
         return known
-
-    def _main_row(self, space_id: int) -> Row | None:
-        """Return the row of the counters that begins with the generation of a queue space."""
-        return self.one(_GENERATION, space_id=space_id)
 
     @alone
     def change_generation(self, space_id: int) -> None:

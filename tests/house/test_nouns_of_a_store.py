@@ -18,12 +18,11 @@ MOST_METHODS = 30
 """Methods and properties that a class of a store has, inherited ones and private ones too."""
 
 ABOVE = {
-    "qmcore.port.Unit": (4, 54),
-    "qmcore.store.MemoryStore": (4, 38),
-    "qmstorage.sqlite.unit.SqliteUnit": (10, 127),
-    "qmstorage.sqlite.traffic.SqliteMemoryStore": (9, 97),
-    "qmstorage.postgres.unit.PostgresUnit": (12, 111),
-    "qmstorage.postgres.unit.PostgresMemoryStore": (11, 94),
+    "qmcore.port.Unit": (3, 47),
+    "qmstorage.sqlite.unit.SqliteUnit": (9, 111),
+    "qmstorage.sqlite.traffic.SqliteMemoryStore": (8, 82),
+    "qmstorage.postgres.unit.PostgresUnit": (10, 95),
+    "qmstorage.postgres.unit.PostgresMemoryStore": (9, 78),
     "qmstorage.postgres.volume.PostgresVolume": (0, 33),
     "qmstorage.postgres.liveness.Liveness": (0, 31),
 }

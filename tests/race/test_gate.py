@@ -38,7 +38,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     writer_gate.WakeupPipe.wait = told
 
     def numbered(unit):
-        return unit.reserve(attachment.opened.space.id, 1)
+        return unit.counters.reserve(attachment.opened.space.id, 1)
 
     # Whoever is first has the lower number.
     say(attachment.volume.write(numbered, Purpose[purpose])[0])

@@ -371,7 +371,7 @@ def test_a_snapshot_is_joined_by_its_token_as_long_as_it_is_kept(database_url, c
     volume = attachment_of(opened).volume
 
     def count(snapshot):
-        return snapshot.read(lambda unit: unit.level(opened.queue("Q").space_id).messages)
+        return snapshot.read(lambda unit: unit.counters.level(opened.queue("Q").space_id).messages)
 
     opened.enqueue("Q", b"x")
     with volume.snapshot() as first:

@@ -119,7 +119,7 @@ class TestMemory:
         )
         with shared_store.another().open_space("SPACE") as other:
             space_id = attachment_of(other).opened.space.id
-            counted = attachment_of(other).volume.read(lambda unit: unit.memory(space_id).counted(space_id))
+            counted = attachment_of(other).volume.read(lambda unit: unit.memory(space_id).counters.counted(space_id))
             assert queue_id not in counted
 
 

@@ -38,12 +38,12 @@ def begin(unit, opened):
     holder = holder_of(Branch(opened, opened.owner, 0, None), known.space, Role.ENQUEUED, 0)
     (spilled,) = enqueuing.prepare([("Q", b"spilled", PLAIN_CONTROL)], 4096)
     (command,) = enqueuing.commands_for(opened, known, [spilled])
-    numbered = [command.arrivals[0]._replace(sequence=unit.reserve(opened.space.id, 1)[0])]
+    numbered = [command.arrivals[0]._replace(sequence=unit.counters.reserve(opened.space.id, 1)[0])]
     assert isinstance(unit.enqueue(command._replace(arrivals=numbered, holder=holder)), Enqueued)
 
 
 def commit(unit, opened):
-    branch = Branch(opened, opened.owner, 0, None, reserved=unit.reserve(opened.space.id, 1))
+    branch = Branch(opened, opened.owner, 0, None, reserved=unit.counters.reserve(opened.space.id, 1))
     (brought,) = enqueuing.prepare([("Q", b"brought", PLAIN_CONTROL)], 4096)
     (result,) = unit.execute(commits_of(opened, opened.definitions(unit), branch, [brought]))
     assert isinstance(result, Committed)
@@ -101,7 +101,7 @@ def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, spac
                 unit.device.extents(),
                 unit.transactions.of_space(opened.space.id),
                 unit.queues.of_space(opened.space.id),
-                unit.level(opened.space.id),
+                unit.counters.level(opened.space.id),
             )
         )
 

@@ -112,7 +112,7 @@ def half_and_failing(queue_id):
     """Return a work that changes something and then fails."""
 
     def work(unit):
-        unit.arrive(1, queue_id, count=100, pages=100, size=100)
+        unit.counters.arrive(1, queue_id, count=100, pages=100, size=100)
         raise ZeroDivisionError
 
     return work

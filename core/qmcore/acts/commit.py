@@ -174,6 +174,6 @@ def _is_committed(volume: Volume, branches: Sequence[Branch]) -> bool:
 def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
     """Change something on disk alone, so that what was written before becomes durable; tell those who wait."""
     for branch in branches:
-        unit.reserve(branch.opened.space.id, 0)
+        unit.counters.reserve(branch.opened.space.id, 0)
         for queue_id in branch.stands_in | {item.route.queue_id for item in branch.pending}:
             unit.waits.notify(queue_id)

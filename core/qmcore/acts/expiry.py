@@ -108,7 +108,7 @@ def forget(unit: Unit, opened: OpenSpace, queue: Queue, before: int, limit: int)
     count, pages = unit.history.forget(queue.id, before, limit)
     if count:
         # They were counted out when they were consumed, but for the room that they took.
-        unit.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
+        unit.counters.leave(queue.space_id, queue.id, count=0, pages=pages, size=0, how="dequeued")
         thresholds.note_departure(unit, opened, queue, unit)
     return count
 

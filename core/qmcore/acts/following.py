@@ -52,15 +52,19 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
 
 def _follow_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> None:
     """Count the queues that were created, and give up those that were destroyed."""
-    space_id, counted, present = opened.space.id, memory.counted(opened.space.id), set(opened.definitions(unit).by_id)
+    space_id, counted, present = (
+        opened.space.id,
+        memory.counters.counted(opened.space.id),
+        set(opened.definitions(unit).by_id),
+    )
     for queue_id in present - counted:
-        memory.add_counters(space_id, queue_id)
+        memory.counters.add(space_id, queue_id)
     for queue_id in counted - present - _hidden(unit, opened):
         memory.abandon(space_id, queue_id)
 
 
 def _is_behind_queues(unit: Unit, opened: OpenSpace, memory: MemoryStore) -> bool:
-    counted, present = memory.counted(opened.space.id), opened.definitions(unit).by_id.keys()
+    counted, present = memory.counters.counted(opened.space.id), opened.definitions(unit).by_id.keys()
     return counted != present and (not counted >= present or not counted - present <= _hidden(unit, opened))
 
 

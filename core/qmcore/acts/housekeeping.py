@@ -158,7 +158,7 @@ def end_what_was_left(
 def _messages_in_both(unit: Unit, opened: OpenSpace) -> int:
     """Return how many messages disk and memory hold, each of which counts the most of its own; 0 without memory."""
     both = stores(unit, opened.space.id)
-    return sum(store.level(opened.space.id).messages for store in both) if len(both) > 1 else 0
+    return sum(store.counters.level(opened.space.id).messages for store in both) if len(both) > 1 else 0
 
 
 def _let_memory_follow(volume: Volume, opened: OpenSpace, now: int) -> None:

@@ -136,9 +136,9 @@ def refuse_unlike(target: Queue, planned: PlannedQueue) -> None:
 
 def take_out_of_memory(memory: MemoryStore, space_id: int, queue_id: int) -> None:
     """Delete what a queue has in memory, and give back the room that was kept for it there."""
-    if queue_id not in memory.counted(space_id):
+    if queue_id not in memory.counters.counted(space_id):
         # What is not counted was lost, and may have been loaded in part after that.
-        memory.add_counters(space_id, queue_id)
+        memory.counters.add(space_id, queue_id)
     memory.abandon(space_id, queue_id)
 
 
@@ -158,16 +158,18 @@ def _merge_some(unit: Unit, opened: OpenSpace, store: Store, job: ImportJob, que
 def _remove_some(store: Store, queue: Queue, limit: int) -> int:
     gone, use = store.bulk_load.empty(queue.id, limit)
     if gone:
-        store.leave(queue.space_id, queue.id, count=use.messages, pages=use.pages, size=use.size, how="discarded")
+        store.counters.leave(
+            queue.space_id, queue.id, count=use.messages, pages=use.pages, size=use.size, how="discarded"
+        )
     return gone
 
 
 def _forget(unit: Unit, queue: Queue) -> None:
     """Remove a hidden queue that has no messages, and give back the room that is still kept for it."""
     for store in _stores_of(unit, queue):
-        kept = store.use(queue)
+        kept = store.counters.use(queue)
         out = Use(-kept.messages, -kept.pages, -kept.size)
-        store.charge(queue.space_id, messages=out.messages, pages=out.pages, size=out.size)
+        store.counters.charge(queue.space_id, messages=out.messages, pages=out.pages, size=out.size)
         store.bulk_load.adjust(queue.space_id, queue.id, out)
     memory = unit.memory(queue.space_id)
     if memory is not None:
@@ -178,7 +180,7 @@ def _forget(unit: Unit, queue: Queue) -> None:
 def _left(unit: Unit, queue: Queue, *, replaced: bool) -> int:
     found = _stores_of(unit, queue)
     if replaced:
-        return sum(store.use(queue).messages for store in found)
+        return sum(store.counters.use(queue).messages for store in found)
     return sum(store.bulk_load.passed(queue.space_id, queue.id) for store in found)
 
 
@@ -186,6 +188,6 @@ def _stores_of(unit: Unit, queue: Queue) -> list[Store]:
     """Return the stores in which a queue is counted: its part of a memory may be lost."""
     memory = unit.memory(queue.space_id)
     found = [store for store in stores(unit, queue.space_id) if store is not memory]
-    if memory is not None and queue.id in memory.counted(queue.space_id):
+    if memory is not None and queue.id in memory.counters.counted(queue.space_id):
         found.append(memory)
     return found

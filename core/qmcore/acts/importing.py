@@ -246,7 +246,7 @@ def _shift(unit: Unit, known: Definitions, plan: ImportPlan) -> int:
     """
     if not plan.count:
         return 0
-    last = unit.last_sequence(known.space.id)
+    last = unit.counters.last_sequence(known.space.id)
     if max(last + 1, plan.first) + plan.count - 1 > SEQUENCE_MAX:
         raise InvalidArgumentError(
             f"queue space {known.space.name!r} has given {last} of {SEQUENCE_MAX} sequence numbers, and the import"
@@ -262,7 +262,7 @@ def _hide(unit: Unit, known: Definitions, planned: PlannedQueue, record: ImportR
     unit.bulk_load.adjust(known.space.id, new.id, planned.charged)
     memory = unit.memory(known.space.id)
     if memory is not None:
-        memory.add_counters(known.space.id, new.id)
+        memory.counters.add(known.space.id, new.id)
         memory.bulk_load.adjust(known.space.id, new.id, planned.memory_use)
 
 
@@ -273,11 +273,11 @@ def _going(records: Iterable[ImportRecord], plan: ImportPlan) -> ImportRecord | 
 
 
 def _refuse_overflow(unit: Unit, known: Definitions, store: Store, use: Use) -> None:
-    refuse_overflow(unit, known, store, total((store.level(known.space.id), use)), use)
+    refuse_overflow(unit, known, store, total((store.counters.level(known.space.id), use)), use)
 
 
 def _charge(unit: Unit, known: Definitions, store: Store, use: Use) -> None:
-    after = store.charge(known.space.id, messages=use.messages, pages=use.pages, size=use.size)
+    after = store.counters.charge(known.space.id, messages=use.messages, pages=use.pages, size=use.size)
     refuse_overflow(unit, known, store, after, use)
 
 
@@ -300,7 +300,7 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
     if job.state is not Stage.LOADING or job.plan.memory_use == NOTHING:
         return
     memory = _memory(unit, known, job.plan.memory_use)
-    counted = memory.counted(job.space_id)
+    counted = memory.counters.counted(job.space_id)
     there = sum(
         memory.bulk_load.passed(job.space_id, queue_id) for queue_id in job.queues.values() if queue_id in counted
     )
@@ -312,7 +312,7 @@ def _make_up_for_lost_memory(unit: Unit, known: Definitions, job: ImportJob) -> 
     for planned in job.plan.queues:
         queue_id = job.queues[planned.key]
         take_out_of_memory(memory, job.space_id, queue_id)
-        memory.add_counters(job.space_id, queue_id)
+        memory.counters.add(job.space_id, queue_id)
         memory.bulk_load.adjust(job.space_id, queue_id, planned.memory_use)
     _charge(unit, known, memory, job.plan.memory_use)
     unit.imports.reload_batches(job.id, _IN_MEMORY)
@@ -365,7 +365,7 @@ def _memory_of(unit: Unit, job: ImportJob) -> MemoryStore:
 
 def _refuse_incomplete(unit: Unit, job: ImportJob, hidden: dict[Source, Queue]) -> None:
     memory = unit.memory(job.space_id)
-    counted = memory.counted(job.space_id) if memory is not None else set()
+    counted = memory.counters.counted(job.space_id) if memory is not None else set()
     for planned in job.plan.queues:
         queue_id = hidden[planned.key].id
         wanted = planned.use.messages + planned.retained.messages

@@ -46,7 +46,7 @@ def usage(unit: Unit, queue: Queue, now: int) -> QueueUsage:
 
 def usage_in(store: Store, queue: Queue, now: int) -> QueueUsage:
     """Return what one store holds of the queue, and what went through it there."""
-    return dataclasses.replace(store.usage(queue, now), oldest_us=_oldest(store, queue))
+    return dataclasses.replace(store.counters.usage(queue, now), oldest_us=_oldest(store, queue))
 
 
 def _oldest(store: Store, queue: Queue) -> int | None:

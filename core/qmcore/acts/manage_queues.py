@@ -29,7 +29,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
     opened.note_use(unit, "queues", used + 1)
     memory = unit.memory(known.space.id)
     if memory is not None:
-        memory.add_counters(known.space.id, new.id)
+        memory.counters.add(known.space.id, new.id)
     opened.learn(unit, new)
     return new
 

@@ -100,7 +100,7 @@ def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missi
 
 def initialize(volume: Volume, of: Space, progress: Callable[[int], None]) -> Space:
     """Allocate the disk of a queue space that exists, as far as its messages have none; tell the percent done."""
-    volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.level(of.id)).pages, progress)
+    volume.allocate_disk(of.definition.pages - volume.read(lambda unit: unit.counters.level(of.id)).pages, progress)
     volume.write(lambda unit: unit.spaces.set_initialized(of.id), Purpose.ADMINISTRATION)
     return dataclasses.replace(of, initialized=True)
 
@@ -228,7 +228,7 @@ def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
 def in_memory(unit: Unit, of: Space) -> int:
     """Return how many non-persistent messages a queue space holds, as far as its memory is open."""
     memory = unit.memory(of.id)
-    return memory.level(of.id).messages if memory is not None else 0
+    return memory.counters.level(of.id).messages if memory is not None else 0
 
 
 def find(unit: Unit, name: str) -> Space:
@@ -266,8 +266,8 @@ def places(unit: Unit) -> list[tuple[str, str]]:
 
 def usage(unit: Unit, of: Space) -> SpaceUsage:
     """Return how much of each limit of a queue space is in use, and was at most."""
-    level, memory = unit.level(of.id), unit.memory(of.id)
-    in_memory = memory.level(of.id) if memory is not None else Use(0, 0, 0)
+    level, memory = unit.counters.level(of.id), unit.memory(of.id)
+    in_memory = memory.counters.level(of.id) if memory is not None else Use(0, 0, 0)
     limited = {
         "queues": len(unit.queues.versions(of.id)) + unit.imports.promised_queues(of.id),
         "transactions": unit.transactions.count(of.id),
@@ -276,7 +276,9 @@ def usage(unit: Unit, of: Space) -> SpaceUsage:
         "actions": sum(waits - 1 for waits in unit.waits.of_space(of.id).values()),
     }
     noted = dict(unit.highest.of_space(of.id))
-    noted["messages"] = max(noted.get("messages", 0), *(store.most_messages(of.id) for store in stores(unit, of.id)))
+    noted["messages"] = max(
+        noted.get("messages", 0), *(store.counters.most_messages(of.id) for store in stores(unit, of.id))
+    )
     return SpaceUsage(
         **limited,
         pages=level.pages,
@@ -359,4 +361,6 @@ def _refuse_full(unit: Unit, found: Space) -> None:
 def messages(unit: Unit, found: Space) -> int:
     """Return how many messages a queue space holds, with those in its memory as far as that is open."""
     memory = unit.memory(found.id)
-    return unit.level(found.id).messages + (memory.level(found.id).messages if memory is not None else 0)
+    return unit.counters.level(found.id).messages + (
+        memory.counters.level(found.id).messages if memory is not None else 0
+    )

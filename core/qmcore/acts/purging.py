@@ -94,10 +94,10 @@ def _remove_damaged(unit: Unit, opened: OpenSpace, store: Store, queue: Queue) -
     space = opened.definitions(unit).space
     found = store.damage.found(space, queue)
     store.damage.expunge(queue, found)
-    store.leave(space.id, queue.id, count=len(found), pages=0, size=0, how="discarded")
+    store.counters.leave(space.id, queue.id, count=len(found), pages=0, size=0, how="discarded")
     missing = store.damage.uncounted(space, queue)
     store.bulk_load.adjust(space.id, queue.id, missing)
-    store.charge(space.id, **missing._asdict())
+    store.counters.charge(space.id, **missing._asdict())
     thresholds.note_departure(unit, opened, queue, store)
     return len(found)
 
@@ -141,7 +141,7 @@ def remove_carried(
     ]
     removed = store.bulk_load.remove_unchanged(queue.id, places)
     if removed.messages:
-        store.leave(
+        store.counters.leave(
             queue.space_id, queue.id, count=removed.messages, pages=removed.pages, size=removed.size, how="moved"
         )
         thresholds.note_departure(unit, opened, queue, store)

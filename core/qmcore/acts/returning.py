@@ -150,7 +150,7 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
     """Delete what a transaction has spilled for a queue, and give back the room that was kept for it."""
     use = store.discard_spilled(transaction_id, queue.id)
     if use.messages:
-        store.charge(opened.space.id, messages=-use.messages, pages=-use.pages, size=-use.size)
+        store.counters.charge(opened.space.id, messages=-use.messages, pages=-use.pages, size=-use.size)
 
 
 def _given_back(

@@ -78,4 +78,4 @@ def no_memory(known: Definitions) -> QueueError:
 def _elsewhere(unit: Unit, known: Definitions, store: Store) -> int:
     """Return how many messages the other store holds: their number is limited together."""
     space_id = known.space.id
-    return (unit.memory_level(space_id) if store is unit else unit.level(space_id)).messages
+    return (unit.memory_level(space_id) if store is unit else unit.counters.level(space_id)).messages

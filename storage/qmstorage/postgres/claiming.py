@@ -141,7 +141,7 @@ def _claim_chosen(unit: Transitions, command: Claim) -> Claimed | Empty | Refuse
         if isinstance(also, Refused):
             return also
     locks = role is Role.LOCKED or bool(others)
-    sequences = unit.reserve(guard.space_id, holder.numbers) if holder is not None and holder.numbers else ()
+    sequences = unit.counters.reserve(guard.space_id, holder.numbers) if holder is not None and holder.numbers else ()
     transactions, level = (0, None) if found is None else (found.transactions, found.level)
     return Claimed(claiming.taken_of(unit, its), locks, sequences, transactions, level)
 

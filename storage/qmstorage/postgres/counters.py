@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Counted, Use
@@ -30,6 +30,9 @@ from qmstorage.sql import (
     union_all,
 )
 from qmstorage.statements import Row, given
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.unit import PostgresMemoryStore, PostgresUnit
 
 _ADD = (
     postgresql.insert(counter)
@@ -126,17 +129,11 @@ _REMOVE = delete(counter).where(*_OF_QUEUE)
 class SharedCounters(Counters):
     """How much queue spaces and queues hold, and what went through them."""
 
-    slot: int
-    """Which rows this session writes."""
-    schema: str
-    heard: list[str]
-    """The number of the transaction, as soon as it is known, and as often as it was told."""
-    gives_numbers = True
-    """Whether sequence numbers come from here: those of memory come from the store on disk."""
+    store: PostgresUnit | PostgresMemoryStore
 
     def sequence_name(self, space_id: int) -> str:
         """Return the name of the sequence that numbers the messages of a queue space."""
-        return f"{quoted(self.schema)}.sequence_{space_id}"
+        return f"{quoted(self.store.schema)}.sequence_{space_id}"
 
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend; other sessions may get some that lie between them."""
@@ -152,43 +149,44 @@ class SharedCounters(Counters):
 
     def arrive(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int) -> Counted:
         """Count messages in and give out as many sequence numbers."""
-        values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.slot}
-        if not self.gives_numbers:
+        values = {"count": count, "by_pages": pages, "by_size": size, "of_queue": queue_id, "slot": self.store.slot}
+        if self.store.in_memory:
+            # Their numbers come from the store on disk.
             whole, _ = self.all(_ARRIVE_IN_MEMORY, space_id=space_id, **values)
-            self.heard.append(whole[4])
+            self.store.heard.append(whole[4])
             return Counted((), Use(*whole[1:4]))
         whole, _ = self.all(_ARRIVE, space_id=space_id, sequence=self.sequence_name(space_id), **values)
-        self.heard.append(whole[5])
+        self.store.heard.append(whole[5])
         return Counted(sorted(whole[4]), Use(*whole[1:4]))
 
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
-        if count and how == "dequeued" and not self.purpose.settles:
-            raise WrongPurposeError(self.purpose, "consumes messages")
+        if count and how == "dequeued" and not self.store.purpose.settles:
+            raise WrongPurposeError(self.store.purpose, "consumes messages")
         values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
-        told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.slot, **values)
-        self.heard += told or ()
+        told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.store.slot, **values)
+        self.store.heard += told or ()
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
         values = {"count": messages, "by_pages": pages, "by_size": size}
-        return Use(*self.all(_CHARGE, space_id=space_id, slot=self.slot, **values)[0][1:])
+        return Use(*self.all(_CHARGE, space_id=space_id, slot=self.store.slot, **values)[0][1:])
 
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""
         return self.use_of(space_id, 0)
 
-    def add_counters(self, space_id: int, queue_id: int) -> None:
+    def add(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole, if that is not so yet."""
         zero = dict.fromkeys((column.name for column in counter.columns), 0)
         own = {"space_id": space_id, "queue_id": queue_id, "generation": secrets.randbits(62)}
         self.run(_ADD, **(zero | own))
 
-    def remove_counters(self, space_id: int, queue_id: int) -> None:
+    def remove(self, space_id: int, queue_id: int) -> None:
         """Count the queue no longer; what it held is counted out of the queue space."""
         use = self.use_of(space_id, queue_id)
         values = {"count": -use.messages, "by_pages": -use.pages, "by_size": -use.size, "departed": use.messages}
-        self.run(_LOWER_SPACE, space_id=space_id, slot=self.slot, **values)
+        self.run(_LOWER_SPACE, space_id=space_id, slot=self.store.slot, **values)
         self.run(_REMOVE, space_id=space_id, of_queue=queue_id)
 
     def use_of(self, space_id: int, queue_id: int) -> Use:

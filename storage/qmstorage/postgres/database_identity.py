@@ -88,10 +88,11 @@ def _succeed(connection: psycopg.Connection[Any], address: Address) -> None:
     spaces = unit.spaces.listed()
     for space in spaces:
         last = min(
-            max(unit.last_sequence(space.id), unit.soundness.last_number(space)) + _RESERVED, numbers.SEQUENCE_MAX
+            max(unit.counters.last_sequence(space.id), unit.soundness.last_number(space)) + _RESERVED,
+            numbers.SEQUENCE_MAX,
         )
         _replace(unit, space, last)
-        connection.execute("SELECT setval(%s, %s)", [unit.sequence_name(space.id), last])
+        connection.execute("SELECT setval(%s, %s)", [unit.counters.sequence_name(space.id), last])
     connection.execute(f"UPDATE {quoted(schema)}.owner SET boot = '{_ELSEWHERE}'")  # noqa: S608 - ours
     if spaces:
         logger.warning(

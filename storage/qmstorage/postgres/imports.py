@@ -34,7 +34,7 @@ class SharedImports(Imports):
 
     def reserve_block(self, space_id: int, least: int, count: int) -> int:
         """Reserve `count` consecutive sequence numbers, from `least` or later; return the first."""
-        name = self.unit.sequence_name(space_id)
+        name = self.unit.counters.sequence_name(space_id)
         self.cursor.execute(f"SELECT greatest(nextval('{name}'), {least:d})")
         first = int(self.cursor.fetchone()[0])
         self.cursor.execute(f"SELECT setval('{name}', {first + count - 1:d})")

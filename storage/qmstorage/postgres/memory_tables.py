@@ -49,7 +49,7 @@ class MemoryTables:
                 return False
             memory = ours.memory_of(self._texts)
             for queue_id in {0, *(queue.id for queue in queues)}:
-                memory.add_counters(space.id, queue_id)
+                memory.counters.add(space.id, queue_id)
             return True
 
         was_made = self._volume.write(made, Purpose.HOLDING)

@@ -20,7 +20,7 @@ class SharedSpaces(Spaces):
     def add(self, definition: SpaceDefinition, incarnation: str, created_us: int) -> Space:
         """Record a queue space, its counters at zero."""
         made = super().add(definition, incarnation, created_us)
-        sequence = self.unit.sequence_name(made.id)
+        sequence = self.unit.counters.sequence_name(made.id)
         self.cursor.execute(f"DROP SEQUENCE IF EXISTS {sequence}")
         self.cursor.execute(f"CREATE SEQUENCE {sequence} MAXVALUE {numbers.SEQUENCE_MAX}")
         return made
@@ -28,4 +28,4 @@ class SharedSpaces(Spaces):
     def remove(self, space_id: int) -> None:
         """Remove a queue space with everything in it."""
         super().remove(space_id)
-        self.cursor.execute(f"DROP SEQUENCE {self.unit.sequence_name(space_id)}")
+        self.cursor.execute(f"DROP SEQUENCE {self.unit.counters.sequence_name(space_id)}")

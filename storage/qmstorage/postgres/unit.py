@@ -28,7 +28,7 @@ from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, he
 from qmstorage.sql import bindparam, delete, select
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
-from qmstorage.unit_part import PartOf
+from qmstorage.unit_part import LastingPartOf, PartOf
 
 if TYPE_CHECKING:
     from qmcore.port import Unit
@@ -57,13 +57,16 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedStates, MemoryStore):
+class PostgresMemoryStore(SharedBodies, SharedArrivals, SharedStates, MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
+    counters = LastingPartOf(SharedCounters)
 
-    gives_numbers = False
+    slot: int
+    schema: str
+    heard: list[str]
 
     def clear(self, space_id: int, queues: Sequence[Queue]) -> None:
         """Delete all messages, and reset the counters."""
@@ -75,11 +78,10 @@ class PostgresMemoryStore(SharedCounters, SharedBodies, SharedArrivals, SharedSt
                 self.run(statement, of_queue=queue.id)
         self.run(_REMOVE_COUNTERS, space_id=space_id)
         for queue_id in (0, *(queue.id for queue in queues)):
-            self.add_counters(space_id, queue_id)
+            self.counters.add(space_id, queue_id)
 
 
 class PostgresUnit(
-    SharedCounters,
     SharedBodies,
     SharedStates,
     Transitions,
@@ -90,6 +92,7 @@ class PostgresUnit(
     schema_version = DATABASE_VERSION
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
+    counters = LastingPartOf(SharedCounters)
     history = PartOf(SharedHistory)
     capacity_commands = PartOf(SharedCapacityCommands)
     spaces = PartOf(SharedSpaces)
@@ -133,7 +136,7 @@ class PostgresUnit(
     def memory_level(self, space_id: int) -> Use:
         """Return how much the memory of a queue space holds."""
         memory = self.memory(space_id)
-        return Use(0, 0, 0) if memory is None else memory.level(space_id)
+        return Use(0, 0, 0) if memory is None else memory.counters.level(space_id)
 
     def know_generations(self, generations: Iterable[tuple[int, int]]) -> None:
         """Note the generations of queue spaces, which nobody changes before the unit is committed."""

@@ -215,7 +215,7 @@ def _counted(unit: Unit) -> Contents:
     spaces = unit.spaces.listed()
     return Contents(
         spaces=len(spaces),
-        messages=sum(unit.level(space.id).messages for space in spaces),
+        messages=sum(unit.counters.level(space.id).messages for space in spaces),
         transactions=sum(unit.transactions.count(space.id) for space in spaces),
     )
 

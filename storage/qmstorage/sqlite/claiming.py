@@ -117,7 +117,7 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
         else:
             store.remove_rows(its)
         # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
-        store.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
+        store.counters.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
     if source.levels:
         stores = [part.store is unit for part in parts]
         unit.capacity_commands.rearm_reached(guard, source, on_disk=True in stores, in_memory=False in stores)
@@ -147,7 +147,7 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
         store.take_out(source.queue_id, its)
         store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
-    sequences = unit.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
+    sequences = unit.counters.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
     locks = role is Role.LOCKED or bool(others)
     return Claimed(_taken_of(unit, parts), locks, sequences, transactions, level)
 

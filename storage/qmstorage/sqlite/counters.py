@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import add
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from qmstorage.counters import MOST, OF_SPACE, adding
+from qmstorage.counters import MOST, OF_SPACE, Counters, adding
 from qmstorage.schema import counter
 from qmstorage.sql import select
-from qmstorage.statements import given
-
-if TYPE_CHECKING:
-    from qmstorage.sqlite.transitions import Transitions
+from qmstorage.statements import Row, given
 
 MAIN: Final = select(
     counter.c.generation, counter.c.sequence, counter.c.messages, counter.c.pages, counter.c.size
@@ -28,12 +25,37 @@ _COUNT_OUT: Final = (
 """Of the queue space as a whole, where messages leave it, be there others that come."""
 
 
-def count_all(unit: Transitions, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
-    """Count what changes in queues, and in the queue space as a whole."""
-    execute, texts = unit.cursor.execute, unit.texts.in_order
-    whole: Sequence[int] = ()
-    for queue_id, change in changes.items():
-        execute(texts[COUNT], (*change, space_id, queue_id))
-        whole = list(map(add, whole, change)) if whole else change
-    if whole:
-        execute(texts[_COUNT_OUT], (*whole, space_id))
+class ExclusiveCounters(Counters):
+    """How much queue spaces and queues hold. Nobody else changes it while a unit writes."""
+
+    main: tuple[int, int, Row] | None = None
+    """The number of a queue space, what was changed when it was read, and the row of all that is counted of it.
+
+    Whoever begins another database transaction takes it away.
+    """
+
+    def generation(self, space_id: int) -> int | None:
+        """Return the generation of a queue space, which stands with its counters; None where it is gone."""
+        row: Row | None = self.run_in_order(MAIN, space_id).fetchone()
+        if row is None:
+            return None
+        # What is counted stands in the same row, and is asked for next by whoever enqueues.
+        self.main = space_id, self.cursor.connection.total_changes, row
+        return int(row[0])
+
+    def count_all(self, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
+        """Count what changes in queues, and in the queue space as a whole."""
+        execute, texts = self.cursor.execute, self.texts.in_order
+        whole: Sequence[int] = ()
+        for queue_id, change in changes.items():
+            execute(texts[COUNT], (*change, space_id, queue_id))
+            whole = list(map(add, whole, change)) if whole else change
+        if whole:
+            execute(texts[_COUNT_OUT], (*whole, space_id))
+
+    def _whole(self, space_id: int) -> Row:
+        if self.main is not None:
+            its, changes, row = self.main
+            if its == space_id and changes == self.cursor.connection.total_changes:
+                return row[1:]
+        return super()._whole(space_id)

@@ -209,7 +209,7 @@ class MemoryFiles:
                     cursor.execute(statement)
                 store = SqliteMemoryStore(cursor, texts)
                 for queue_id in (0, *(queue.id for queue in queues)):
-                    store.add_counters(space.id, queue_id)
+                    store.counters.add(space.id, queue_id)
                 cursor.execute(f"INSERT INTO {name}.residence VALUES (?, ?, ?)", here)  # noqa: S608 - hexadecimal
             cursor.execute("COMMIT")
         finally:

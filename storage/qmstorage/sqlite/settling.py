@@ -24,7 +24,7 @@ from qmcore.transitions import (
 )
 from qmstorage import claiming, settling
 from qmstorage.sqlite import traffic
-from qmstorage.sqlite.counters import MAIN, count_all
+from qmstorage.sqlite.counters import MAIN
 from qmstorage.statements import Row
 from qmstorage.transactions import END
 
@@ -77,10 +77,10 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
     changes = _consume(unit, command, gone, now)
     if guard.memory_pages or locks or stored or any(map(_levels_of, sources)):
         # What goes is counted before what comes: limits may be reached in between.
-        count_all(unit, space_id, changes)
+        unit.counters.count_all(space_id, changes)
         changes = {}
         coming = _end_in_part(unit, command, now, reached)
-        last = unit.last_sequence(space_id)
+        last = unit.counters.last_sequence(space_id)
     for route, arrivals in coming:
         count, pages, size = len(arrivals), 0, 0
         for _, its_size, its_pages, _, _ in arrivals:
@@ -91,7 +91,7 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         changes[queue_id] = change if before is None else list(map(add, before, change))
         unit.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
         last += count
-    count_all(unit, space_id, changes)
+    unit.counters.count_all(space_id, changes)
     for route, _ in coming:
         if route.levels:
             commands = unit.capacity_commands

@@ -23,13 +23,14 @@ from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, held, message, ready
 from qmstorage.sql import bindparam, delete, insert, select
+from qmstorage.sqlite.counters import ExclusiveCounters
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.states import PENDING_WORK, States
 from qmstorage.unit import MemoryStore
-from qmstorage.unit_part import PartOf
+from qmstorage.unit_part import LastingPartOf, PartOf
 
 MAKE_READY: Final = insert_into(ready)
 _MAKE_DUE: Final = insert_into(due)
@@ -305,5 +306,6 @@ def use_of(its: Sequence[Row]) -> Use:
 class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
+    counters = LastingPartOf(ExclusiveCounters)
     listing = PartOf(DecodedListing)
     damage = PartOf(DecodedDamage)

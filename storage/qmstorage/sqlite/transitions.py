@@ -33,14 +33,17 @@ from qmstorage import disposing
 from qmstorage.refused import RefusedError
 from qmstorage.settling import follow, spill
 from qmstorage.sqlite import claiming, settling, traffic
-from qmstorage.sqlite.counters import COUNT, MAIN, count_all
+from qmstorage.sqlite.counters import COUNT, MAIN, ExclusiveCounters
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
+from qmstorage.unit_part import LastingPartOf
 
 
 class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     """What a store does to messages: one function for each transition, whoever asks."""
+
+    counters = LastingPartOf(ExclusiveCounters)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Result] | Refused:
         """Execute commands, and return what came of each; where the first is refused, nothing was done.
@@ -126,17 +129,17 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         pages, size = (sum(getattr(arrival, what) for arrival in ours.values()) for what in ("pages", "size"))
         if ours and pages_before + pages > guard.pages:
             return Refused(Reason.PAGES, pages_before, guard.pages, pages)
-        used, wanted = memory.level(space_id).pages, sum(arrival.pages for arrival in its.values())
+        used, wanted = memory.counters.level(space_id).pages, sum(arrival.pages for arrival in its.values())
         if used + wanted > guard.memory_pages:
             return Refused(Reason.MEMORY, used, guard.memory_pages, wanted)
         now = self.clock.now()
         # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-        self.reserve(space_id, len(its))
+        self.counters.reserve(space_id, len(its))
         bytes_wanted = sum(arrival.size for arrival in its.values())
-        memory.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
+        memory.counters.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
         memory.stand(guard, route, list(its), list(its.values()), now, before)
         if ours:
-            count_all(self, space_id, {route.queue_id: [len(ours), len(ours), pages, size, len(ours), 0]})
+            self.counters.count_all(space_id, {route.queue_id: [len(ours), len(ours), pages, size, len(ours), 0]})
             self.stand(guard, route, list(ours), list(ours.values()), now, before)
         reached = self._reached(command, now) if route.levels else ()
         return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)

@@ -13,7 +13,6 @@ from qmstorage.schema import counter, space, waiter
 from qmstorage.sql import bindparam, func, literal_column, select, update
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
-from qmstorage.sqlite.counters import MAIN
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.traffic import SqliteMemoryStore
@@ -52,14 +51,11 @@ class SqliteUnit(Transitions):
     brought_many = False
     """Whether there was so much that the log may have become long."""
 
-    _main: tuple[int, int, Row] | None = None
-    """The number of a queue space, what was changed when it was read, and the row of all that is counted of it."""
-
     def begin(self) -> None:
         """Begin another database transaction: nothing that was read, or is to be told, holds any more."""
         self.cursor.execute("BEGIN IMMEDIATE")
-        self.actions, self._generations, self._stores = [], {}, {}
-        self._main, self.brought_many = None, False
+        self.actions, self._generations = [], {}
+        self.counters.main, self.brought_many = None, False
         notifications = self.notifications
         if notifications.turns:
             notifications.queues.clear()
@@ -112,7 +108,7 @@ class SqliteUnit(Transitions):
         if self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit).rowcount == 0:
             last = self.handoff_commit(handoff)
             if not last:
-                self.add_counters(0, handoff)
+                self.counters.add(0, handoff)
             commit = last + 1
             self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit)
         return commit
@@ -145,25 +141,6 @@ class SqliteUnit(Transitions):
     def end_allocation(self) -> None:
         """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
         self.cursor.execute("DROP TABLE IF EXISTS allocation")
-
-    def _main_row(self, space_id: int) -> Row | None:
-        row: Row | None = self.run_in_order(MAIN, space_id).fetchone()
-        if row is not None:
-            # What is counted stands in the same row, and is asked for next by whoever enqueues.
-            self._main = space_id, self._changes(), row
-        return row
-
-    def _whole(self, space_id: int) -> Row:
-        if self._main is not None:
-            its, changes, row = self._main
-            if its == space_id and changes == self._changes():
-                return row[1:]
-        return super()._whole(space_id)
-
-    def _changes(self) -> int:
-        """Return how many rows were changed by now."""
-        changes: int = self.cursor.connection.total_changes
-        return changes
 
 
 def ours(unit: Unit) -> SqliteUnit:

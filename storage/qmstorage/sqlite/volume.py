@@ -193,7 +193,9 @@ class SqliteVolume:
 
         def levels(unit: Unit) -> dict[int, Use]:
             memories = {space_id: unit.memory(space_id) for space_id in list(self._memory_files.texts)}
-            return {space_id: memory.level(space_id) for space_id, memory in memories.items() if memory is not None}
+            return {
+                space_id: memory.counters.level(space_id) for space_id, memory in memories.items() if memory is not None
+            }
 
         if self._memory_files.texts and self._writing.acquire(blocking=False):
             try:
