@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from qmadmin.attachment import Attachment, SpaceHandle
 from qmadmin.browsing import BrowseCursor
 from qmadmin.enqueuing import refuse_both
-from qmadmin.open_transactions import current, joined_here
+from qmadmin.transacting import current, joined_here
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
 from qmcore.acts import dequeue_in_transaction, housekeeping, waiting

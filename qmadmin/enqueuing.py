@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin import tracing
 from qmadmin.attachment import SpaceHandle
-from qmadmin.open_transactions import current, joined_here
+from qmadmin.transacting import current, joined_here
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import enqueue_in_transaction

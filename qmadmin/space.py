@@ -14,8 +14,7 @@ from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, parsed, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages
-from qmadmin.open_transactions import joined_here, refuse_nesting
-from qmadmin.transacting import Transaction
+from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmcore import times
 from qmcore.acts import (
     expiry,

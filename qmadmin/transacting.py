@@ -1,7 +1,12 @@
-"""A transaction, as applications use it."""
+"""A transaction, as applications use it, and the open ones of a context: which one a call on a queue space belongs to.
+
+A transaction is joined in a context. A copy of the context, as asyncio.to_thread makes for its thread and asyncio for
+each task, has the transaction too, even after it has ended or was collected.
+"""
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import math
 import os
@@ -10,9 +15,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
-from qmadmin import open_transactions, tracing
+from qmadmin import tracing
 from qmcore.acts import commit, rolling_back
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict
@@ -33,6 +38,86 @@ if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
     from qmcore.message import Body, EnqueueControl, Message
+
+
+ANOTHER_THREAD = "the transaction belongs to another thread"
+STAY_IN_THREAD = "Use it in the thread that began it; transactional=False keeps a call out of it."
+
+
+class _Joined(NamedTuple):
+    """A transaction that the thread with this number joined; `find` returns None after it was collected.
+
+    The transaction of a block is kept by a weak reference: an interrupt at the first instruction of `__exit__` leaves
+    it here, and it is collected and rolled back with its block.
+    """
+
+    find: Callable[[], Transaction | None]
+    device: weakref.ref[Device]
+    space: str | None
+    thread: int
+
+    def covers(self, device: Device, space: str | None) -> bool:
+        """Return whether the transaction is for a queue space, or with None for any of the device."""
+        return self.device() is device and (space is None or self.space is None or self.space == space)
+
+
+_open: contextvars.ContextVar[tuple[_Joined, ...]] = contextvars.ContextVar("qmadmin_transactions", default=())
+"""The transactions that are open in this context, the outermost first."""
+
+joined_here: Final = _open.get
+"""Returns them: mostly there are none, and nothing more has to be asked."""
+
+
+def join(
+    transaction: Transaction,
+    find: Callable[[], Transaction | None],
+    device: Device,
+    space: str | None,
+    *,
+    nests: bool = True,
+) -> None:
+    """Make the calls in this context, on a queue space or with None on all of the device, part of a transaction.
+
+    One that does not nest is refused inside another one.
+    """
+    outer = _open.get()
+    if outer and not nests:
+        refuse_nesting(device, space)
+    _open.set((*outer, _Joined(find, weakref.ref(device), space, transaction.thread)))
+
+
+def leave(transaction: Transaction) -> None:
+    """Make calls in this context no longer part of a transaction."""
+    joined = _open.get()
+    is_alone = len(joined) == 1 and joined[0].find() is transaction
+    _open.set(() if is_alone else tuple(one for one in joined if one.find() not in (transaction, None)))
+
+
+def current(device: Device, space: str) -> Transaction | None:
+    """Return the transaction that a call on a queue space belongs to, or would: it may not be of this thread.
+
+    Raises ProtocolError if the context is a copy from another thread whose transaction was collected: a call that was
+    begun inside the transaction must not take effect outside.
+    """
+    for joined in reversed(_open.get()):
+        # As `covers` does.
+        if joined.device() is device and joined.space in (space, None):
+            if transaction := joined.find():
+                return transaction
+            if joined.thread != threading.get_ident():
+                raise ProtocolError(ANOTHER_THREAD, hint=STAY_IN_THREAD)
+    return None
+
+
+def refuse_nesting(device: Device, space: str | None) -> None:
+    """Refuse a transaction inside another one on the same queue space; None stands for all of the device."""
+    for joined in _open.get():
+        if joined.covers(device, space) and (other := joined.find()) and (other.active or other.is_here):
+            where = "thread" if other.is_here else "context, begun by another thread,"
+            raise ProtocolError(
+                f"a transaction is open already in this {where} on {space or device.path!r}",
+                hint="End it first; transactions do not nest.",
+            )
 
 
 class Transaction:
@@ -69,13 +154,13 @@ class Transaction:
             self._put_off(Ending(Cause.LEFT, "its transaction was forgotten"))
 
     def __enter__(self) -> Self:
-        open_transactions.join(self, weakref.ref(self), self._device, self._space, nests=False)
+        join(self, weakref.ref(self), self._device, self._space, nests=False)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        open_transactions.leave(self)
+        leave(self)
         if error is None and (not self._ended or self._aborted is not None):
             self.commit()
         elif not self._ended:
@@ -241,11 +326,11 @@ class Transaction:
 
     def join_context(self) -> None:
         """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
-        open_transactions.join(self, lambda: self, self._device, self._space)
+        join(self, lambda: self, self._device, self._space)
 
     def leave_context(self) -> None:
         """Make calls no longer belong to the transaction."""
-        open_transactions.leave(self)
+        leave(self)
 
     @property
     def is_here(self) -> bool:
@@ -312,7 +397,7 @@ class Transaction:
         if self._pid != os.getpid():
             raise ProtocolError(f"the transaction belongs to process {self._pid}, from which this one was forked")
         if self.thread != threading.get_ident():
-            raise ProtocolError(open_transactions.ANOTHER_THREAD, hint=open_transactions.STAY_IN_THREAD)
+            raise ProtocolError(ANOTHER_THREAD, hint=STAY_IN_THREAD)
 
     def _abort(self, cause: Cause, reason: str, *, of_the_store: bool = False) -> NoReturn:
         """Roll back by ourselves; from now on every call says so, until the block or the caller ends it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qmadmin import manual
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import interfaces, programs
+from qmadmin.manual import programs
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell.catalogue import Catalogue
@@ -34,7 +34,7 @@ def pages() -> dict[Path, str]:
     parts = {
         "qmadmin.1": {"OPTIONS": programs.described(qmadmin), "COMMANDS": programs.commands(Catalogue())},
         "qmspark.1": programs.options_of_qmspark()
-        | {"QUEUES": interfaces.columns(QUEUE_COLUMNS), "SPACES": interfaces.columns(SPACE_COLUMNS)}
+        | {"QUEUES": manual.columns(QUEUE_COLUMNS), "SPACES": manual.columns(SPACE_COLUMNS)}
         | {"ENVIRONMENT": programs.environment((ShellSettings.device,))},
         "qmadmin-diagnostics.7": {
             "DIAGNOSTICS": programs.diagnostics(),
@@ -45,18 +45,18 @@ def pages() -> dict[Path, str]:
         "qmadmin.toml.5": {section.upper(): programs.settings(section) for section in SECTIONS}
         | {"KEYS": programs.log_keys(), "VARIABLES": programs.variables()},
         "qmadmin-archive.5": {
-            "COLUMNS": interfaces.columns(),
-            "SPACE": interfaces.attributes(SpaceDefinition),
-            "QUEUE": interfaces.attributes(QueueDefinition),
+            "COLUMNS": manual.columns(),
+            "SPACE": manual.attributes(SpaceDefinition),
+            "QUEUE": manual.attributes(QueueDefinition),
         },
         "qmadmin-mib.5": {
-            "CLASSES": interfaces.mib_classes(),
-            "FLAGS": interfaces.mib_flags(),
-            "CODES": interfaces.mib_codes(),
+            "CLASSES": manual.mib_classes(),
+            "FLAGS": manual.mib_flags(),
+            "CODES": manual.mib_codes(),
         },
         "qmadmin-queue.7": {"PROPERTIES": programs.properties()},
-        "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": interfaces.qualities()},
-        "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": interfaces.qualities()},
+        "tpenqueue.3": _call("enqueue", QueueSpace.enqueue) | {"QUALITIES": manual.qualities()},
+        "tpdequeue.3": _call("dequeue", QueueSpace.dequeue) | {"QUALITIES": manual.qualities()},
         "tmqforward.8": {
             "OPTIONS": programs.described(tmqforward),
             "FORWARDERS": programs.forwarders(),
@@ -78,14 +78,14 @@ def pages() -> dict[Path, str]:
 def _call(name: str, method: Callable[..., object]) -> dict[str, str]:
     """Return the generated parts of the page of a call, and of the method that does the same."""
     return {
-        "FLAGS": interfaces.call_flags(name),
-        "FIELDS": interfaces.fields(name),
-        "CONTROL FLAGS": interfaces.control_flags(name),
-        "ERRNOS": interfaces.errnos(name),
-        "DIAGNOSTICS": interfaces.diagnostics(name),
-        "METHOD": interfaces.synopsis(method),
-        "ARGUMENTS": interfaces.arguments(method),
-        "RAISED": interfaces.raised(method),
+        "FLAGS": manual.call_flags(name),
+        "FIELDS": manual.fields(name),
+        "CONTROL FLAGS": manual.control_flags(name),
+        "ERRNOS": manual.errnos(name),
+        "DIAGNOSTICS": manual.diagnostics(name),
+        "METHOD": manual.synopsis(method),
+        "ARGUMENTS": manual.arguments(method),
+        "RAISED": manual.raised(method),
     }
 
 

@@ -157,5 +157,5 @@ def as_the_environment_says() -> None:
 
 
 def _role() -> str:
-    roles = {"qmadmin.transfer.worker_main": "worker", "pyspark.daemon": "executor"}
+    roles = {"qmadmin.transfer.pool": "worker", "pyspark.daemon": "executor"}
     return next((role for module, role in roles.items() if module in sys.orig_argv), "driver")

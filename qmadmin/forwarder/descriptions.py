@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
 
+from qmadmin.forwarder import StartError
 from qmadmin.settings import SECONDS_MAX
 from qmcore import times
 from qmcore.values import dataclass
+
+if TYPE_CHECKING:
+    from qmcore.message import Message
+
 
 _METADATA: Final = "key"
 _SHOWN_MAX: Final = 60
@@ -200,8 +208,6 @@ def _is_url(text: str) -> bool:
 
 def meant(word: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
     """Return what a misspelt word may have been, as the end of a sentence; empty if no word is similar."""
-    from difflib import get_close_matches
-
     near = get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -389,3 +395,26 @@ def _unknown(word: str, *kinds: type[Description]) -> str:
         if kind not in kinds and word in keys_of(kind):
             return f"has the key {word!r}, which belongs to services with {teller}"
     return f"has the unknown key {word!r}{meant(word, known) or '; there are ' + ', '.join(known)}"
+
+
+def find_function(target: str, name: str) -> Callable[[Message], object]:
+    """Import the function that `module:function` names, for service `name`; raise StartError if there is none."""
+    from qmadmin.consumers.function_handler import described
+
+    module_name, _, path = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        # At the start it is Ctrl-C.
+        raise
+    except BaseException as error:
+        raise StartError(f"service {name!r}: module {module_name!r} cannot be imported: {described(error)}") from error
+    try:
+        function: Any = operator.attrgetter(path)(module)
+    except AttributeError:
+        text = f"service {name!r}: module {module_name!r} has no function {path!r}{meant(path, tuple(dir(module)))}"
+        raise StartError(text) from None
+    if not callable(function):
+        raise StartError(f"service {name!r}: {target!r} is a {type(function).__name__}, which cannot be called")
+    found: Callable[[Message], object] = function
+    return found

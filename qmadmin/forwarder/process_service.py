@@ -28,8 +28,9 @@ from qmadmin.consumers import (
     failure_with,
     too_late,
 )
-from qmadmin.forwarder import STOPS, StartError, frames
+from qmadmin.forwarder import STOPS, StartError
 from qmadmin.forwarder.program_log import LogTerms, terms_of_this_process
+from qmadmin.forwarder.worker_main import packed, receive_plain, send
 
 START_SECONDS: Final = 60.0
 """How many seconds a worker process may take to load its module."""
@@ -212,20 +213,18 @@ class _Worker:
         def left() -> float:
             return end - time.monotonic()
 
-        frames.send(self._connection, frames.packed(start), left)
-        return str(frames.receive_plain(self._connection, left))
+        send(self._connection, packed(start), left)
+        return str(receive_plain(self._connection, left))
 
     def begin(self, call: Call) -> None:
         """Send it a request. Raises TimeoutError when the time is over, EOFError or OSError if it has ended."""
-        frames.send(
-            self._connection, frames.packed((call_spans.for_another_process(call.request), call.left())), call.left
-        )
-        frames.receive_plain(self._connection, call.left)
+        send(self._connection, packed((call_spans.for_another_process(call.request), call.left())), call.left)
+        receive_plain(self._connection, call.left)
         self.is_new = False
 
     def outcome(self, call: Call) -> Any:
         """Return the outcome of the request that it has taken; raises the same, and UnpicklingError."""
-        return frames.receive_plain(self._connection, call.left)
+        return receive_plain(self._connection, call.left)
 
     def cause_of_death(self) -> str:
         """Return how the process ended after it closed its connection."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from qmadmin.consumers import Handler
-from qmadmin.consumers.coroutine_handler import EventLoop
+from qmadmin.consumers.function_handler import EventLoop
 from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import (
     CommandDescription,
@@ -29,6 +29,7 @@ from qmadmin.forwarder.descriptions import (
     HttpDescription,
     PythonDescription,
     description,
+    find_function,
     meant,
 )
 from qmadmin.forwarder.options import Settings
@@ -129,7 +130,6 @@ class ServicesFile:
             path = [self._directory, *(entry for entry in sys.path if entry != self._directory)]
             return ProcessService(described.python, described.name, workers, path, environ)
         from qmadmin.consumers.function_handler import handler_of
-        from qmadmin.forwarder.function_lookup import find_function
 
         if self._directory not in sys.path:
             sys.path.insert(0, self._directory)

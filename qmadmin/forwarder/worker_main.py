@@ -4,27 +4,32 @@
 
 Both are descriptors: a socket for requests and outcomes, and a pipe whose other end the forwarder keeps open as long as
 it lives. The process and all that it has started end with the forwarder, however that ends and whatever they do.
+
+What the two send each other are frames: objects, each preceded by its length.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import math
 import os
+import pickle
 import signal
 import socket
+import struct
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.consumers import Call, Failure, Reply, Unavailable, current
 from qmadmin.consumers.call_spans import call_span
 from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
-from qmadmin.forwarder import StartError, frames, program_log
-from qmadmin.forwarder.function_lookup import find_function
+from qmadmin.forwarder import StartError, program_log
+from qmadmin.forwarder.descriptions import find_function
 
 if TYPE_CHECKING:
     from qmcore.message import Message
@@ -46,22 +51,22 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def _work(link: socket.socket) -> None:
-    path, target, name, log = frames.receive(link, _for_ever)
+    path, target, name, log = receive(link, _for_ever)
     sys.path[:] = path
     if log is not None:
         program_log.go_on(program_log.LogTerms(*log))
     try:
         function = _callable(find_function(target, name))
     except StartError as error:
-        frames.send(link, frames.packed(str(error)), _for_ever)
+        send(link, packed(str(error)), _for_ever)
         return
-    frames.send(link, frames.packed(""), _for_ever)
+    send(link, packed(""), _for_ever)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            request, seconds = frames.receive(link, _for_ever)
+            request, seconds = receive(link, _for_ever)
             # From here on the function may have been called.
-            frames.send(link, frames.packed(None), _for_ever)
-            frames.send(link, _outcome(function, Call(request, seconds)), _for_ever)
+            send(link, packed(None), _for_ever)
+            send(link, _outcome(function, Call(request, seconds)), _for_ever)
 
 
 def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]:
@@ -85,7 +90,7 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
         try:
             with call_span(call.request, os.environ.get("QM_SPACE", ""), program_log.WORDING.logger):
                 reply = reply_of(function(call.request))
-            return frames.packed(("reply", _plain(reply), this.collected))
+            return packed(("reply", _plain(reply), this.collected))
         except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too
             failure = failure_of(error)
             return _failed(failure, "" if failure is error else traceback.format_exc())
@@ -93,12 +98,12 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
 
 def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
     if isinstance(failure, Unavailable):
-        return frames.packed(("unavailable", str(failure), failure.retry_after))
+        return packed(("unavailable", str(failure), failure.retry_after))
     told = bool(failure.permanent), failure.retry_after, trace
     try:
-        return frames.packed(("failure", str(failure), _plain(failure.reply), *told))
+        return packed(("failure", str(failure), _plain(failure.reply), *told))
     except Exception as error:  # noqa: BLE001 - what cannot be sent is left out
-        return frames.packed(("failure", f"{failure}; {described(error)}", (None, 0, None, None), *told))
+        return packed(("failure", f"{failure}; {described(error)}", (None, 0, None, None), *told))
 
 
 def _plain(reply: Reply) -> tuple[bytes | str | None, int, str | None, dict[str, str] | None]:
@@ -135,6 +140,66 @@ def _for_ever() -> float:
 
 def _pass(_number: int, _frame: object) -> None:
     pass
+
+
+_LENGTH: Final = struct.Struct("!Q")
+_CHUNK: Final = 1 << 20
+
+_PLAIN: Final = {("datetime", "datetime"), ("datetime", "timedelta"), ("datetime", "timezone")}
+
+
+def packed(item: object) -> bytes:
+    """Return an object as it is sent; raises what pickle does."""
+    data = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(data)) + data
+
+
+def send(connection: socket.socket, data: bytes, left: Callable[[], float]) -> None:
+    """Send packed bytes within the remaining seconds, or raise TimeoutError; OSError if the other side is gone."""
+    _limit(connection, left)
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket, left: Callable[[], float]) -> Any:
+    """Return what the forwarder has sent. Raises EOFError if it has closed the connection."""
+    return pickle.loads(_received(connection, left))  # noqa: S301 - it comes from the forwarder
+
+
+def receive_plain(connection: socket.socket, left: Callable[[], float]) -> Any:
+    """Return what a worker has sent: plain values. Raises TimeoutError, EOFError, and UnpicklingError for others."""
+    return _PlainUnpickler(io.BytesIO(_received(connection, left))).load()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Refuses objects of classes of a service, whose module it would have to load."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
+
+
+def _received(connection: socket.socket, left: Callable[[], float]) -> bytearray:
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, left))
+    return _exactly(connection, length, left)
+
+
+def _exactly(connection: socket.socket, length: int, left: Callable[[], float]) -> bytearray:
+    data = bytearray()
+    while len(data) < length:
+        _limit(connection, left)
+        chunk = connection.recv(min(length - len(data), _CHUNK))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data
+
+
+def _limit(connection: socket.socket, left: Callable[[], float]) -> None:
+    seconds = left()
+    if seconds <= 0:
+        raise TimeoutError
+    connection.settimeout(None if seconds == math.inf else seconds)
 
 
 if __name__ == "__main__":

@@ -274,11 +274,11 @@ def _serve(path: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return the function of such a task: it connects to the driver, and carries out its calls."""
 
     def serve(numbers: Iterable[Any]) -> Iterator[Any]:
-        from qmadmin.transfer import worker_main
+        from qmadmin.transfer import pool
 
         with socket.socket(socket.AF_UNIX) as ours:
             ours.connect(path)
-            worker_main.serve(Connection(ours.detach()))
+            pool.serve(Connection(ours.detach()))
         return iter(numbers)
 
     return serve

@@ -2,7 +2,7 @@
 
 A worker receives functions to call, with values that can be pickled. The result of the first one stays in the worker,
 and each later one gets it: a connection cannot be passed from process to process. A worker whose driver has died ends
-by itself, because its pipe is closed.
+by itself, because its pipe is closed. It is this module as a program, with the number of the pipe as its argument.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -75,7 +77,7 @@ class Process(Worker):
         super().__init__(ours)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "qmadmin.transfer.worker_main", str(theirs.fileno())],
+                [sys.executable, "-m", "qmadmin.transfer.pool", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -168,3 +170,47 @@ def _busy_with_next(worker: Worker, unit: Unit, waiting: Iterator[tuple[Any, ...
         worker.send(unit, *task)
         busy[worker.connection] = worker
         return
+
+
+def main() -> None:
+    """Carry out calls from the pipe until it ends."""
+    # Ctrl-C goes to the whole process group; the driver handles it, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(Connection(int(sys.argv[1])))
+    sys.stdout.flush()
+    # Everything is closed. The shutdown of the interpreter takes longer than many exports.
+    os._exit(0)
+
+
+def serve(connection: Connection[Any, Any]) -> None:
+    """Carry out calls from the connection until it ends: the first one enters, the others get its result."""
+    # If the pipe has ended, the driver is gone, or has no more calls.
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), contextlib.ExitStack() as stack:
+        enter, arguments = connection.recv()
+        entered: list[Any] = []
+        _answer(connection, lambda: entered.append(stack.enter_context(enter(*arguments))))
+        while True:
+            unit, arguments = connection.recv()
+            _answer(connection, lambda unit=unit, arguments=arguments: unit(entered[0], *arguments))  # type: ignore[misc]
+
+
+def _answer(connection: Connection[Any, Any], call: Callable[[], Any]) -> None:
+    try:
+        result = call()
+    except Exception as error:  # noqa: BLE001 - it is raised in the driver
+        error.add_note(f"In worker process {os.getpid()}:\n{traceback.format_exc()}")
+        _send_error(connection, error)
+    else:
+        connection.send((False, result))
+
+
+def _send_error(connection: Connection[Any, Any], error: Exception) -> None:
+    try:
+        connection.send((True, error))
+    except (TypeError, AttributeError, ValueError):
+        # An exception of a library may not be picklable.
+        connection.send((True, SystemFailureError(f"a worker process failed: {type(error).__name__}: {error}")))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,7 @@ import pytest
 
 from qmadmin.consumers import Failure, Handler, Order, Policy, Reply, RunPolicy, Unavailable, Wording, current
 from qmadmin.consumers.consumer import Consumer, Stop
-from qmadmin.consumers.coroutine_handler import EventLoop
-from qmadmin.consumers.function_handler import FunctionHandler, handler_of
+from qmadmin.consumers.function_handler import EventLoop, FunctionHandler, handler_of
 from qmcore.message import EnqueueControl
 from tests.fix_store import ROOT, SOURCES, drain, make_queue
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from qmadmin.consumers.coroutine_handler import CoroutineHandler, EventLoop
+from qmadmin.consumers.function_handler import CoroutineHandler, EventLoop
 from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
 from qmadmin.forwarder.program_log import WORDING
 from qmcore.errors import ProtocolError

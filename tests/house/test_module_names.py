@@ -31,7 +31,6 @@ SHARED = {
     "transitions": "what is done to messages",
     "upgrade": "taking a device to the newest schema",
     "watching": "looking at queues again and again",
-    "worker_main": "what runs in a worker process",
     "writing": "writing messages",
 }
 """Names that several floors have, and what each means on all of them."""

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from qmadmin import manual
 from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.control import TPQCTL, dequeue_control, enqueue_control
 from qmadmin.atmi.errno import Value
-from qmadmin.manual import interfaces
 from qmadmin.space import QueueSpace
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import Message
@@ -47,21 +47,21 @@ def test_a_flag_of_a_call_is_described_if_the_call_takes_it(call):
         flag = getattr(calls, name)
         taken = call == "dequeue" or name != "TPNOCHANGE"
         assert bool(getattr(flag, call)) is taken
-        assert (f"\\fB{name}\\fR ({flag:#05x})" in interfaces.call_flags(call)) is taken
+        assert (f"\\fB{name}\\fR ({flag:#05x})" in manual.call_flags(call)) is taken
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_every_argument_of_the_method_is_described_and_there_are_no_others(call):
     parameters = inspect.signature(METHODS[call]).parameters
-    described = {name for term in terms(interfaces.arguments(METHODS[call])) for name in re.findall(r"\\fI(\w+)", term)}
+    described = {name for term in terms(manual.arguments(METHODS[call])) for name in re.findall(r"\\fI(\w+)", term)}
     assert described == set(parameters) - {"self", "queue"}
-    shown = re.findall(r"\\fI(\w+)\\fR=?", interfaces.synopsis(METHODS[call]))
+    shown = re.findall(r"\\fI(\w+)\\fR=?", manual.synopsis(METHODS[call]))
     assert shown == list(parameters)[1:]
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_what_does_the_same_in_python_is_an_argument_of_the_method(call):
-    text = interfaces.call_flags(call) + interfaces.control_flags(call)
+    text = manual.call_flags(call) + manual.control_flags(call)
     named = set(re.findall(r"In Python: \\fB(\w+)", text))
     assert named
     assert named <= set(inspect.signature(METHODS[call]).parameters)
@@ -75,16 +75,16 @@ def test_every_name_in_the_description_of_a_flag_is_a_field(call):
 
 def test_fields_are_described_where_they_are_used():
     assert {"\\fBdeq_time\\fR (seconds; absolute: since 1970, UTC)", "\\fBpriority\\fR (1 to 100)"} <= set(
-        terms(interfaces.fields("enqueue"))
+        terms(manual.fields("enqueue"))
     )
-    assert "cltid" not in interfaces.fields("enqueue")
-    assert "\\fBcltid\\fR (output)" in terms(interfaces.fields("dequeue"))
-    assert "deq_time" not in interfaces.fields("dequeue")
+    assert "cltid" not in manual.fields("enqueue")
+    assert "\\fBcltid\\fR (output)" in terms(manual.fields("dequeue"))
+    assert "deq_time" not in manual.fields("dequeue")
 
 
 @pytest.mark.parametrize("call", METHODS)
 def test_errors_are_listed_by_name_and_number_each_number_once(call):
-    errnos, diagnostics = terms(interfaces.errnos(call)), terms(interfaces.diagnostics(call))
+    errnos, diagnostics = terms(manual.errnos(call)), terms(manual.diagnostics(call))
     assert "\\fBTPEDIAGNOSTIC\\fR (24)" in errnos
     assert "\\fBQMEABORTED\\fR (\\-8)" in diagnostics
     assert ("\\fBTPEOTYPE\\fR (18)" in errnos) is (call == "dequeue")

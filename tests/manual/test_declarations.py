@@ -6,6 +6,7 @@ import re
 import click
 import pytest
 
+from qmadmin import manual
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
 from qmadmin.consumers.statistics import Statistics
@@ -13,7 +14,7 @@ from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, keys_of
 from qmadmin.forwarder.metrics import StatisticsCollector
 from qmadmin.forwarder.program import tmqforward
-from qmadmin.manual import bold, escaped, interfaces, programs, prose
+from qmadmin.manual import bold, escaped, programs, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
@@ -174,7 +175,7 @@ def test_flags_and_codes_of_the_management_information_base_are_in_its_page():
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
 def test_column_of_the_archive_is_in_its_page(column):
     said = section(ROOT / "man" / "qmadmin-archive.5", "COLUMNS").partition(".SS ")[0]
-    assert entry(said, f"{bold(column.name)} ({interfaces.type_of(column.kind)}") == f"{prose(column.meaning)}\n"
+    assert entry(said, f"{bold(column.name)} ({manual.type_of(column.kind)}") == f"{prose(column.meaning)}\n"
     head = re.search(rf"^{re.escape(bold(column.name))} \((.*)\)$", said, re.MULTILINE)[1]
     assert column.unit in head
     assert ("may be null" in head) is not column.required

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qmadmin.manual import PageExample, examples
+from tests.manual.page_examples import PageExample, examples
 from tests.manual.test_pages import ROOT, SOURCES, name_of
 
 PROGRAMS = {

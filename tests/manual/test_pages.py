@@ -11,6 +11,7 @@ from qmadmin import manual
 from qmadmin.manual import programs
 from qmcore.errors import QueueError, Resource
 from tests.fix_shell import ROOT
+from tests.manual import page_examples
 
 PAGES = sorted(path for path in (ROOT / "man").iterdir() if re.fullmatch(r"\.\d", path.suffix))
 SOURCES = [source if (source := page.with_name(f"{page.name}.in")).exists() else page for page in PAGES]
@@ -90,7 +91,7 @@ def test_template_must_have_each_part_once():
 
 @pytest.mark.parametrize("text", [".TP", "a\\b", "'quoted'", '`x` ^ ~ "y" -z', "...", "é"])
 def test_escaped_text_comes_back(text):
-    assert manual.plain(manual.escaped(text)) == text
+    assert page_examples.plain(manual.escaped(text)) == text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -149,8 +150,8 @@ def test_page_is_named_by_another_one(page):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
 def test_every_example_is_marked_for_the_tests(source):
-    assert manual.unmarked(source.read_text()) == []
-    assert manual.examples(source.read_text())
+    assert page_examples.unmarked(source.read_text()) == []
+    assert page_examples.examples(source.read_text())
 
 
 def test_readme_and_changelog_name_every_page():
