@@ -203,11 +203,8 @@ class Counters(Protocol):
         """Return the queues of a queue space that are counted."""
 
 
-class MessageRecords(Protocol):
-    """Messages and the states that they pass through."""
-
-    def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
-        """Return which of these messages are stored and belong to the queue, in whatever state."""
+class StateRecords(Protocol):
+    """Where messages stand while no transaction holds them."""
 
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""
@@ -244,6 +241,13 @@ class MessageRecords(Protocol):
 
     def take_alone(self, queue_id: int) -> None:
         """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
+
+
+class MessageRecords(Protocol):
+    """Messages, wherever they stand."""
+
+    def among(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return which of these messages are stored and belong to the queue, in whatever state."""
 
     def peek(self, space: Space, queue_name: str, queue_id: int, order_key: bytes) -> Message | None:
         """Return the ready message with that order key, which stays where it is."""
@@ -286,6 +290,10 @@ class Store(MessageRecords, HoldRecords, Protocol):
     @property
     def counters(self) -> Counters:
         """What is counted."""
+
+    @property
+    def states(self) -> StateRecords:
+        """Messages that no transaction holds."""
 
     @property
     def listing(self) -> ListingRecords:

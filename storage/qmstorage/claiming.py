@@ -49,7 +49,7 @@ def stores_of(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
 def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
     """Return whether something in the queue is due or has expired, or was kept for long enough."""
     queue_id, retention = command.source.queue_id, command.source.retention_us
-    if any(any(store.pending_work(queue_id, now)) for store in stores_of(unit, command.guard)):
+    if any(any(store.states.pending_work(queue_id, now)) for store in stores_of(unit, command.guard)):
         return True
     return command.source.retains and retention is not None and unit.history.has_outlived(queue_id, now - retention)
 
@@ -57,7 +57,7 @@ def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
 def nothing(unit: SqlUnit, command: Claim) -> Empty:
     """Return that there is no message, and when there may be one."""
     queue_id, stores = command.source.queue_id, stores_of(unit, command.guard)
-    due = [moment for store in stores if (moment := store.next_due(queue_id)) is not None]
+    due = [moment for store in stores if (moment := store.states.next_due(queue_id)) is not None]
     return Empty(queue_id, min(due, default=None), any(store.held_in(queue_id) for store in stores))
 
 
@@ -136,16 +136,16 @@ def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[P
             return _first_of(mine, limit)
     is_of_one_group = source.grouping and limit > 1
     if not (is_of_one_group or mine or len(stores) > 1):
-        return _first_of([Part(unit, unit.choose(source.queue_id, choice, limit))], limit)
+        return _first_of([Part(unit, unit.states.choose(source.queue_id, choice, limit))], limit)
 
     def look(most: int) -> list[Part]:
-        seen = [Part(store, store.choose(source.queue_id, choice, most, locks=False)) for store in stores]
+        seen = [Part(store, store.states.choose(source.queue_id, choice, most, locks=False)) for store in stores]
         return _first_of([*mine, *seen], most)
 
     for _ in range(_LOOKS):
         found = _of_one_group(source, choice, look, limit) if is_of_one_group else look(limit)
         parts = [
-            part if part.is_locked else part._replace(found=part.store.locked_ready(source.queue_id, part.found))
+            part if part.is_locked else part._replace(found=part.store.states.locked_ready(source.queue_id, part.found))
             for part in found
         ]
         parts = [part for part in parts if part.found]
@@ -167,7 +167,7 @@ def _of_one_group(source: Source, choice: Choice, look: Callable[[int], list[Par
     if group_id is None:
         return [Part(store, [first])]
     if choice is FIRST_CHOICE:
-        rest = [row for row in store.ready_of_group(source.queue_id, group_id) if row[0] != first[0]]
+        rest = [row for row in store.states.ready_of_group(source.queue_id, group_id) if row[0] != first[0]]
         return [Part(store, [first, *rest][:limit])]
     found, most = [first], 1
     while len(found) == most < limit:
@@ -184,7 +184,7 @@ def others_of_groups(source: Source, parts: Sequence[Read]) -> list[Part]:
     for store, its, is_locked in parts:
         known = {row[ID] for _, _, row in its}
         groups = {row[GROUP] for _, _, row in its if not is_locked} - {None}
-        rows = [row for group_id in groups for row in store.ready_of_group(source.queue_id, group_id or 0)]
+        rows = [row for group_id in groups for row in store.states.ready_of_group(source.queue_id, group_id or 0)]
         found = [row for row in rows if row[0] not in known]
         others += [Part(store, found)] if found else []
     return others

@@ -64,7 +64,7 @@ def _takes_out(store: Store, command: Dispose) -> bool:
     _, source, _, dispositions, transaction_id = command
     its = [each.holding for each in dispositions]
     if transaction_id is None:
-        return store.take(source.queue_id, its)
+        return store.states.take(source.queue_id, its)
     return store.let_go(transaction_id, source.queue_id, its)
 
 
@@ -88,7 +88,7 @@ def _changed(store: Store, its: Change) -> Stands:
     """Give a message new terms; return where it stands by them in its queue."""
     holding, until, terms, sequence = its
     place = holding.place._replace(order_key=_key(terms, sequence))
-    store.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
+    store.states.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
     return place, until, terms.expires_us
 
 
@@ -99,7 +99,7 @@ def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], 
         number, key = numbers.number(guard.space_id, sequence), _key(terms, sequence)
         store.move(holding.place.message_id, (number, route.queue_id, key), origin, now)
         if (terms.available_us, terms.expires_us) != (None, None):
-            store.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
+            store.states.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
         standing.append((Place(number, route.queue_id, key, 0), until, terms.expires_us))
     stand(store, route.queue_id, standing, now)
     if not route.levels:
@@ -131,9 +131,9 @@ def stand(store: Store, queue_id: int, its: Sequence[Stands], now: int) -> None:
     available = list[tuple[int, bytes, int]]()
     for (number, _, key, retries), until, expires in its:
         if until is not None and until > now:
-            store.make_due(Place(number, queue_id, key, retries), until)
+            store.states.make_due(Place(number, queue_id, key, retries), until)
         else:
             available.append((number, key, retries))
         if expires is not None:
-            store.make_expiring(queue_id, number, expires)
-    store.make_ready(queue_id, available)
+            store.states.make_expiring(queue_id, number, expires)
+    store.states.make_ready(queue_id, available)

@@ -18,7 +18,8 @@ from qmstorage import conditions, selection
 from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.sql import and_, bindparam, delete, elements, exists, select, tuple_, union_all, update
-from qmstorage.statements import Row, Runner, given, insert_into
+from qmstorage.statements import Row, given, insert_into
+from qmstorage.unit_part import StorePart
 
 _MAKE_READY = insert_into(ready)
 _ANY_READY = select(ready.c.message_id).where(given(ready.c.queue_id, "of_queue")).limit(1)
@@ -131,7 +132,7 @@ _KEPT_BACK = (
 )
 
 
-class States(Runner):
+class States(StorePart):
     """Where messages stand while no transaction holds them."""
 
     def make_due(self, place: Place, available_us: int) -> None:

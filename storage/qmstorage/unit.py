@@ -45,7 +45,7 @@ _IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, coun
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
-class MemoryStore(States, Holdings):
+class MemoryStore(Holdings):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -59,6 +59,7 @@ class MemoryStore(States, Holdings):
     soundness = PartOf(Soundness)
     damage = PartOf(Damage)
     counters = LastingPartOf(Counters)
+    states = LastingPartOf(States)
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
@@ -74,7 +75,7 @@ class MemoryStore(States, Holdings):
             self.counters.add(space_id, queue_id)
 
 
-class SqlUnit(States, Holdings):
+class SqlUnit(Holdings):
     """One short database transaction on a volume."""
 
     in_memory = False
@@ -92,6 +93,7 @@ class SqlUnit(States, Holdings):
     soundness = PartOf(Soundness)
     damage = PartOf(Damage)
     counters = LastingPartOf(Counters)
+    states = LastingPartOf(States)
     history = PartOf(History)
     capacity_commands = PartOf(CapacityCommands)
     device = PartOf(Device)

@@ -35,7 +35,7 @@ class Waits(UnitPart):
     def pass_on(self, space_id: int, queue_id: int) -> None:
         """Have another of those told who wait in turn for the queue, where it has a message for them."""
         memory = self.unit.memory(space_id)
-        if self.unit.has_ready(queue_id) or (memory is not None and memory.has_ready(queue_id)):
+        if self.unit.states.has_ready(queue_id) or (memory is not None and memory.states.has_ready(queue_id)):
             self.notifications.passed_on(queue_id)
 
     def notify(self, queue_id: int) -> None:

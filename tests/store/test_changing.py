@@ -257,7 +257,9 @@ class TestWhatIsNotWhereItWasLookedAt:
         volume, opened = attachment_of(filled).volume, attachment_of(filled).opened
         first, *others = manage_messages.choose(volume, opened, "P", None, None).by_store[0]
         queue = volume.read(opened.definitions).queue("P")
-        found = [volume.read(lambda unit, at=at: unit.changeable(queue.id, at)) for at in (*others, first, first)]
+        found = [
+            volume.read(lambda unit, at=at: unit.states.changeable(queue.id, at)) for at in (*others, first, first)
+        ]
         return [Remove(each.holding, Removal.DISCARDED) for each in found]
 
     def test_a_work_fails_and_has_changed_nothing(self, filled, removals):

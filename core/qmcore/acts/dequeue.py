@@ -166,7 +166,7 @@ def first_ready(unit: Unit, queue: Queue, choice: Choice) -> bytes | None:
 def nothing(unit: Unit, queue: Queue) -> Nothing:
     """Return that there was no message, and what is known of when there may be one."""
     both = stores(unit, queue.space_id)
-    due = [moment for store in both if (moment := store.next_due(queue.id)) is not None]
+    due = [moment for store in both if (moment := store.states.next_due(queue.id)) is not None]
     return Nothing((queue.id,), min(due, default=None), held=any(store.held_in(queue.id) for store in both))
 
 
@@ -180,7 +180,7 @@ def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
         queue = dequeuable(unit, opened, name)
         if queue.definition.grouping:
             # Who takes of a group at the same time takes the whole of it.
-            unit.take_alone(queue.id)
+            unit.states.take_alone(queue.id)
         return freshen(unit, opened, queue, volume.clock.now())
 
     if on is not None:
@@ -190,5 +190,5 @@ def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
 
 def _first(unit: Unit, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
     """Return the lowest order key of what is chosen, and the store that it is in."""
-    keys = [(store.find(queue.id, choice), store) for store in stores(unit, queue.space_id)]
+    keys = [(store.states.find(queue.id, choice), store) for store in stores(unit, queue.space_id)]
     return min(((key, store) for key, store in keys if key is not None), key=lambda found: found[0], default=None)

@@ -31,10 +31,10 @@ logger = logging.getLogger("qmadmin.engine")
 
 def expire(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, limit: int) -> int:
     """Do away with at most `limit` messages of a queue whose time is over, and return how many it was."""
-    if queue.definition.grouping and store.pending_work(queue.id, now)[1]:
+    if queue.definition.grouping and store.states.pending_work(queue.id, now)[1]:
         # Whoever takes one of a group takes the others after it: they are not to expire in between.
-        unit.take_alone(queue.id)
-    expired = store.expired(queue.id, now, limit)
+        unit.states.take_alone(queue.id)
+    expired = store.states.expired(queue.id, now, limit)
     dispositions = [expired_of(unit, opened, store, queue, each, now) for each in expired]
     dispose(unit, opened, queue, store, dispositions)
     tell_expired(unit, opened, queue, dispositions)

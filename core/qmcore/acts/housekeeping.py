@@ -29,11 +29,11 @@ def freshen(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     """Release and remove what is due and what has expired in a queue; False: a step was done, and there is more."""
     done = True
     for store in stores(unit, queue.space_id):
-        due, expired = store.pending_work(queue.id, now)
+        due, expired = store.states.pending_work(queue.id, now)
         if expired:
             done = expire(unit, opened, store, queue, now, STEP) < STEP
         if due and done:
-            done = store.release_due(queue.id, now, STEP) < STEP
+            done = store.states.release_due(queue.id, now, STEP) < STEP
         if not done:
             return False
     # What a queue has retained that retains no more is left to those who look at it: consumers need not ask for it.
@@ -73,7 +73,9 @@ def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: i
 def queues_with_work(unit: Unit, opened: OpenSpace, now: int) -> list[str]:
     """Return the names of the queues in which something is due or has expired, or whose retention is over for some."""
     known = opened.definitions(unit)
-    due = {queue_id for store in stores(unit, known.space.id) for queue_id, at in store.first_moments() if at <= now}
+    due = {
+        queue_id for store in stores(unit, known.space.id) for queue_id, at in store.states.first_moments() if at <= now
+    }
     for queue_id, consumed in unit.history.first_consumed():
         queue = known.by_id.get(queue_id)
         before = None if queue is None else kept_from(queue.definition.retention, now)
@@ -216,6 +218,6 @@ def _is_left_behind(unit: Unit, opened: OpenSpace) -> bool:
 
 
 def _has_work(unit: Unit, queue: Queue, now: int) -> bool:
-    if any(any(store.pending_work(queue.id, now)) for store in stores(unit, queue.space_id)):
+    if any(any(store.states.pending_work(queue.id, now)) for store in stores(unit, queue.space_id)):
         return True
     return has_outlived(unit, queue, now)

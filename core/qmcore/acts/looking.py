@@ -59,23 +59,23 @@ def _oldest(store: Store, queue: Queue) -> int | None:
 
 def _edges(store: Store, queue: Queue) -> Iterator[_Edge]:
     """Yield messages of which the oldest is one: those put on top, and two for each priority that there is."""
-    edge = store.ready_edge(queue.id, b"", BEHIND_ALL, last=False)
+    edge = store.states.ready_edge(queue.id, b"", BEHIND_ALL, last=False)
     if edge is not None and edge[0] < FIRST_ORDINARY:
         # Of those that were put on top the last is the one that was put there first.
-        yield store.ready_edge(queue.id, b"", FIRST_ORDINARY, last=True)
-        edge = store.ready_edge(queue.id, FIRST_ORDINARY, BEHIND_ALL, last=False)
+        yield store.states.ready_edge(queue.id, b"", FIRST_ORDINARY, last=True)
+        edge = store.states.ready_edge(queue.id, FIRST_ORDINARY, BEHIND_ALL, last=False)
     order = queue.definition.order
     while edge is not None:
         level, behind = order.level(edge[0])
         if order.descends:
-            edge = store.ready_edge(queue.id, level, behind, last=True) or edge
+            edge = store.states.ready_edge(queue.id, level, behind, last=True) or edge
         yield edge
         beside = order.not_before(edge[0])
         if beside != edge[0]:
             # It was put before another one, out of the order; beside that one may be an older.
             start, end = (level, beside[:-1]) if order.descends else (beside, behind)
-            yield store.ready_edge(queue.id, start, end, last=order.descends)
-        edge = store.ready_edge(queue.id, behind, BEHIND_ALL, last=False) if behind < BEHIND_ALL else None
+            yield store.states.ready_edge(queue.id, start, end, last=order.descends)
+        edge = store.states.ready_edge(queue.id, behind, BEHIND_ALL, last=False) if behind < BEHIND_ALL else None
 
 
 def listing(
@@ -136,5 +136,7 @@ _ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued"
 
 def _first(queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
     """Return when the message was enqueued that is first in order over all stores."""
-    keyed = [(key, use.first_us) for store, use in uses if (key := store.find(queue.id, FIRST_CHOICE)) is not None]
+    keyed = [
+        (key, use.first_us) for store, use in uses if (key := store.states.find(queue.id, FIRST_CHOICE)) is not None
+    ]
     return min(keyed)[1] if keyed else None

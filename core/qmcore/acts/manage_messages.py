@@ -156,7 +156,9 @@ def _one_step(
     queue = known.queue(name)
     store = stores(unit, queue.space_id)[store_number]
     # One that went from one state to the other meanwhile was chosen in both.
-    found = [each for number in dict.fromkeys(numbers) if (each := store.changeable(queue.id, number)) is not None]
+    found = [
+        each for number in dict.fromkeys(numbers) if (each := store.states.changeable(queue.id, number)) is not None
+    ]
     its = [becomes for each in found if (becomes := act(known, queue, each)) is not None]
     dispose(unit, opened, queue, store, [disposition for disposition, _ in its])
     outlived = sum(has_outlived for _, has_outlived in its)

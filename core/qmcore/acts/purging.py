@@ -85,7 +85,7 @@ def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) ->
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
     choice = Choice(condition=condition, space=opened.definitions(unit).space)
-    found = store.standing(queue.id, choice, STEP)
+    found = store.states.standing(queue.id, choice, STEP)
     dispose(unit, opened, queue, store, [Remove(each, Removal.DISCARDED) for each in found])
     return len(found)
 

@@ -117,7 +117,9 @@ def look(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> Look:
         if queue is None or not queue.dequeue_enabled or first_ready(unit, queue, FIRST_CHOICE) is not None:
             found.append(name)
             continue
-        due = min((at for store in stores(unit, queue.space_id) if (at := store.next_due(queue.id))), default=None)
+        due = min(
+            (at for store in stores(unit, queue.space_id) if (at := store.states.next_due(queue.id))), default=None
+        )
         if due is not None and due <= now:
             found.append(name)
         else:

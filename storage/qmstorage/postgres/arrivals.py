@@ -10,14 +10,13 @@ from qmstorage.holding import Holdings
 from qmstorage.schema import message
 from qmstorage.sql import ARRAY, BigInteger, bindparam, func, select
 from qmstorage.statements import Row, Statement
-from qmstorage.states import States
 
 _THESE = message.c.id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
 _READ = select(*rows.READ).where(_THESE)
 _READ_FACTS = select(*rows.WITHOUT_BODY).where(_THESE)
 
 
-class SharedArrivals(States, Holdings):
+class SharedArrivals(Holdings):
     """How messages are read."""
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:

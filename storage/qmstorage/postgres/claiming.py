@@ -113,7 +113,7 @@ def _claim_chosen(unit: Transitions, command: Claim) -> Claimed | Empty | Refuse
         return STALE
     if source.grouping:
         # Two that take of one group would each wait for what the other has; so that nothing is taken before this.
-        unit.take_alone(source.queue_id)
+        unit.states.take_alone(source.queue_id)
     if not is_tidy and claiming.is_untidy(unit, command, unit.clock.now()):
         return Empty(source.queue_id, None, held=False, is_untidy=True)
     parts = claiming.choose(unit, command)

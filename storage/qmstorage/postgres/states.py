@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.records import Holding, Place
 from qmcore.selection import Choice
 from qmstorage import selection
+from qmstorage.postgres import keys
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.sql import (
     ARRAY,
@@ -28,6 +29,9 @@ from qmstorage.sql import (
 )
 from qmstorage.statements import given
 from qmstorage.states import States
+
+if TYPE_CHECKING:
+    from qmstorage.postgres.unit import PostgresMemoryStore, PostgresUnit
 
 T = TypeVar("T")
 
@@ -100,9 +104,11 @@ _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 class SharedStates(States):
     """Where messages stand while no transaction holds them."""
 
-    def lock(self, key: int) -> None:
-        """Wait until no other session has this advisory lock, and have it until the unit is committed."""
-        self.run(_LOCK, key=key)
+    store: PostgresUnit | PostgresMemoryStore
+
+    def take_alone(self, queue_id: int) -> None:
+        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
+        self.run(_LOCK, key=keys.key(self.store.schema, keys.Kind.QUEUE, queue_id))
 
     def choose(self, queue_id: int, choice: Choice, limit: int, *, locks: bool = True) -> list[tuple[Any, ...]]:
         """Return the first ready messages that are chosen, and that nobody else is taking where it `locks` them.

@@ -57,12 +57,13 @@ class SharedBodies(Bodies):
         return bytes(content)
 
 
-class PostgresMemoryStore(SharedBodies, SharedArrivals, SharedStates, MemoryStore):
+class PostgresMemoryStore(SharedBodies, SharedArrivals, MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
     counters = LastingPartOf(SharedCounters)
+    states = LastingPartOf(SharedStates)
 
     slot: int
     schema: str
@@ -83,7 +84,6 @@ class PostgresMemoryStore(SharedBodies, SharedArrivals, SharedStates, MemoryStor
 
 class PostgresUnit(
     SharedBodies,
-    SharedStates,
     Transitions,
 ):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
@@ -93,6 +93,7 @@ class PostgresUnit(
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
     counters = LastingPartOf(SharedCounters)
+    states = LastingPartOf(SharedStates)
     history = PartOf(SharedHistory)
     capacity_commands = PartOf(SharedCapacityCommands)
     spaces = PartOf(SharedSpaces)
@@ -147,10 +148,6 @@ class PostgresUnit(
         self.cursor.execute(statement)
         row: Row | None = self.cursor.fetchone()
         return row
-
-    def take_alone(self, queue_id: int) -> None:
-        """Let nobody else who asks for this take messages out of the queue before the unit is committed."""
-        self.lock(keys.key(self.schema, keys.Kind.QUEUE, queue_id))
 
 
 def ours(unit: Unit) -> PostgresUnit:

@@ -16,8 +16,8 @@ from qmstorage import claiming
 from qmstorage.claiming import Read
 from qmstorage.schema import owner, trans
 from qmstorage.sql import Integer, bindparam, exists, func, insert, select
-from qmstorage.sqlite import traffic
 from qmstorage.sqlite.counters import MAIN
+from qmstorage.sqlite.states import FACTS_IN_ORDER, IN_ORDER
 from qmstorage.statements import Row, given
 from qmstorage.states import PENDING_WORK
 from qmstorage.transactions import written_state
@@ -74,7 +74,7 @@ def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
 
 def _first(unit: Transitions, queue_id: int, limit: int, *, body: bool) -> list[Read] | Refused:
     """Return what the first ready messages of a queue are, as `read` does."""
-    statement = traffic.IN_ORDER if body else traffic.FACTS_IN_ORDER
+    statement = IN_ORDER if body else FACTS_IN_ORDER
     its = []
     for each in unit.cursor.execute(unit.texts.in_order[statement], (queue_id,)).fetchmany(limit):
         number, key, retries = each[:3]
@@ -104,7 +104,7 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
     """Delete messages for good, or keep them for the record where their queue says so."""
     guard, source = command.guard, command.source
     for store, its, _ in parts:
-        store.take_out(source.queue_id, its)
+        store.states.take_out(source.queue_id, its)
         pages = size = 0
         for _, _, row in its:
             pages += row[PAGES]
@@ -141,10 +141,10 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
             for _, _, row in its:
                 store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
         else:
-            store.take_out(source.queue_id, its)
+            store.states.take_out(source.queue_id, its)
             store.hold(holder.transaction_id, source.queue_id, its, role)
     for store, its, _ in others:
-        store.take_out(source.queue_id, its)
+        store.states.take_out(source.queue_id, its)
         store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.counters.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import add
 from typing import Final
 
 from qmstorage.counters import MOST, OF_SPACE, Counters, adding
@@ -19,9 +17,7 @@ COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequ
 )
 
 
-_COUNT_OUT: Final = (
-    adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
-)
+COUNT_OUT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
 """Of the queue space as a whole, where messages leave it, be there others that come."""
 
 
@@ -42,16 +38,6 @@ class ExclusiveCounters(Counters):
         # What is counted stands in the same row, and is asked for next by whoever enqueues.
         self.main = space_id, self.cursor.connection.total_changes, row
         return int(row[0])
-
-    def count_all(self, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
-        """Count what changes in queues, and in the queue space as a whole."""
-        execute, texts = self.cursor.execute, self.texts.in_order
-        whole: Sequence[int] = ()
-        for queue_id, change in changes.items():
-            execute(texts[COUNT], (*change, space_id, queue_id))
-            whole = list(map(add, whole, change)) if whole else change
-        if whole:
-            execute(texts[_COUNT_OUT], (*whole, space_id))
 
     def _whole(self, space_id: int) -> Row:
         if self.main is not None:

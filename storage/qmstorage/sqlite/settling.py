@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -24,7 +24,7 @@ from qmcore.transitions import (
 )
 from qmstorage import claiming, settling
 from qmstorage.sqlite import traffic
-from qmstorage.sqlite.counters import MAIN
+from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
 from qmstorage.statements import Row
 from qmstorage.transactions import END
 
@@ -77,7 +77,7 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
     changes = _consume(unit, command, gone, now)
     if guard.memory_pages or locks or stored or any(map(_levels_of, sources)):
         # What goes is counted before what comes: limits may be reached in between.
-        unit.counters.count_all(space_id, changes)
+        _count_all(unit, space_id, changes)
         changes = {}
         coming = _end_in_part(unit, command, now, reached)
         last = unit.counters.last_sequence(space_id)
@@ -89,9 +89,9 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         queue_id, change = route.queue_id, [count, count, pages, size, count, 0]
         before = changes.get(queue_id)
         changes[queue_id] = change if before is None else list(map(add, before, change))
-        unit.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
+        unit.states.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
         last += count
-    unit.counters.count_all(space_id, changes)
+    _count_all(unit, space_id, changes)
     for route, _ in coming:
         if route.levels:
             commands = unit.capacity_commands
@@ -135,6 +135,17 @@ def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int
             unit.delete_held(its, transaction_id, queue_id, _DEQUEUED)
             changes[queue_id] = [0, -count, -pages, -size, 0, count]
     return changes
+
+
+def _count_all(unit: Transitions, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
+    """Count what changes in queues, and in the queue space as a whole."""
+    execute, texts = unit.cursor.execute, unit.texts.in_order
+    whole: Sequence[int] = ()
+    for queue_id, change in changes.items():
+        execute(texts[COUNT], (*change, space_id, queue_id))
+        whole = list(map(add, whole, change)) if whole else change
+    if whole:
+        execute(texts[COUNT_OUT], (*whole, space_id))
 
 
 def _refusal(

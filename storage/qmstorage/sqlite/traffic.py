@@ -6,48 +6,25 @@ statement more; values that are given by name, and columns that are given nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby, repeat
-from operator import attrgetter
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from qmcore import numbers
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
-from qmcore.order import LAST, SEQUENCE_TOP
 from qmcore.records import Role, Use
-from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
 from qmstorage.holding import Holdings, for_each_role
 from qmstorage.messages import Sound
-from qmstorage.positions import Position, position_of
-from qmstorage.rows import ALL, PLAIN, USUAL, new_row
-from qmstorage.schema import due, expiring, held, message, ready
+from qmstorage.schema import held, message
 from qmstorage.sql import bindparam, delete, insert, select
 from qmstorage.sqlite.counters import ExclusiveCounters
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
+from qmstorage.sqlite.states import ExclusiveStates
 from qmstorage.sqlite.undecoded import Undecoded
-from qmstorage.statements import Row, Statement, given, insert_into
-from qmstorage.states import PENDING_WORK, States
+from qmstorage.statements import Row, given
 from qmstorage.unit import MemoryStore
 from qmstorage.unit_part import LastingPartOf, PartOf
 
-MAKE_READY: Final = insert_into(ready)
-_MAKE_DUE: Final = insert_into(due)
-_MAKE_EXPIRING: Final = insert_into(expiring)
-_OF_QUEUE = given(ready.c.queue_id, "of_queue")
-_STANDS: Final = (ready.c.message_id, ready.c.order_key, ready.c.retries)
-
-
-def _in_order(columns: Sequence[Any]) -> Statement:
-    """Return the query for messages in their order, and where they stand. As many are read as are fetched."""
-    with_message = select(*_STANDS, *columns).select_from(ready.outerjoin(message, message.c.id == ready.c.message_id))
-    return with_message.where(_OF_QUEUE).order_by(ready.c.order_key)
-
-
-IN_ORDER: Final = _in_order(rows.READ)
-FACTS_IN_ORDER: Final = _in_order(rows.WITHOUT_BODY)
-TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
 HOLD: Final = insert(held).values(
     {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
 )
@@ -64,157 +41,8 @@ HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, 
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
 
 
-def _putting(columns: tuple[str, ...]) -> Statement:
-    return insert(message).values({name: bindparam(name) for name in columns})
-
-
-_PUT: Final = {len(columns): _putting(columns) for columns in (PLAIN, USUAL, ALL)}
-"""What stores a message, by how many columns its row has."""
-
-_PUT_PLAIN: Final = _PUT[len(PLAIN)]
-
-_TERMS_OF: Final = attrgetter("terms")
-_IN_ROW: Final = bodies.IN_ROW_MAX
-_NOWHERE: Final[Mapping[Terms, bytes]] = {}
-
-
-class Traffic(States, Holdings):
+class Traffic(Holdings):
     """What each message passes."""
-
-    def stand(
-        self,
-        guard: Guard,
-        route: Route,
-        sequences: Sequence[int],
-        arrivals: Sequence[Arrival],
-        now: int,
-        before: Mapping[Terms, bytes] = _NOWHERE,
-    ) -> None:
-        """Store messages that come, and let them stand in their queue: ready or, until they are available, kept back.
-
-        `before` is the order key of the message that those on such terms stand before.
-        """
-        if len(arrivals) > 1:
-            self._stand_together(guard, route, sequences, arrivals, now, before)
-            return
-        (arrival,), (sequence,), queue_id = arrivals, sequences, route.queue_id
-        body, size, pages, terms, given = arrival
-        _, kind, priority, head, descends, times, place, _, options = terms
-        available = expires = None
-        if head is None or times or place or before or route.lifetime is not None:
-            its = before.get(terms, b"") if before else b""
-            available, expires, head, descends = position_of(route, terms, now, its)
-        number = guard.space_id << numbers.SEQUENCE_BITS | (given or sequence)
-        key = head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST
-        execute, texts, notifications = self.cursor.execute, self.texts.in_order, self.notifications
-        if options or available is not None or expires is not None or size > _IN_ROW:
-            if size > _IN_ROW:
-                self.put_body(number, body)
-            row = new_row(number, queue_id, key, now, available, expires, None, arrival)
-            execute(texts[_PUT[len(row)]], row)
-        else:
-            # As `new_row` would give it.
-            row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
-            execute(texts[_PUT_PLAIN], row)
-        if available is not None and available > now:
-            execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))
-            # Each who waits sleeps until the next is due.
-            notifications.changed(queue_id)
-        else:
-            execute(texts[MAKE_READY], (queue_id, key, number, 0))
-            notifications.came(queue_id)
-        if expires is not None:
-            execute(texts[_MAKE_EXPIRING], (queue_id, expires, number))
-
-    def _stand_together(
-        self,
-        guard: Guard,
-        route: Route,
-        sequences: Sequence[int],
-        arrivals: Sequence[Arrival],
-        now: int,
-        before: Mapping[Terms, bytes],
-    ) -> None:
-        done, base, group_id, at = 0, guard.space_id << numbers.SEQUENCE_BITS, None, None
-        if route.grouping:
-            group_id = base | (arrivals[0].sequence or sequences[0])
-        for terms, run in groupby(arrivals, _TERMS_OF):
-            its = list(run)
-            theirs = sequences[done : done + len(its)]
-            done += len(its)
-            if len(its) == 1 and group_id is None:
-                self.stand(guard, route, theirs, its, now, before)
-                continue
-            if at is None or group_id is None:
-                # In a queue that groups, the first one says when they are available and where they stand.
-                at = position_of(route, terms, now, before.get(terms, b"") if before else b"")
-            self._stand_alike(route.queue_id, base, theirs, its, at, group_id, now)
-
-    def _stand_alike(
-        self,
-        queue_id: int,
-        base: int,
-        sequences: Sequence[int],
-        arrivals: Sequence[Arrival],
-        position: Position,
-        group_id: int | None,
-        now: int,
-    ) -> None:
-        """Store messages that come on the same terms, and let them stand."""
-        available, expires, head, descends = position
-        contents, sizes, pages, (terms, *_), given = zip(*arrivals, strict=True)
-        ids = [base | number for number in (given if given[0] else sequences)]
-        keys = [head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST for sequence in sequences]
-        asks = terms.options or available is not None or expires is not None or group_id is not None
-        write, texts = self.cursor.executemany, self.texts.in_order
-        if asks or max(sizes) > _IN_ROW:
-            rows_of = [
-                self._stored_row(number, queue_id, key, now, available, expires, group_id, arrival)
-                for number, key, arrival in zip(ids, keys, arrivals, strict=True)
-            ]
-            for width, alike in groupby(sorted(rows_of, key=len), len):
-                write(texts[_PUT[width]], alike)
-        else:
-            same = repeat(terms.priority), repeat(now)
-            others = repeat(0), repeat(0), repeat(terms.type)
-            write(texts[_PUT_PLAIN], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
-        if available is not None and available > now:
-            write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0)))
-            self.notifications.changed(queue_id)
-        else:
-            write(texts[MAKE_READY], zip(repeat(queue_id), keys, ids, repeat(0)))
-            self.notifications.came(queue_id, len(ids))
-        if expires is not None:
-            write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
-
-    def _stored_row(
-        self,
-        number: int,
-        queue_id: int,
-        key: bytes,
-        now: int,
-        available: int | None,
-        expires: int | None,
-        group_id: int | None,
-        arrival: Arrival,
-    ) -> Row:
-        """Return the row of a message that comes; a body that is too large for it is kept apart."""
-        if arrival.size > _IN_ROW:
-            self.put_body(number, arrival.body)
-        return new_row(number, queue_id, key, now, available, expires, group_id, arrival)
-
-    def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
-        """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
-        text = self.texts.in_order[MAKE_READY]
-        self.cursor.executemany(text, [(queue_id, key, number, retries) for number, key, retries in its])
-        if its:
-            self.notifications.came(queue_id, len(its))
-
-    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
-        """Return whether the queue has messages that became available, and ones that expired."""
-        # In the order of its text: both parts ask for the queue and for the time.
-        available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
-        return bool(available), bool(expired)
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of those of these messages that have one, by their numbers."""
@@ -262,14 +90,6 @@ class Traffic(States, Holdings):
             if row[BODY_ID] is not None:
                 self.discard_body(row[BODY_ID])
 
-    def take_out(self, queue_id: int, its: Sequence[Sound]) -> None:
-        """Take messages out of `ready`, by their keys, and forget when they expire."""
-        execute, text = self.cursor.execute, self.texts.in_order[TAKE]
-        for key, _, row in its:
-            execute(text, (queue_id, key))
-            if row[EXPIRES] is not None:
-                self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
-
     def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
         """Let the transaction hold messages of a queue that were taken out of `ready`."""
         execute, text = self.cursor.execute, self.texts.in_order[HOLD]
@@ -307,5 +127,6 @@ class SqliteMemoryStore(Traffic, Undecoded, MemoryStore):
     """The non-persistent messages of a queue space, in its memory."""
 
     counters = LastingPartOf(ExclusiveCounters)
+    states = LastingPartOf(ExclusiveStates)
     listing = PartOf(DecodedListing)
     damage = PartOf(DecodedDamage)

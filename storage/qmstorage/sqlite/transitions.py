@@ -34,6 +34,7 @@ from qmstorage.refused import RefusedError
 from qmstorage.settling import follow, spill
 from qmstorage.sqlite import claiming, settling, traffic
 from qmstorage.sqlite.counters import COUNT, MAIN, ExclusiveCounters
+from qmstorage.sqlite.states import ExclusiveStates
 from qmstorage.sqlite.undecoded import Undecoded
 from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
@@ -44,6 +45,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
     """What a store does to messages: one function for each transition, whoever asks."""
 
     counters = LastingPartOf(ExclusiveCounters)
+    states = LastingPartOf(ExclusiveStates)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Result] | Refused:
         """Execute commands, and return what came of each; where the first is refused, nothing was done.
@@ -98,7 +100,7 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         execute(texts[COUNT], (count, count, pages, size, count, 0, space_id, 0))
         execute(texts[COUNT], (count, count, pages, size, count, 0, space_id, route.queue_id))
         now = self.clock.now()
-        self.stand(guard, route, sequences, arrivals, now, before)
+        self.states.stand(guard, route, sequences, arrivals, now, before)
         reached = self._reached(command, now) if route.levels else ()
         # The numbers of their identifiers may have been given before.
         return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
@@ -137,10 +139,12 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         self.counters.reserve(space_id, len(its))
         bytes_wanted = sum(arrival.size for arrival in its.values())
         memory.counters.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
-        memory.stand(guard, route, list(its), list(its.values()), now, before)
+        memory.states.stand(guard, route, list(its), list(its.values()), now, before)
         if ours:
-            self.counters.count_all(space_id, {route.queue_id: [len(ours), len(ours), pages, size, len(ours), 0]})
-            self.stand(guard, route, list(ours), list(ours.values()), now, before)
+            for queue_id in (0, route.queue_id):
+                change = len(ours), len(ours), pages, size, len(ours), 0
+                self.run_in_order(COUNT, *change, space_id, queue_id)
+            self.states.stand(guard, route, list(ours), list(ours.values()), now, before)
         reached = self._reached(command, now) if route.levels else ()
         return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
 
