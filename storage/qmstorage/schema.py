@@ -63,12 +63,12 @@ __all__ = [
 ]
 
 VERSION: Final = 2
-"""The schema version of a file that this release reads and writes; revision `0002` of the migrations."""
+"""The schema version of a file that this release reads and writes: the last step of the migrations for a file."""
 
 REVISION: Final = f"{VERSION:04d}"
 
 DATABASE_VERSION: Final = 3
-"""The same of a volume on PostgreSQL, which has functions besides; revision `0003`."""
+"""The same of a volume on PostgreSQL, which has functions besides: the last step of all."""
 
 APPLICATION_ID: Final = 0x514D4131
 """What marks an SQLite file as ours in its header ("QMA1")."""

@@ -10,6 +10,7 @@ import pytest
 
 from qmadmin.opening import create_device, open_device
 from qmcore.errors import BadResourceError, OperatingSystemError, QueueError, ReleaseError, SystemFailureError
+from qmstorage.schema import VERSION
 from tests.fix_store import make_queue, space_definition
 
 DAMAGE = (SystemFailureError, BadResourceError, OperatingSystemError, ReleaseError)
@@ -89,7 +90,12 @@ class TestOpening:
             assert space.usage("Q").messages == 50
 
     @pytest.mark.parametrize(
-        ("version", "words"), [("0003", ("version 3", "newer")), ("9999", ("newer",)), ("0000", ("older",))]
+        ("version", "words"),
+        [
+            (f"{VERSION + 1:04d}", (f"version {VERSION + 1}", "newer")),
+            ("9999", ("newer",)),
+            ("0000", ("older",)),
+        ],
     )
     def test_a_device_of_another_release_is_refused_and_left_alone(self, tmp_path, device_file, version, words):
         connection = sqlite3.connect(device_file)

@@ -91,7 +91,7 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(ol
         assert contents(device) == CONTENT
         # The process that held a message is gone: its transaction rolls back, and counts as no try after a restart.
         (entry, _) = device.audited()
-        assert (entry.command, entry.outcome.startswith("upgraded from schema version 1 to 2")) == (
+        assert (entry.command, entry.outcome.startswith(f"upgraded from schema version 1 to {schema.VERSION}")) == (
             "qmadmin --upgrade",
             True,
         )
@@ -134,7 +134,7 @@ def test_what_is_up_to_date_is_left_alone(old_device):
     ran = run("--upgrade", "-y", old_device)
     assert (ran.returncode, ran.stdout) == (
         0,
-        f"Device {old_device} has schema version 2 already, that of this release.\n",
+        f"Device {old_device} has schema version {schema.VERSION} already, that of this release.\n",
     )
     assert picture(old_device.parent) == before
 
@@ -146,7 +146,9 @@ def test_an_upgrade_without_anybody_to_ask_has_to_be_confirmed(old_device):
     assert versions(old_device, old_device.parent / "second") == ["0001", "0001"]
 
 
-@pytest.mark.parametrize(("answer", "status", "version"), [("y", 0, "0002"), ("", 1, "0001"), ("maybe", 1, "0001")])
+@pytest.mark.parametrize(
+    ("answer", "status", "version"), [("y", 0, schema.REVISION), ("", 1, "0001"), ("maybe", 1, "0001")]
+)
 def test_an_upgrade_asks_at_a_terminal_and_takes_all_but_yes_for_no(old_device, answer, status, version):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "qmadmin.program", "--upgrade", old_device]

@@ -98,8 +98,11 @@ def files_of(device):
 WHERE = {
     "before the device says so": (doom.Doom(f"{GROUP}.say"), ["0001"] * 13),
     "before the first group": (doom.Doom(f"{GROUP}.commit", time=2), ["9001", *["0001"] * 12]),
-    "after the first group": (doom.Doom(f"{GROUP}.commit", "return", 2), ["9001", *["0001"] * 10, *["0002"] * 2]),
-    "after all": (doom.Doom(f"{GROUP}.commit", "return", 3), ["0002"] * 13),
+    "after the first group": (
+        doom.Doom(f"{GROUP}.commit", "return", 2),
+        ["9001", *["0001"] * 10, *[schema.REVISION] * 2],
+    ),
+    "after all": (doom.Doom(f"{GROUP}.commit", "return", 3), [schema.REVISION] * 13),
 }
 
 
