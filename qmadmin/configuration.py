@@ -29,7 +29,10 @@ from qmadmin.settings import (
     SettingKind,
     ShellSettings,
     Value,
+    fault_of_toml,
+    meant,
     seconds,
+    shown,
 )
 
 VARIABLE: Final = "QMADMIN_TOML"
@@ -89,7 +92,7 @@ def _content(environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     try:
         return file, tomllib.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"settings file {file!r} is not TOML: {_first_line(error)}", file=file) from None
+        raise ConfigurationError(f"settings file {file!r} is not TOML: {fault_of_toml(error)}", file=file) from None
 
 
 def _usual_file(environ: Mapping[str, str]) -> str:
@@ -113,19 +116,13 @@ def _read(file: str) -> bytes | None:
         return None
 
 
-def _first_line(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    return str(error).partition("\n")[0]
-
-
 def _check(file: str, content: Mapping[str, Any]) -> None:
     for section, table in content.items():
         if section not in SECTIONS:
             raise _unknown_section(file, section, table)
         if not isinstance(table, dict):
             raise ConfigurationError(
-                f"settings file {file!r}: {section} must be a section [{section}], got {_shown(table)}",
+                f"settings file {file!r}: {section} must be a section [{section}], got {shown(table)}",
                 file=file,
                 section=section,
                 value=table,
@@ -141,10 +138,12 @@ def _check(file: str, content: Mapping[str, Any]) -> None:
 def _unknown_section(file: str, section: str, value: object) -> ConfigurationError:
     homes = [f"[{name}]" for name in _homes(section)]
     if homes and not isinstance(value, dict):
-        sentence = f"has {_name(section)} = {_shown(value)} outside of a section; it belongs to {' or '.join(homes)}"
+        sentence = f"has {_name(section)} = {shown(value)} outside of a section; it belongs to {' or '.join(homes)}"
     else:
         known = ", ".join(f"[{name}]" for name in SECTIONS)
-        sentence = f"has the unknown section [{_name(section)}]; there are {known}{_meant(section, SECTIONS, '[{}]')}"
+        sentence = (
+            f"has the unknown section [{_name(section)}]; there are {known}{meant(section.lower(), SECTIONS, '[{}]')}"
+        )
     return ConfigurationError(f"settings file {file!r} {sentence}", file=file, section=section, value=value)
 
 
@@ -152,11 +151,11 @@ def _unknown_key(
     file: str, section: str, key: str, value: object, known: Mapping[str, Setting[Any]]
 ) -> ConfigurationError:
     if elsewhere := _homes(key):
-        meant = f"; it belongs to [{elsewhere[0]}]"
+        advice = f"; it belongs to [{elsewhere[0]}]"
     else:
-        meant = f"; there are {', '.join(known)}{_meant(key, known, '{}')}"
+        advice = f"; there are {', '.join(known)}{meant(key.lower(), known, '{}')}"
     return ConfigurationError(
-        f"settings file {file!r}: [{section}] has the unknown setting {_name(key)} = {_shown(value)}{meant}",
+        f"settings file {file!r}: [{section}] has the unknown setting {_name(key)} = {shown(value)}{advice}",
         file=file,
         section=section,
         key=key,
@@ -170,10 +169,10 @@ def _homes(key: str) -> list[str]:
 
 
 def _not_allowed(file: str, setting: Setting[Any], value: object) -> ConfigurationError:
-    meant = _meant(value, setting.choices, "{!r}") if isinstance(value, str) else ""
+    advice = meant(value.lower(), setting.choices) if isinstance(value, str) else ""
     return ConfigurationError(
         f"settings file {file!r}: {setting.key} in [{setting.section}] must be {setting.allowed}, got"
-        f" {_shown(value)}{meant}",
+        f" {shown(value)}{advice}",
         file=file,
         section=setting.section,
         key=setting.key,
@@ -181,29 +180,9 @@ def _not_allowed(file: str, setting: Setting[Any], value: object) -> Configurati
     )
 
 
-def _meant(word: str, known: Mapping[str, object] | tuple[str, ...], form: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word.lower(), list(known), n=1)
-    return f"; did you mean {form.format(near[0])}?" if near else ""
-
-
 def _name(key: str) -> str:
     """Return a name in the file, which may be anything, in a form for a sentence."""
-    return key if key.isprintable() and 0 < len(key) <= 60 else _shown(key)
-
-
-def _shown(value: object) -> str:
-    from qmcore.redacted import redacted
-
-    if isinstance(value, str):
-        # Before it is cut, while all of it can be seen.
-        value = redacted(value)
-    try:
-        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    except ValueError:
-        return "a number that is too long to be shown"
-    return text if len(text) <= 60 else text[:57] + "..."
+    return key if key.isprintable() and 0 < len(key) <= 60 else shown(key)
 
 
 def _values(section: type[Section], content: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Value]:

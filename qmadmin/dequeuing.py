@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin.attachment import Attachment, SpaceHandle
-from qmadmin.browsing import BrowseCursor
 from qmadmin.enqueuing import refuse_both
+from qmadmin.managing_messages import BrowseCursor, parsed
 from qmadmin.transacting import current, joined_here
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
@@ -342,15 +342,6 @@ def _check_pattern(pattern: object) -> None:
         raise InvalidArgumentError(f"the pattern of a correlation identifier must be a str, got {pattern!r}")
     quoted = pattern.replace("'", "''")
     parsed(f"corrid LIKE '{quoted}'")
-
-
-def parsed(condition: str | Condition | None) -> Condition | None:
-    """Return a condition that may have been given as text."""
-    if condition is None or isinstance(condition, Condition):
-        return condition
-    from qmcore.condition_parser import parse
-
-    return parse(condition)
 
 
 def seconds_of(wait: object) -> float:

@@ -286,10 +286,9 @@ def _take_commands(
     from qmadmin.console.render import OutputLostError, is_drawn
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.interpreter import Interpreter
-    from qmadmin.shell.lines import CommandArguments
+    from qmadmin.shell.lines import CommandArguments, quote
     from qmadmin.shell.notices import fault
     from qmadmin.shell.session import Session
-    from qmadmin.shell.words import quote
 
     signal.signal(signal.SIGTERM, _end)
     with contextlib.ExitStack() as opened:
@@ -344,7 +343,7 @@ def _take_commands(
 
 def _greeting(session: Session) -> list[str]:
     """Return the first lines at a terminal; a database is not queried for them."""
-    from qmadmin.shell.words import quote
+    from qmadmin.shell.lines import quote
 
     told = [f"qmadmin {__version__}", f"QMCONFIG={session.path}"]
     if file_of(session.path) is not None and not session.has_device:

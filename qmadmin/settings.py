@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 SECONDS_MAX: Final = 2**31 - 1
@@ -26,6 +26,33 @@ class SettingKind(enum.Enum):
     SECONDS = "seconds"
     """A whole number, or a text with its unit, such as `10m`."""
     TEXTS = "list of texts"
+
+
+def shown(value: object) -> str:
+    """Return a value of a file for a sentence, shortened."""
+    from qmcore.redacted import redacted
+
+    if isinstance(value, str):
+        # Before it is cut, while all of it can be seen.
+        value = redacted(value)
+    try:
+        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    except ValueError:
+        return "a number that is too long to be shown"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def meant(word: str, known: Iterable[str], form: str = "{!r}") -> str:
+    """Return what a misspelt word may have been, as the end of a sentence; empty if no word is similar."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {form.format(near[0])}?" if near else ""
+
+
+def fault_of_toml(error: Exception) -> str:
+    """Return why a text is not TOML."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
 
 
 def seconds(value: object) -> object:

@@ -9,11 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from qmadmin.audit import destructive, tell
-from qmadmin.browsing import ignore_count, listed, parts_of
 from qmadmin.console import counted
-from qmadmin.dequeuing import Dequeuing, parsed, seconds_of
+from qmadmin.dequeuing import Dequeuing, seconds_of
 from qmadmin.enqueuing import Enqueuing
-from qmadmin.managing_messages import ManagingMessages
+from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, parsed, parts_of
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmcore import times
 from qmcore.acts import (

@@ -75,22 +75,9 @@ TPNOCHANGE: Final = Value(
 TPABSOLUTE: Final = Value(0x040)
 
 __all__ = [
-    "TPABSOLUTE",
-    "TPNOBLOCK",
-    "TPNOCHANGE",
-    "TPNOTIME",
-    "TPNOTRAN",
-    "TPSIGRSTRT",
-    "tpabort",
-    "tpbegin",
-    "tpcommit",
-    "tpdequeue",
-    "tpenqueue",
-    "tpgetlev",
-    "tpinit",
-    "tpsprio",
-    "tpterm",
-]
+    "TPABSOLUTE", "TPNOBLOCK", "TPNOCHANGE", "TPNOTIME", "TPNOTRAN", "TPSIGRSTRT", "tpabort", "tpbegin", "tpcommit",
+    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpsprio", "tpterm",
+]  # fmt: skip
 
 _ENQUEUE_FLAGS = TPNOTRAN | TPNOBLOCK | TPNOTIME | TPSIGRSTRT
 _DEQUEUE_FLAGS = _ENQUEUE_FLAGS | TPNOCHANGE

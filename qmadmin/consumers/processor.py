@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from qmadmin.consumers import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording, current
 from qmadmin.consumers.batch import Batch
-from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failures import Backoff, FailureLog
 from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_answer, put_answer

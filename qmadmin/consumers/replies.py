@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from qmadmin.consumers import Failure, Reply, call_spans
+from qmadmin.consumers import Failure, Reply, current
 from qmadmin.consumers.current import is_temporary
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
@@ -89,7 +89,7 @@ def _message(request: Message, reply: Reply) -> tuple[bytes, EnqueueControl]:
         appkey=request.appkey,
         client_id=request.client_id,
         delivery=request.reply_delivery,
-        headers=call_spans.answer_headers(request, reply.headers),
+        headers=current.answer_headers(request, reply.headers),
         type=kind,
     )
     return body, control

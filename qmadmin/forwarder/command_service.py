@@ -26,7 +26,7 @@ from qmadmin.consumers import (
     Handler,
     Reply,
     Unavailable,
-    call_spans,
+    current,
     failure_with,
     too_late,
 )
@@ -180,7 +180,7 @@ def _facts(call: Call) -> dict[str, str]:
     """Return the environment variables that describe the request."""
     request = call.request
     corrid = (request.corrid or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
-    traces = {name.upper(): value for name, value in call_spans.outgoing_headers(request).items()}
+    traces = {name.upper(): value for name, value in current.outgoing_headers(request).items()}
     return traces | {
         "QM_QUEUE": request.queue,
         "QM_MSGID": request.msgid,

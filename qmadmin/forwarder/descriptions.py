@@ -8,11 +8,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.forwarder import StartError
-from qmadmin.settings import SECONDS_MAX
+from qmadmin.settings import SECONDS_MAX, meant, shown
 from qmcore import times
 from qmcore.values import dataclass
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 
 _METADATA: Final = "key"
-_SHOWN_MAX: Final = 60
 
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The characters of the name of an HTTP header."""
@@ -80,18 +78,6 @@ def keys_of(kind: type) -> dict[str, Key]:
         for field in dataclasses.fields(kind)
         if _METADATA in field.metadata
     }
-
-
-def shown(form: Form, value: object) -> str:
-    """Return a value for a message: shortened, or hidden if it may be a secret."""
-    if form.secret:
-        return f"a {type(value).__name__}" if not isinstance(value, dict) else "another one"
-    from qmcore.redacted import redacted
-
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = repr(redacted(value) if isinstance(value, str) else value)
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------
@@ -204,12 +190,6 @@ def _is_url(text: str) -> bool:
     except ValueError:
         return False
     return usable and parts.username is None and parts.password is None and " " not in text and text.isascii()
-
-
-def meant(word: object, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """Return what a misspelt word may have been, as the end of a sentence; empty if no word is similar."""
-    near = get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 # ---- kinds of services -----------------------------------------------------------------------------------------------
@@ -368,12 +348,18 @@ def description(name: str, table: Mapping[str, Any]) -> Description:
         form = declared[word].form
         value = form.read(written)
         if not form.allows(value):
-            raise ValueError(f": {word} must be {form.allowed}, got {shown(form, written)}")
+            raise ValueError(
+                f": {word} must be {form.allowed}, got {_hidden(written) if form.secret else shown(written)}"
+            )
         values[word] = tuple(value) if isinstance(value, list) else value
     found = kind(name=name, **values)
     if conflict := found.conflict():
         raise ValueError(conflict if conflict.startswith(("has ", "must ")) else f": {conflict}")
     return found
+
+
+def _hidden(value: object) -> str:
+    return "another one" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 
 def _kind_of(table: Mapping[str, Any]) -> type[Description]:

@@ -23,7 +23,6 @@ from qmadmin.consumers import (
     RemoteTracebackError,
     Reply,
     Unavailable,
-    call_spans,
     current,
     failure_with,
     too_late,
@@ -218,7 +217,7 @@ class _Worker:
 
     def begin(self, call: Call) -> None:
         """Send it a request. Raises TimeoutError when the time is over, EOFError or OSError if it has ended."""
-        send(self._connection, packed((call_spans.for_another_process(call.request), call.left())), call.left)
+        send(self._connection, packed((current.for_another_process(call.request), call.left())), call.left)
         receive_plain(self._connection, call.left)
         self.is_new = False
 

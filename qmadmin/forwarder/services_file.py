@@ -30,11 +30,11 @@ from qmadmin.forwarder.descriptions import (
     PythonDescription,
     description,
     find_function,
-    meant,
 )
 from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
 from qmadmin.opening import open_device
+from qmadmin.settings import fault_of_toml, meant
 from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError
 from qmcore.queue import Queue
@@ -169,8 +169,7 @@ def _content(path: str) -> Mapping[str, Any]:
     except OSError as error:
         raise StartError(f"services file {path!r} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        said = "it is nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
-        raise StartError(f"services file {path!r} is not TOML: {said}") from error
+        raise StartError(f"services file {path!r} is not TOML: {fault_of_toml(error)}") from error
 
 
 def _table(value: object, where: str) -> Mapping[str, Any]:

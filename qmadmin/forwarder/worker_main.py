@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.consumers import Call, Failure, Reply, Unavailable, current
-from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.current import call_span
 from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
 from qmadmin.forwarder import StartError, program_log
 from qmadmin.forwarder.descriptions import find_function

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qmadmin.shell import (
     content,
     devices,
+    lines,
     listing,
     live,
     maintenance,
@@ -21,7 +22,6 @@ from qmadmin.shell import (
     spaces,
     transfer,
     watching,
-    words,
 )
 from qmadmin.shell.notices import UsageError
 
@@ -78,12 +78,12 @@ class Catalogue:
         """Return the command that a line begins with, and the rest of the line."""
         for command in self._signs:
             if line.startswith(command.name):
-                return command, line[len(command.name) :].strip(words.BLANKS)
-        name, rest = words.head(line)
+                return command, line[len(command.name) :].strip(lines.BLANKS)
+        name, rest = lines.head(line)
         begun = re.split("[>|]", name, maxsplit=1)[0]
         if begun in self._by_name and name not in self._by_name:
             # No name contains such a sign: it redirects the output.
-            name, rest = begun, line.lstrip(words.BLANKS)[len(begun) :].rstrip(words.BLANKS)
+            name, rest = begun, line.lstrip(lines.BLANKS)[len(begun) :].rstrip(lines.BLANKS)
         return self.named(name), rest
 
     def named(self, name: str) -> Command:

@@ -10,32 +10,32 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.shell import redirection, words
+from qmadmin.shell import lines, redirection
 from qmadmin.shell.kinds import Candidate, Kind
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.shell.declare import Command
+    from qmadmin.shell.lines import Word
     from qmadmin.shell.session import Session
-    from qmadmin.shell.words import Word
 
 log = logging.getLogger("qmadmin.shell")
 
 
 def line(session: Session, text: str) -> tuple[int, list[Candidate]]:
     """Return the candidates for the end of a command line, and how many characters of it they replace."""
-    if text.lstrip(words.BLANKS).startswith("!"):
+    if text.lstrip(lines.BLANKS).startswith("!"):
         return _files(text)
-    before, at = words.split_unfinished(text)
+    before, at = lines.split_unfinished(text)
     replaced = len(text) - at.start
     if not before:
         return replaced, [] if at.quoted else _commands(session, at.text)
     try:
-        command, arguments = session.catalogue.find(text.lstrip(words.BLANKS))
+        command, arguments = session.catalogue.find(text.lstrip(lines.BLANKS))
     except UsageError:
         return 0, []
-    if sign := redirection.unfinished(command, arguments + text[len(text.rstrip(words.BLANKS)) :]):
+    if sign := redirection.unfinished(command, arguments + text[len(text.rstrip(lines.BLANKS)) :]):
         return _elsewhere(*sign)
     if command.takes_rest and (begun := _rest(command, text)):
         return line(session, begun)
@@ -48,12 +48,12 @@ def _arguments(session: Session, command: Command, before: Sequence[Word], at: W
         return _flags(command, before, at)
     begun, kept = _last_of_list(kind, at.text)
     found = _values(session, kind, begun)
-    return [Candidate(words.quote(kept + value.text), value.about) for value in found]
+    return [Candidate(lines.quote(kept + value.text), value.about) for value in found]
 
 
 def answer(session: Session, kind: Kind[Any], text: str) -> tuple[int, list[Candidate]]:
     """Return the candidates for the answer to a prompt, and how many characters of it they replace."""
-    begun, _ = _last_of_list(kind, text.lstrip(words.BLANKS))
+    begun, _ = _last_of_list(kind, text.lstrip(lines.BLANKS))
     return len(begun), _values(session, kind, begun)
 
 
@@ -65,18 +65,18 @@ _SPECIAL = re.compile(r"[^\w@%+:,./~-]")
 
 def _rest(command: Command, text: str) -> str:
     """Return the rest of a line as a command line, once it has a command."""
-    _, behind = words.head(text)
+    _, behind = lines.head(text)
     first = next(redirection.arguments(command, behind), None)
     begun = "" if first is None else text[text.rindex(behind) + first.start :]
-    return begun if any(blank in begun for blank in words.BLANKS) else ""
+    return begun if any(blank in begun for blank in lines.BLANKS) else ""
 
 
 def _elsewhere(sign: str, text: str) -> tuple[int, list[Candidate]]:
     """Return the candidates for the target of a redirection."""
     if sign == redirection.PIPE:
         return _files(text)
-    before, at = words.split_unfinished(text)
-    return len(text) - at.start, [] if before else [Candidate(words.quote(file)) for file in _begun(at.text)]
+    before, at = lines.split_unfinished(text)
+    return len(text) - at.start, [] if before else [Candidate(lines.quote(file)) for file in _begun(at.text)]
 
 
 def _files(text: str) -> tuple[int, list[Candidate]]:

@@ -27,7 +27,7 @@ from qmadmin.console.results import (
     field,
 )
 from qmadmin.shell import putting
-from qmadmin.shell.declare import Needs, Option, Positional
+from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
 from qmadmin.shell.listing import WHERE, CorrelationId, DamagedCount, MessageId
 from qmadmin.shell.messages import number
@@ -82,8 +82,6 @@ QUEUE = Positional(
         0,
     ),
     QUEUE,
-    needs=Needs.OPEN_SPACE,
-    extension=True,
 )
 def qget(
     session: Session,
@@ -135,8 +133,6 @@ def qget(
     *SHOWN,
     Option("-r", "retained", "Show retained messages, which were consumed already.", default=False),
     QUEUE,
-    needs=Needs.OPEN_SPACE,
-    extension=True,
     shows_only=True,
 )
 def qpeek(

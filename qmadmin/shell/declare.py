@@ -1,9 +1,8 @@
 """How a command is declared: once, as plain data above its handler.
 
-    @QUEUES.command(
+    @SELECTION.command(
         "qset",
         Positional("queue_name", QueueName(), "The queue that becomes the current one."),
-        needs=Needs.OPEN_SPACE,
         shows_only=True,
     )
     def qset(session: Session, queue_name: str | None) -> Outcome:
@@ -201,10 +200,14 @@ class Command:
 
 
 class Group:
-    """A topic: its title, its name for help, and its commands in the order of their declaration."""
+    """A topic: its title, its name for help, and its commands in the order of their declaration.
 
-    def __init__(self, title: str, topic: str = "") -> None:
+    `common` are fields of `Command` that all of its commands have unless they say otherwise.
+    """
+
+    def __init__(self, title: str, topic: str = "", **common: Any) -> None:
         self.title = title
+        self._common = common
         self.topic = topic or title.lower()
         self._commands: list[Command] = []
 
@@ -237,7 +240,7 @@ class Group:
                 positionals=tuple(argument for argument in arguments if isinstance(argument, Positional)),
                 short=tuple(short.split()),
                 confirm=confirm,
-                **declared,
+                **(self._common | declared),
             )
             _check(command)
             self._commands.append(command)

@@ -16,7 +16,7 @@ from qmcore.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
-DEVICES = Group("Devices", "devices")
+DEVICES = Group("Devices")
 
 
 @DEVICES.command(

@@ -13,7 +13,7 @@ from qmadmin.console.formats import CsvTable, Document, Format
 from qmadmin.console.process import Exit, deferring_interrupts
 from qmadmin.console.render import OutputLostError
 from qmadmin.console.results import Afterwards, Line, Notice, Outcome, Result, Rounds, Severity, Shown, each
-from qmadmin.shell import notices, redirection, words
+from qmadmin.shell import lines, notices, redirection
 from qmadmin.shell.declare import CONFIRMING, Command, Confirmation
 from qmadmin.shell.kinds import YesNo
 from qmadmin.shell.notices import InputEndedError, UsageError, declined, fault, refusal
@@ -112,7 +112,7 @@ class Interpreter:
 
     def obey(self, line: str) -> None:
         """Run a command line, and show its result or its error."""
-        line = line.strip(words.BLANKS)
+        line = line.strip(lines.BLANKS)
         if not line:
             # In a script an empty line is only formatting.
             line = self._to_repeat() if self._dialogue.patient else ""
@@ -121,7 +121,7 @@ class Interpreter:
         try:
             command, rest = self._session.catalogue.find(line)
         except UsageError as error:
-            with self._documented(words.head(line)[0]):
+            with self._documented(lines.head(line)[0]):
                 self._complain(error.notice, self._dialogue.place())
             return
         if command.name == "#":
@@ -229,7 +229,7 @@ class Interpreter:
         while True:
             reading.asked_to_confirm = True
             try:
-                yes = YesNo().read(words.answer(self._dialogue.ask(question, YesNo())) or "n", {})
+                yes = YesNo().read(lines.answer(self._dialogue.ask(question, YesNo())) or "n", {})
             except UsageError as error:
                 if not self._dialogue.patient:
                     hint = "Answer on the next line, or give -y."

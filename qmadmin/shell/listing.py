@@ -182,7 +182,7 @@ class ConditionText(Kind["Condition"]):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-SELECTION = Group("Selection of messages", "selection")
+SELECTION = Group("Selection of messages", "selection", needs=Needs.OPEN_SPACE)
 WHERE = Option(
     "-w",
     "condition",
@@ -199,7 +199,6 @@ WHERE = Option(
     Positional(
         "queue_name", QueueName(), "The queue that becomes the current one; without it, the current queue is shown."
     ),
-    needs=Needs.OPEN_SPACE,
     shows_only=True,
     lasts=True,
 )
@@ -249,7 +248,6 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     ),
     WHERE,
     Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
-    needs=Needs.OPEN_SPACE,
     shows_only=True,
     lasts=True,
 )
@@ -284,7 +282,7 @@ def qscan(
     return Line(f"Criteria are {session.criteria}", {"criteria": str(session.criteria)})
 
 
-MESSAGES = Group("Messages", "messages")
+MESSAGES = Group("Messages", needs=Needs.OPEN_SPACE)
 
 
 @MESSAGES.command(
@@ -302,7 +300,6 @@ MESSAGES = Group("Messages", "messages")
     ),
     Positional("queue_name", QueueName(), "The queue; without it, the current one."),
     short="ql",
-    needs=Needs.OPEN_SPACE,
     shows_only=True,
 )
 def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | None) -> Outcome:

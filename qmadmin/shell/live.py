@@ -103,7 +103,7 @@ def _text(value: Any) -> str:
     return value
 
 
-WATCHING = Group("Watching", "watching")
+WATCHING = Group("Watching", needs=Needs.OPEN_SPACE, extension=True)
 _SECONDS = 1.0
 _FLOWS = ("enqueued", "dequeued", "expired", "discarded", "moved")
 _FREQUENT = ("enqueued", "dequeued")
@@ -127,8 +127,6 @@ _FREQUENT = ("enqueued", "dequeued")
         "rounds",
     ),
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
-    needs=Needs.OPEN_SPACE,
-    extension=True,
     shows_only=True,
     updates_itself=True,
 )
@@ -226,8 +224,6 @@ def _short(value: float | None) -> float | None:
         "file",
     ),
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
-    needs=Needs.OPEN_SPACE,
-    extension=True,
     shows_only=True,
 )
 def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.current import get_app
@@ -22,7 +22,6 @@ from qmadmin.shell.live_view import BAR, FAINT, STRONG, View, WatchedView
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-    from qmadmin.console.formats import Span
     from qmadmin.shell.session import Session
     from qmadmin.shell.watching import Watched
 
@@ -33,19 +32,7 @@ _STYLES = Style.from_dict(
 _PATIENCE_SECONDS = 0.5
 """How many seconds to wait for a running sample when the view is left."""
 
-
-class Drawn(Protocol):
-    """A view that is updated at intervals, and how far it is scrolled."""
-
-    seconds: float
-    page: int
-    scrolled: int
-
-    def lines(self, width: int, height: int) -> list[list[Span]]:
-        """Return the lines for a window."""
-
-    def scroll(self, by: int) -> None:
-        """Scroll down by this many lines, or up."""
+Drawn: TypeAlias = View | WatchedView
 
 
 def watch(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> None:

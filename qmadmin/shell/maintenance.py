@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
 
-MAINTENANCE = Group("Maintenance", "maintenance")
+MAINTENANCE = Group("Maintenance", extension=True)
 
 
 @MAINTENANCE.command(
     "qcheck",
     Positional("queue_space_name", SpaceName(), "Only this queue space; without it, the whole device."),
-    extension=True,
     shows_only=True,
 )
 def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
@@ -105,7 +104,6 @@ def _sentence(text: str) -> str:
 @MAINTENANCE.command(
     "qbackup",
     Positional("directory", FileName(), "The backup, a directory that must not exist yet.", "Backup directory: "),
-    extension=True,
 )
 def qbackup(session: Session, directory: str) -> Outcome:
     """Make a backup of the device while it is in use.
@@ -149,7 +147,6 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
         default=lambda session, _given: session.path,
     ),
     confirm=Confirmation(_restoring, "Device '{device}' not restored"),
-    extension=True,
 )
 def qrestore(session: Session, backup: str, device: str, force: bool) -> Outcome:
     """Create a device from a backup.
@@ -219,7 +216,6 @@ def _holds(report: BackupReport) -> str:
 @MAINTENANCE.command(
     "qaudit",
     Positional("count", Number("number of commands", 1), "How many of the newest to list; without it, all."),
-    extension=True,
     shows_only=True,
 )
 def qaudit(session: Session, count: int | None) -> Outcome:

@@ -276,7 +276,6 @@ def _retained(session: Session, name: str) -> int:
     Option("-r", "retained", "Delete the retained messages too, which were consumed already.", default=False),
     Option("-d", "damaged", "Only messages whose record is missing or cannot be read.", default=False),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
-    needs=Needs.OPEN_SPACE,
     confirm=Confirmation(_to_purge, "Queue '{queue_name}' not purged"),
     extension=True,
 )
@@ -324,7 +323,6 @@ def _error_queue(session: Session, _given: Given) -> str:
         "Queue name [default={default}]: ",
         default=_error_queue,
     ),
-    needs=Needs.OPEN_SPACE,
     confirm=Confirmation(_of_queue("Move {} back to the queues they came from"), "Messages not moved"),
     extension=True,
 )

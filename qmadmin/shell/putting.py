@@ -25,7 +25,7 @@ from qmcore.queue import Delivery
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
 
-CONTENT = Group("Content of messages", "content")
+CONTENT = Group("Content of messages", "content", needs=Needs.OPEN_SPACE, extension=True)
 _INT64_MAX = 2**63 - 1
 _LINES_AT_A_TIME = 1000
 
@@ -100,8 +100,6 @@ class Headers(Kind[dict[str, str]]):
         clearable=True,
         missing="A pair of quotes with nothing between is an empty message.",
     ),
-    needs=Needs.OPEN_SPACE,
-    extension=True,
 )
 def qput(
     session: Session,

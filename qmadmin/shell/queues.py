@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qmcore.attributes import Plain
     from qmcore.errors import QueueError
 
-QUEUES = Group("Queues", "queues")
+QUEUES = Group("Queues", needs=Needs.OPEN_SPACE)
 
 
 def _creation_failed(error: QueueError, given: Given, session: Session) -> Notice:  # noqa: ARG001 - the form is fixed
@@ -38,7 +38,6 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
     parameters.ORDER,
     *parameters.POSITIONALS,
     short="qcr",
-    needs=Needs.OPEN_SPACE,
     failure=_creation_failed,
 )
 def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
@@ -87,7 +86,6 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
     "qchange",
     Positional("queue_name", QueueName(), "The queue to change.", "Queue name: "),
     *parameters.changing_queue(),
-    needs=Needs.OPEN_SPACE,
 )
 def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Change the parameters of a queue of the open queue space.
@@ -107,7 +105,6 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
 @QUEUES.command(
     "qinfo",
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
-    needs=Needs.OPEN_SPACE,
     shows_only=True,
 )
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
@@ -233,7 +230,6 @@ def _destruction(session: Session, given: Given) -> str:
     ),
     Positional("queue_name", QueueName(), "The queue to destroy.", "Queue name: "),
     short="qds",
-    needs=Needs.OPEN_SPACE,
     confirm=Confirmation(
         _destruction,
         "Queue '{queue_name}' not destroyed",
@@ -267,7 +263,6 @@ def _sides(what: str) -> tuple[Option, Option]:
     "qstart",
     *_sides("start"),
     Positional("queue_name", QueueName(), "The queue to start.", "Queue name: "),
-    needs=Needs.OPEN_SPACE,
     extension=True,
 )
 def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) -> Outcome:
@@ -294,7 +289,6 @@ def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) 
         0,
     ),
     Positional("queue_name", QueueName(), "The queue to stop.", "Queue name: "),
-    needs=Needs.OPEN_SPACE,
     extension=True,
 )
 def qstop(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool, wait: int) -> Outcome:

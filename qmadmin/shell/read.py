@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.results import Notice, Severity
-from qmadmin.shell import notices, words
+from qmadmin.shell import lines, notices
 from qmadmin.shell.declare import Command, Needs, Option, Positional
 from qmadmin.shell.kinds import CapacityCommand, Kind, Words
+from qmadmin.shell.lines import Asking, Word
 from qmadmin.shell.notices import InputEndedError, UsageError
-from qmadmin.shell.words import Word
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-
-
-class Asking(Protocol):
-    """The source of answers."""
-
-    @property
-    def patient(self) -> bool:
-        """Whether a user can be asked again; otherwise a refused answer ends the command."""
-
-    def ask(self, prompt: str, kind: Kind[Any], /) -> str:
-        """Return the line that answers a prompt; InputEndedError at the end of the input."""
-
-    def tell(self, text: str) -> None:
-        """Show a line among the prompts."""
-
-    def warn(self, notice: Notice) -> None:
-        """Show why a prompt is repeated."""
 
 
 class Reading:
@@ -80,7 +63,7 @@ class Reading:
                 raise UsageError(f"{self.command.name} takes no arguments, got {line!r}")
             return
         try:
-            found = words.split(line)
+            found = lines.split(line)
         except UsageError:
             self._torn = True
             raise
@@ -245,9 +228,9 @@ class Reading:
                 raise
             line = ""
         if asking.patient:
-            self._warn_of_command(line.strip(words.BLANKS), asking, session)
-        self._cleared = bool(line.strip(words.BLANKS))
-        return words.answer(line)
+            self._warn_of_command(line.strip(lines.BLANKS), asking, session)
+        self._cleared = bool(line.strip(lines.BLANKS))
+        return lines.answer(line)
 
     def _default(self, positional: Positional, asking: Asking, session: Session) -> Any:
         if positional.required:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qmadmin.console.render import fsync
-from qmadmin.shell import words
+from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.read import stands_for_option
 
 if TYPE_CHECKING:
     from qmadmin.shell.declare import Command
+    from qmadmin.shell.lines import Word
     from qmadmin.shell.session import Session
-    from qmadmin.shell.words import Word
 
 APPEND, WRITE, PIPE = ">>", ">", "|"
 
@@ -51,7 +51,7 @@ def parted(command: Command, line: str) -> tuple[str, Redirection | None]:
     for found in _signs(command, line):
         target = _target(found, line)
         if target and (command.shows_only or _is_one_too_many(command, found, line)):
-            return line[: found.start].rstrip(words.BLANKS), Redirection(found.sign, target)
+            return line[: found.start].rstrip(lines.BLANKS), Redirection(found.sign, target)
     return line, None
 
 
@@ -60,7 +60,7 @@ def refuse_unfinished(command: Command, line: str) -> None:
     found = next(_signs(command, line), None) if command.shows_only else None
     if found is None:
         return
-    rest = line[found.end :].strip(words.BLANKS)
+    rest = line[found.end :].strip(lines.BLANKS)
     if not rest:
         what, example = ("shell command", "less") if found.sign == PIPE else ("file", "FILE")
         raise UsageError(
@@ -107,7 +107,7 @@ def _signs(command: Command, line: str) -> Iterator[_Found]:
 def _words(line: str) -> Iterator[Word]:
     """Yield the words up to the first with an error in its quotes, which is refused when the arguments are read."""
     with contextlib.suppress(UsageError):
-        yield from words.each(line)
+        yield from lines.each(line)
 
 
 def _sign(word: Word) -> str:
@@ -127,11 +127,11 @@ def _needs_a_value(command: Command, text: str) -> bool:
 
 def _target(found: _Found, line: str) -> str:
     """Return the target after a sign; empty if that is not a single file."""
-    rest = line[found.end :].strip(words.BLANKS)
+    rest = line[found.end :].strip(lines.BLANKS)
     if found.sign == PIPE:
         return rest
     try:
-        named = words.split(rest)
+        named = lines.split(rest)
     except UsageError:
         return ""
     return named[0].text if len(named) == 1 else ""
@@ -140,7 +140,7 @@ def _target(found: _Found, line: str) -> str:
 def _is_one_too_many(command: Command, found: _Found, line: str) -> bool:
     """Return whether the command cannot take the sign, and the words after it, as arguments."""
     try:
-        more = len(words.split(line[found.start :]))
+        more = len(lines.split(line[found.start :]))
     except UsageError:
         return True
     return found.arguments + more > len(command.positionals)

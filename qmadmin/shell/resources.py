@@ -228,10 +228,10 @@ def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
 # ---- transactions ----------------------------------------------------------------------------------------------------
 
 
-TRANSACTIONS = Group("Transactions", "transactions")
+TRANSACTIONS = Group("Transactions", needs=Needs.OPEN_SPACE)
 
 
-@TRANSACTIONS.command("qprinttrans", short="qpt", needs=Needs.OPEN_SPACE, shows_only=True)
+@TRANSACTIONS.command("qprinttrans", short="qpt", shows_only=True)
 def qprinttrans(session: Session) -> Outcome:
     """List the outstanding transactions of the open queue space, the oldest first.
 
@@ -305,7 +305,6 @@ def _described(info: TransactionInfo) -> str:
     "qcommittrans",
     TRANINDEX,
     short="qcommit",
-    needs=Needs.OPEN_SPACE,
     confirm=Confirmation(
         lambda session, given: f"Commit {_described(_meant(session, given))}", "Transaction not committed"
     ),
@@ -326,7 +325,6 @@ def qcommittrans(session: Session, tranindex: int) -> Outcome:
     "qaborttrans",
     TRANINDEX,
     short="qabort qrollbacktrans",
-    needs=Needs.OPEN_SPACE,
     confirm=Confirmation(
         lambda session, given: f"Roll back {_described(_meant(session, given))}", "Transaction not rolled back"
     ),

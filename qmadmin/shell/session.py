@@ -15,7 +15,7 @@ from qmadmin.console import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
 from qmadmin.console.results import Column, Notice, Result, Severity, Shown, Table
-from qmadmin.shell import words
+from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.redacted import redacted
@@ -60,7 +60,7 @@ class Criteria:
         return any(getattr(self, field.name) is not None for field in dataclasses.fields(self))
 
     def __str__(self) -> str:
-        return " ".join(f"{flag} {words.quote(text)}" for flag, text in self.options())
+        return " ".join(f"{flag} {lines.quote(text)}" for flag, text in self.options())
 
     def options(self) -> Iterator[tuple[str, str]]:
         """Yield the options of qscan that set these criteria."""

@@ -61,7 +61,7 @@ def ended(session: Session, command: str, status: int, interrupts: Sequence[int]
     return [Notice(Severity.ERROR, f"Shell command {how}: {command}")]
 
 
-SESSION = Group("Session", "session")
+SESSION = Group("Session")
 ON_OFF = Positional(
     "state", Choice("mode", ("off", "on")), "The new state; without it, the mode is toggled.", metavar="{off|on}"
 )

@@ -29,9 +29,9 @@ from prompt_toolkit.styles import Style
 from qmadmin.console import printable
 from qmadmin.console.formats import Format, columns
 from qmadmin.console.results import Line
-from qmadmin.shell import complete, words
+from qmadmin.shell import complete
 from qmadmin.shell.kinds import Candidate, Kind
-from qmadmin.shell.lines import PROMPT, Person
+from qmadmin.shell.lines import BLANKS, PROMPT, Person
 from qmadmin.shell.notices import InputEndedError
 from qmcore.redacted import redacted
 
@@ -246,7 +246,7 @@ class _Offering(Completer):
 def _already_there(value: str, behind: str) -> int:
     """Return how many characters after the cursor are the end of the value that was inserted before it."""
     for length in range(min(len(value), len(behind)), 0, -1):
-        if value.endswith(behind[:length]) and behind[length : length + 1] in ("", *words.BLANKS):
+        if value.endswith(behind[:length]) and behind[length : length + 1] in ("", *BLANKS):
             return length
     return 0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.condition import Condition
 
-ARCHIVES = Group("Archives", "archives")
+ARCHIVES = Group("Archives", extension=True)
 
 _OPTIONS = {
     Alternative.EXISTING: "The options are -e, and -r for another name of the queue space.",
@@ -62,7 +62,6 @@ _KEY = Option("-k", "key", "The file of the key that signs the archive.", FileNa
     _DEFINITIONS,
     _KEY,
     Positional("directory", FileName(), "The archive, a directory that must be empty or not exist.", "Archive: "),
-    extension=True,
 )
 def qexport(
     session: Session,
@@ -154,7 +153,6 @@ def _sentences(done: Imported) -> Sequence[str]:
     _KEY,
     Positional("directory", FileName(), "The directory of the archive.", "Archive: "),
     confirm=Confirmation(_importing, "Archive '{directory}' not imported"),
-    extension=True,
 )
 def qimport(session: Session, *, directory: str, start: bool, **given: Any) -> Outcome:
     """Load an archive into the device.

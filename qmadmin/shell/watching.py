@@ -26,8 +26,8 @@ from qmadmin.console.results import (
     Verbatim,
     each,
 )
-from qmadmin.shell import redirection, words
-from qmadmin.shell.declare import Command, Option, Positional
+from qmadmin.shell import lines, redirection
+from qmadmin.shell.declare import Command, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Given, Kind, Number, Seconds
 from qmadmin.shell.live import WATCHING
 from qmadmin.shell.notices import InputEndedError, UsageError
@@ -44,7 +44,7 @@ class CommandLine(Kind[str]):
 
     def read(self, text: str, _given: Given, /) -> str:
         """Return the line."""
-        return words.answer(text)
+        return lines.answer(text)
 
     def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
         """Return the commands that can be watched."""
@@ -70,7 +70,7 @@ class CommandLine(Kind[str]):
         "count",
     ),
     Positional("command", CommandLine(), "The command with its arguments.", "Command to watch: ", rest=True),
-    extension=True,
+    needs=Needs.NOTHING,
     shows_only=True,
     updates_itself=True,
 )

@@ -149,7 +149,7 @@ class TestMessages:
         space.close()
         asked = []
         listing = looking.listing
-        monkeypatch.setattr("qmadmin.browsing._AT_A_TIME", 10)
+        monkeypatch.setattr("qmadmin.managing_messages._AT_A_TIME", 10)
         monkeypatch.setattr(looking, "listing", lambda *given: asked.append(given) or listing(*given))
         stream = mib.stream(device, "T_APPQMSG", Q)
         assert asked == []

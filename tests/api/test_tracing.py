@@ -11,7 +11,7 @@ import sqlalchemy
 
 from qmadmin import atmi, tracing
 from qmadmin.consumers import Call, Failure, Unavailable, current
-from qmadmin.consumers.call_spans import call_span, for_another_process
+from qmadmin.consumers.current import call_span, for_another_process
 from qmadmin.forwarder.command_service import CommandService
 from qmadmin.forwarder.http_service import request_headers
 from qmcore.message import PLAIN_CONTROL, EnqueueControl
@@ -150,7 +150,7 @@ def test_a_message_that_is_enqueued_outside_of_spans_gets_no_headers(space, expo
 def test_without_opentelemetry_in_the_application_nothing_of_it_is_imported(tmp_path):
     program = """
 import logging, sys, qmadmin
-from qmadmin.consumers.call_spans import call_span
+from qmadmin.consumers.current import call_span
 with qmadmin.create_device("QUE", 1000) as device:
     device.create_space(qmadmin.SpaceDefinition(name="S", ipc_key=1, pages=500, queues=1, transactions=1, processes=1,
                                                 messages=10))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from qmadmin.shell import words
+from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError, nearest
 
 LONG = "a" * 300_000
@@ -61,7 +61,7 @@ def test_line_is_taken_apart_as_it_is_character_by_character():
 
 def taken_apart(line):
     try:
-        return [(word.text, word.quoted, word.start) for word in words.split(line)]
+        return [(word.text, word.quoted, word.start) for word in lines.split(line)]
     except UsageError as error:
         return "1107" if error.notice.number else "open"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmadmin.shell import words
+from qmadmin.shell import lines
 from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.redirection import parted
 
@@ -101,5 +101,5 @@ def test_any_line_is_read(text):
 
 @pytest.mark.parametrize("name", [">x", "|x", ">", "|"])
 def test_name_that_begins_with_a_sign_is_written_in_quotes(name):
-    assert read(f"qset {words.quote(name)}") == (words.quote(name), None)
-    assert words.split(words.quote(name))[0].text == name
+    assert read(f"qset {lines.quote(name)}") == (lines.quote(name), None)
+    assert lines.split(lines.quote(name))[0].text == name

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmadmin.shell import words
+from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError
 
 
 def texts(line):
-    return [word.text for word in words.split(line)]
+    return [word.text for word in lines.split(line)]
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_line_is_taken_apart(line, expected):
 
 
 def test_quoted_word_knows_that_it_was_quoted():
-    assert [word.quoted for word in words.split("-y \"-y\" '-y'")] == [False, True, True]
+    assert [word.quoted for word in lines.split("-y \"-y\" '-y'")] == [False, True, True]
 
 
 @pytest.mark.parametrize("line", ['"a"b', "'a'b", '"a""b"'])
 def test_text_directly_behind_a_closing_quote_is_message_1107(line):
     with pytest.raises(UsageError) as refused:
-        words.split(line)
+        lines.split(line)
     assert refused.value.notice.number == 1107
     assert refused.value.notice.text.startswith("Must have white space following quoted string: ")
 
@@ -52,7 +52,7 @@ def test_text_directly_behind_a_closing_quote_is_message_1107(line):
 @pytest.mark.parametrize("line", ['"a', "x 'a b", '"a\\"'])
 def test_quote_that_is_not_closed_is_refused(line):
     with pytest.raises(UsageError, match="is not closed"):
-        words.split(line)
+        lines.split(line)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_quote_that_is_not_closed_is_refused(line):
     ],
 )
 def test_answer_is_the_whole_line_or_what_stands_in_quotes(line, expected):
-    assert words.answer(line) == expected
+    assert lines.answer(line) == expected
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp"), include_characters=" \t\\\"'-")))
@@ -79,7 +79,7 @@ def test_quoted_word_is_read_back(text):
     has_to_be_quoted = text.startswith(("-", ">", "|", "'", '"')) or any(blank in text for blank in " \t")
     if has_to_be_quoted and "'" in text and re.search(r'\\("|$)', text):
         return  # no form can write an apostrophe, and a backslash before a double quote
-    (word,) = words.split(words.quote(text))
+    (word,) = lines.split(lines.quote(text))
     assert word.text == text
     assert word.quoted or not text.startswith("-")
 
@@ -97,7 +97,7 @@ def test_quoted_word_is_read_back(text):
     ],
 )
 def test_unfinished_line_has_a_word_at_the_cursor(line, before, at):
-    found, word = words.split_unfinished(line)
+    found, word = lines.split_unfinished(line)
     assert [each.text for each in found] == before
     assert word.text == at
     assert line[word.start :].strip("\"'") == at
