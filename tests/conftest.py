@@ -40,5 +40,17 @@ def pytest_collection_finish() -> None:
     It is some million objects that stay to the end, and each collection, of which some tests ask for hundreds, would
     look at all of them.
     """
+    _take_out_of_sight()
+
+
+# Behind what ends the fixtures of the file.
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Take out of its sight what the tests of a file leave behind: modules, statements, reports."""
+    if nextitem is None or nextitem.path != item.path:
+        _take_out_of_sight()
+
+
+def _take_out_of_sight() -> None:
     gc.collect()
     gc.freeze()
