@@ -249,7 +249,7 @@ class Transaction:
         identifier of the one message to which these two apply. `others` False: this counts as a try only for that
         message.
         """
-        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+        verdict = _verdict(permanent, retry_after)
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
@@ -269,7 +269,7 @@ class Transaction:
         The other arguments are those of `rollback`. A message that it has not dequeued is skipped. Raises AbortedError
         if the transaction was rolled back meanwhile.
         """
-        verdict = Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+        verdict = _verdict(permanent, retry_after)
         self._check_usable()
         ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
         for attachment, branch in self._branches.values():
@@ -418,6 +418,10 @@ class Transaction:
     def _put_off(self, ending: Ending) -> list[Callable[[], None]]:
         """Note all that is to be rolled back: an interrupt may come anywhere behind that. Return what does it."""
         return [attachment.owed.add(branch, ending) for attachment, branch in self._branches.values()]
+
+
+def _verdict(permanent: bool, retry_after: float | timedelta | None) -> Verdict:
+    return Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
 
 
 def _cause(error: BaseException) -> Cause:

@@ -21,12 +21,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Unpack
 
     from qmcore.message import Message
 
@@ -91,9 +91,21 @@ class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and 
         self.retry_after = _seconds(retry_after)
 
 
-def failure_with(reason: str, reply: Reply, *, permanent: bool = False, retry_after: float | None = None) -> Failure:
+class Verdict(TypedDict, total=False):
+    """What a failure says of its message, by the names that `Failure` and the rollback of a transaction have for it."""
+
+    permanent: bool
+    retry_after: float | None
+
+
+def verdict_of(failure: Failure) -> Verdict:
+    """Return what a failure says of its message: whoever rolls back, or tells another process, passes all of it on."""
+    return {"permanent": bool(failure.permanent), "retry_after": failure.retry_after}
+
+
+def failure_with(reason: str, reply: Reply, **verdict: Unpack[Verdict]) -> Failure:
     """Return a failure with the body, return code, type and headers of a reply for the client."""
-    failure = Failure(reason, permanent=permanent, retry_after=retry_after)
+    failure = Failure(reason, **verdict)
     failure.reply = reply
     return failure
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from qmadmin.consumers import Call, Failure, Unavailable
+from qmadmin.consumers import Call, Failure, Unavailable, verdict_of
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.transacting import Transaction
 from qmcore.acts.transaction_part import Mark
@@ -90,12 +90,12 @@ class Batch:
 
     def _give_back(self, call: Call, failure: Failure, marks: Mapping[str, Mark]) -> None:
         """Give back the message of a call that failed, and forget what the call has enqueued."""
-        msgid, reason, permanent, retry_after = call.request.msgid, str(failure), failure.permanent, failure.retry_after
+        msgid, reason, verdict = call.request.msgid, str(failure), verdict_of(failure)
         if self.transaction.forget_since(marks):
-            self.transaction.give_back([msgid], reason, permanent=permanent, retry_after=retry_after)
+            self.transaction.give_back([msgid], reason, **verdict)
             return
         # It was spilled already, together with the messages of other calls.
-        self.transaction.rollback(reason, permanent=permanent, retry_after=retry_after, only=msgid, others=False)
+        self.transaction.rollback(reason, **verdict, only=msgid, others=False)
         raise AbortedError(f"the transaction was rolled back: {reason}")
 
     def _return(self, first: int) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from qmadmin.consumers import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording, current
+from qmadmin.consumers import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording, current, verdict_of
 from qmadmin.consumers.batch import Batch
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
@@ -288,9 +288,7 @@ class Processor:
                 failure = worse
             else:
                 return failure
-        transaction.rollback(
-            str(failure), permanent=failure.permanent, retry_after=failure.retry_after, only=request.msgid
-        )
+        transaction.rollback(str(failure), **verdict_of(failure), only=request.msgid)
         self._check_order()
         return failure
 

@@ -260,8 +260,8 @@ def _result(outcome: Any) -> tuple[Reply, list[Any]]:
             return Reply(body, urcode, kind, headers), collected
         case ("unavailable", reason, retry_after):
             raise Unavailable(reason, retry_after=retry_after)
-        case ("failure", reason, (body, urcode, kind, headers), permanent, retry_after, trace):
+        case ("failure", reason, (body, urcode, kind, headers), verdict, trace):
             reply = Reply(body, urcode, kind, headers)
-            failure = failure_with(reason, reply, permanent=permanent, retry_after=retry_after)
+            failure = failure_with(reason, reply, **verdict)
             raise failure from (RemoteTracebackError(trace) if trace else None)
     raise Failure("its process sent something that is not an outcome")

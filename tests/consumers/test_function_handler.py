@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import inspect
 import subprocess
 import sys
 import threading
@@ -10,10 +11,11 @@ import weakref
 
 import pytest
 
-from qmadmin.consumers import function_handler
+from qmadmin.consumers import function_handler, verdict_of
 from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
+from qmadmin.transacting import Transaction
 from tests.fix_process import environment, eventually
 from tests.fix_service import Calling, call, failure_of, threads_named, unavailability_of
 
@@ -76,6 +78,13 @@ def test_any_exception_is_a_failure_with_its_kind_and_text(serve, error, reason)
 def test_failure_says_more_and_comes_through_as_it_is(serve):
     error = Failure("no", body="b", urcode=3, permanent=True, retry_after=1.5)
     assert failure_of(serve(raising(error))) is error
+
+
+@pytest.mark.parametrize("takes", [Failure, Transaction.rollback, Transaction.give_back])
+def test_all_that_a_failure_says_of_its_message_is_passed_on_to_the_rollback(takes):
+    said = verdict_of(Failure("no"))
+    of_the_message = inspect.signature(Failure).parameters.keys() - {"reason", *Reply.__dataclass_fields__}
+    assert said.keys() == of_the_message == of_the_message & inspect.signature(takes).parameters.keys()
 
 
 class Careless(Failure):
