@@ -92,7 +92,7 @@ class BrowseCursor:
         known = self._attachment.opened.definitions(unit)
         queue = known.queue(self._queue)
         for store in stores(unit, known.space.id):
-            found = store.peek(known.space, queue.name, queue.id, key)
+            found = store.messages.peek(known.space, queue.name, queue.id, key)
             if found is not None:
                 return found
         return None

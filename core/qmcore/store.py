@@ -284,7 +284,7 @@ class HoldRecords(Protocol):
         """Return how many messages each transaction has, and for what."""
 
 
-class Store(MessageRecords, HoldRecords, Protocol):
+class Store(Protocol):
     """Where messages stand: on disk, or in the memory of a queue space."""
 
     @property
@@ -294,6 +294,14 @@ class Store(MessageRecords, HoldRecords, Protocol):
     @property
     def states(self) -> StateRecords:
         """Messages that no transaction holds."""
+
+    @property
+    def messages(self) -> MessageRecords:
+        """Messages, wherever they stand."""
+
+    @property
+    def holdings(self) -> HoldRecords:
+        """What transactions hold."""
 
     @property
     def listing(self) -> ListingRecords:

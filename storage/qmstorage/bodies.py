@@ -9,7 +9,8 @@ from qmcore.errors import SystemFailureError
 from qmcore.message import BODY_MAX, Body
 from qmstorage.schema import chunk
 from qmstorage.sql import delete, select
-from qmstorage.statements import Runner, given, insert_into
+from qmstorage.statements import given, insert_into
+from qmstorage.unit_part import StorePart
 
 IN_ROW_MAX = 1024 * 1024
 """Bytes of the largest body that is stored in the row of its message."""
@@ -25,23 +26,23 @@ def incomplete(body_id: object, found: int, size: int) -> SystemFailureError:
     return damaged(body_id, f"its body has {found} bytes, and should have {size}")
 
 
-class Bodies(Runner):
+class Bodies(StorePart):
     """Bodies that are stored separately. At most one chunk of a body is ever in memory a second time."""
 
-    def put_body(self, body_id: int, body: Body) -> None:
+    def put(self, body_id: int, body: Body) -> None:
         """Store a body separately, by the number of its message."""
         content = memoryview(body or b"")
         for number, at in enumerate(range(0, len(content), _CHUNK)):
             self.run(_ADD, body_id=body_id, number=number, content=content[at : at + _CHUNK])
 
-    def body(self, body_id: int, size: int) -> bytes:
+    def whole(self, body_id: int, size: int) -> bytes:
         """Return a separate body of `size` bytes."""
-        content = self.read_body(body_id, size)
+        content = self.read(body_id, size)
         if len(content) != size:
             raise incomplete(body_id, len(content), size)
         return content
 
-    def read_body(self, body_id: int, size: int) -> bytes:
+    def read(self, body_id: int, size: int) -> bytes:
         """Return what there is of a body that is kept apart, which should have `size` bytes."""
         # A buffer of this kind returns its bytes at the end without copying them. It gets its full size at once: the C
         # library may copy a smaller one to make it larger.
@@ -56,6 +57,6 @@ class Bodies(Runner):
                 buffer.truncate()
             return buffer.getvalue()
 
-    def discard_body(self, body_id: int) -> None:
+    def discard(self, body_id: int) -> None:
         """Delete a separate body."""
         self.run(_REMOVE, of_body=body_id)

@@ -205,8 +205,8 @@ class BulkLoad(StorePart):
             if row[bulk_rows.SIZE] > bodies.IN_ROW_MAX:
                 number = base + row[0]
                 if self.store.in_memory:
-                    self.store.discard_body(number)
-                self.store.put_body(number, row[_BODY])
+                    self.store.bodies.discard(number)
+                self.store.bodies.put(number, row[_BODY])
                 found[at] = (*found[at][:-4], number, None, *found[at][-2:])
         return found
 

@@ -222,7 +222,7 @@ class BulkRead(StorePart):
         at = {numbers.number(space.id, batch[place][SEQUENCE]): place for place in lacking}
         for number, size, body_id, content in self.bodies_of(list(at)) if at else ():
             row = batch[at[number]]
-            body = content if body_id is None else self.store.body(body_id, size)
+            body = content if body_id is None else self.store.bodies.whole(body_id, size)
             batch[at[number]] = (*row[:BODY], body, *row[BODY + 1 :])
         return batch
 

@@ -58,7 +58,7 @@ def nothing(unit: SqlUnit, command: Claim) -> Empty:
     """Return that there is no message, and when there may be one."""
     queue_id, stores = command.source.queue_id, stores_of(unit, command.guard)
     due = [moment for store in stores if (moment := store.states.next_due(queue_id)) is not None]
-    return Empty(queue_id, min(due, default=None), any(store.held_in(queue_id) for store in stores))
+    return Empty(queue_id, min(due, default=None), any(store.holdings.held_in(queue_id) for store in stores))
 
 
 def choose(unit: SqlUnit, command: Claim) -> list[Part]:
@@ -76,7 +76,7 @@ def read(parts: Sequence[Part], source: Source, *, body: bool) -> list[Read] | R
     """Return messages with what they are, or refuse the first that is damaged."""
     result: list[Read] = []
     for store, found, is_locked in parts:
-        its = sound(store, source, store.sound(found, body=body), is_locked=is_locked)
+        its = sound(store, source, store.messages.sound(found, body=body), is_locked=is_locked)
         if isinstance(its, Refused):
             return its
         result += its
@@ -129,7 +129,7 @@ def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[P
     mine: list[Part] = []
     if holder is not None and holder.locks and holder.role == Role.DEQUEUED:
         for store in stores:
-            locked = store.locked(holder.transaction_id, source.queue_id, choice, limit)
+            locked = store.holdings.locked(holder.transaction_id, source.queue_id, choice, limit)
             mine.append(Part(store, locked, is_locked=True))
         # The rest of a group comes before what has arrived since, whatever its order, and alone.
         if source.grouping and any(part.found for part in mine):
@@ -163,7 +163,7 @@ def _of_one_group(source: Source, choice: Choice, look: Callable[[int], list[Par
     if not in_order:
         return []
     store, first = in_order[0]
-    group_id = store.group_of(first[0])
+    group_id = store.messages.group_of(first[0])
     if group_id is None:
         return [Part(store, [first])]
     if choice is FIRST_CHOICE:
@@ -174,7 +174,10 @@ def _of_one_group(source: Source, choice: Choice, look: Callable[[int], list[Par
         # As many as there were once more: how large the group is is not known.
         most = min(2 * most, limit)
         in_order = _in_order(look(most))
-        found = [row for _, row in itertools.takewhile(lambda each: each[0].group_of(each[1][0]) == group_id, in_order)]
+        found = [
+            row
+            for _, row in itertools.takewhile(lambda each: each[0].messages.group_of(each[1][0]) == group_id, in_order)
+        ]
     return [Part(store, found)]
 
 

@@ -65,7 +65,7 @@ def _takes_out(store: Store, command: Dispose) -> bool:
     its = [each.holding for each in dispositions]
     if transaction_id is None:
         return store.states.take(source.queue_id, its)
-    return store.let_go(transaction_id, source.queue_id, its)
+    return store.holdings.let_go(transaction_id, source.queue_id, its)
 
 
 def _remove(unit: SqlUnit, store: Store, command: Dispose, why: Removal, its: Sequence[Holding], now: int) -> None:
@@ -77,7 +77,7 @@ def _remove(unit: SqlUnit, store: Store, command: Dispose, why: Removal, its: Se
         pages = 0
     else:
         for holding in its:
-            store.discard(holding.place.message_id)
+            store.messages.discard(holding.place.message_id)
         pages = sum(holding.pages for holding in its)
     where, size = (command.guard.space_id, command.source.queue_id), sum(holding.size for holding in its)
     # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
@@ -88,7 +88,7 @@ def _changed(store: Store, its: Change) -> Stands:
     """Give a message new terms; return where it stands by them in its queue."""
     holding, until, terms, sequence = its
     place = holding.place._replace(order_key=_key(terms, sequence))
-    store.states.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
+    store.messages.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
     return place, until, terms.expires_us
 
 
@@ -97,9 +97,9 @@ def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], 
     guard, in_memory, route, standing = command.guard, command.memory, moves[0].terms.route, list[Stands]()
     for sequence, (holding, until, terms, origin) in zip(_count_over(unit, store, command, moves), moves, strict=True):
         number, key = numbers.number(guard.space_id, sequence), _key(terms, sequence)
-        store.move(holding.place.message_id, (number, route.queue_id, key), origin, now)
+        store.messages.move(holding.place.message_id, (number, route.queue_id, key), origin, now)
         if (terms.available_us, terms.expires_us) != (None, None):
-            store.states.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
+            store.messages.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
         standing.append((Place(number, route.queue_id, key, 0), until, terms.expires_us))
     stand(store, route.queue_id, standing, now)
     if not route.levels:

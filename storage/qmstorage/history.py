@@ -83,9 +83,9 @@ class History(UnitPart):
 
     def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
         """Keep all messages that the transaction dequeued from the queue; return how much that was."""
-        use, _ = self.unit.use_held(transaction_id, queue_id, Role.DEQUEUED)
+        use, _ = self.unit.holdings.use_held(transaction_id, queue_id, Role.DEQUEUED)
         self.run(_RETAIN_HELD, of_trans=transaction_id, of_queue=queue_id, consumed=consumed_us, by=consumer)
-        self.unit.release_held(transaction_id, queue_id, Role.DEQUEUED)
+        self.unit.holdings.release_held(transaction_id, queue_id, Role.DEQUEUED)
         return use
 
     def of_queue(
@@ -105,7 +105,7 @@ class History(UnitPart):
                 )
                 for consumed, number, consumer, transaction, *row in found
                 if (
-                    info := self.unit.info(
+                    info := self.unit.messages.info(
                         row, space, of.name, number=number, retries=0, state=State.CONSUMED, until=None
                     )
                 )
@@ -120,7 +120,7 @@ class History(UnitPart):
         """Return a retained message with its body, if it was consumed since a time."""
         if self.one(_IS_RETAINED, of_queue=of.id, of_message=message_id, since=since_us) is None:
             return None
-        return self.unit.stored(space, of.name, message_id, State.CONSUMED)
+        return self.unit.messages.stored(space, of.name, message_id, State.CONSUMED)
 
     def first_consumed(self) -> list[tuple[int, int]]:
         """Return when the first retained message of each queue was consumed, for all queues that have any."""
@@ -133,7 +133,7 @@ class History(UnitPart):
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
         forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), self.unit.discard_all([number for (number,) in forgotten])
+        return len(forgotten), self.unit.messages.discard_all([number for (number,) in forgotten])
 
 
 @functools.lru_cache(maxsize=64)

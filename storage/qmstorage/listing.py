@@ -92,7 +92,7 @@ class Listing(StorePart):
                 ((at, then), info)
                 for retries, until, at, then, *row in found
                 if (
-                    info := self.store.info(
+                    info := self.store.messages.info(
                         row, space, in_queue.name, number=then, retries=retries, state=state, until=until
                     )
                 )

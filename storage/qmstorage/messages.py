@@ -16,10 +16,10 @@ from qmcore.row_rules import RULES
 from qmcore.space import Space
 from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
-from qmstorage.bodies import Bodies
 from qmstorage.schema import history, message, ready
 from qmstorage.sql import bindparam, exists, func, select, tuple_, update
 from qmstorage.statements import Row, Statement, given, insert_into
+from qmstorage.unit_part import StorePart
 
 logger = logging.getLogger("qmadmin.storage")
 
@@ -79,13 +79,23 @@ _MOVE = (
         moved_at=bindparam("at"),
     )
 )
+_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
+    given(message.c.id, "of_message")
+)
+_AMEND = (
+    update(message)
+    .where(given(message.c.id, "of_message"))
+    .values(
+        order_key=bindparam("new_key"),
+        priority=bindparam("new_priority"),
+        available_at=bindparam("available"),
+        expires_at=bindparam("expires"),
+    )
+)
 
 
-class Messages(Bodies):
+class Messages(StorePart):
     """Messages, wherever they stand."""
-
-    delivery = Delivery.PERSIST
-    """Whether the messages of this store survive a restart."""
 
     def put(self, number: int, queue_id: int, arrival: Arrival) -> None:
         """Store a message that comes later, without a state yet; what depends on when that is comes with it."""
@@ -93,7 +103,7 @@ class Messages(Bodies):
         moments = (None, None) if times is None else (times.available_us, times.expires_us)
         row = rows.full_row(number, queue_id, b"", 0, *moments, None, arrival)
         if arrival.size > bodies.IN_ROW_MAX:
-            self.put_body(number, arrival.body)
+            self.store.bodies.put(number, arrival.body)
         self.cursor.execute(self.texts[_PUT][0], row)
 
     def settle(self, message_id: int, standing: records.Standing) -> None:
@@ -111,7 +121,7 @@ class Messages(Bodies):
     def key_of(self, queue_id: int, message_id: int) -> bytes | None:
         """Return the order key of a message that is still to be consumed from the queue."""
         # Non-persistent messages have no history.
-        statement = _KEY_OF if self.delivery is Delivery.PERSIST else _KEY_IN_MEMORY
+        statement = _KEY_OF if self.store.delivery is Delivery.PERSIST else _KEY_IN_MEMORY
         row = self.one(statement, of_message=message_id, of_queue=queue_id)
         # One that is to be enqueued by a commit has no place yet.
         if row is None or not row[0]:
@@ -168,7 +178,7 @@ class Messages(Bodies):
             fault = message_rows.fault_in(row[: message_rows.BODY_ID], retries)
             if fault is not None:
                 return row, fault
-            content = self.read_body(row[message_rows.BODY_ID], row[message_rows.SIZE])
+            content = self.store.bodies.read(row[message_rows.BODY_ID], row[message_rows.SIZE])
             row = *row[: message_rows.BODY], content
         return row, message_rows.fault_in(row, retries)
 
@@ -181,7 +191,7 @@ class Messages(Bodies):
         """Delete the bodies of messages that are kept apart."""
         for _, _, row in its:
             if row[message_rows.BODY_ID] is not None:
-                self.discard_body(row[message_rows.BODY_ID])
+                self.store.bodies.discard(row[message_rows.BODY_ID])
 
     def info(
         self,
@@ -205,7 +215,7 @@ class Messages(Bodies):
         except SystemFailureError as error:
             logger.warning("%s; it is left out of a listing", error)
             return None
-        info = message_rows.message_of(MessageInfo, row, space, queue_name, self.delivery, retries, state)
+        info = message_rows.message_of(MessageInfo, row, space, queue_name, self.store.delivery, retries, state)
         if until is not None:
             info.available_us = until
         return info
@@ -231,7 +241,7 @@ class Messages(Bodies):
         """Delete a message, and return its pages and its size."""
         pages, size, body_id = self._row(_DISCARD, message_id)
         if body_id is not None:
-            self.discard_body(body_id)
+            self.store.bodies.discard(body_id)
         return pages, size
 
     def discard_all(self, message_ids: Sequence[int]) -> int:
@@ -239,8 +249,25 @@ class Messages(Bodies):
         found = [row for number in message_ids for row in self.all(_DISCARD, of_message=number)]
         for _, _, body_id in found:
             if body_id is not None:
-                self.discard_body(body_id)
+                self.store.bodies.discard(body_id)
         return sum(pages for pages, _, _ in found)
+
+    def amend(
+        self, message_id: int, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
+    ) -> None:
+        """Give a message that stays stored another order key, priority and times."""
+        self.run(
+            _AMEND,
+            of_message=message_id,
+            new_key=order_key,
+            new_priority=priority,
+            available=available_us,
+            expires=expires_us,
+        )
+
+    def charged(self, message_ids: Sequence[int]) -> list[Row]:
+        """Return the number, the pages, the size and the expiry of those of these messages that have a record."""
+        return [row for number in message_ids for row in self.all(_CHARGED, of_message=number)]
 
     def move(self, message_id: int, to: tuple[int, int, bytes], origin: MoveOrigin, now_us: int) -> None:
         """Give a message another number, queue and order key; it is available, and does not expire.
@@ -274,4 +301,4 @@ class Messages(Bodies):
         row, fault = self.whole(row if body else row[: message_rows.BODY], retries, body=body)
         if fault is not None:
             raise message_rows.unreadable(row, fault, space, queue_name)
-        return message_rows.message_of(Message, row, space, queue_name, self.delivery, retries, state)
+        return message_rows.message_of(Message, row, space, queue_name, self.store.delivery, retries, state)

@@ -99,7 +99,7 @@ def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:
 
 def consume_in_memory(command: Commit, store: Store, source: Source) -> None:
     """Consume all that the transaction has dequeued in memory from a queue."""
-    use = store.consume(command.transaction_id, source.queue_id)
+    use = store.holdings.consume(command.transaction_id, source.queue_id)
     if use.messages:
         where = command.guard.space_id, source.queue_id
         store.counters.leave(*where, count=use.messages, pages=use.pages, size=use.size, how="dequeued")
@@ -116,7 +116,7 @@ def rearm_levels(unit: SqlUnit, command: Commit) -> None:
 def give_back_locked(command: Commit, store: Store, now: int) -> None:
     """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
     for source in command.sources:
-        its = store.give_back_locked(command.transaction_id, source.queue_id)
+        its = store.holdings.give_back_locked(command.transaction_id, source.queue_id)
         stand(store, source.queue_id, [(each.place, None, each.expires_us) for each in its], now)
 
 
@@ -168,7 +168,7 @@ def stand_spilled(
     """
     guard, transaction_id = command.guard, command.transaction_id
     stores = committed or stores_of(unit, guard)
-    brings = [store for store in stores if store.spilled_use(transaction_id, route.queue_id).messages]
+    brings = [store for store in stores if store.holdings.spilled_use(transaction_id, route.queue_id).messages]
     orders: Mapping[int, int] = {}
     if len(brings) > 1:
         # The order that messages have together which go to several stores is that of their enqueuing.
@@ -200,7 +200,7 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
 
 
 def _spilled_use(store: Store, command: Commit) -> Use:
-    its = (store.spilled_use(command.transaction_id, route.queue_id) for route in command.stored)
+    its = (store.holdings.spilled_use(command.transaction_id, route.queue_id) for route in command.stored)
     return functools.reduce(Use.plus, its, _NOTHING)
 
 
@@ -208,7 +208,7 @@ def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, arri
     store.counters.charge(space_id, messages=1, pages=arrival.pages, size=arrival.size)
     terms = arrival.terms
     number = numbers.number(space_id, arrival.sequence)
-    store.spill(transaction_id, number, queue_id, arrival, terms.place, lifetime=_lifetime(terms))
+    store.holdings.spill(transaction_id, number, queue_id, arrival, terms.place, lifetime=_lifetime(terms))
 
 
 def _lifetime(terms: Terms) -> int | None:
@@ -221,7 +221,7 @@ def _lifetime(terms: Terms) -> int | None:
 
 def _count_in(unit: SqlUnit, command: Commit, route: Route, store: Store) -> Sequence[int]:
     """Give back the room that was kept, count what arrives, and return its sequence numbers."""
-    space_id, more = command.guard.space_id, store.spilled_use(command.transaction_id, route.queue_id)
+    space_id, more = command.guard.space_id, store.holdings.spilled_use(command.transaction_id, route.queue_id)
     store.counters.charge(space_id, messages=-more.messages, pages=-more.pages, size=-more.size)
     arrival = store.counters.arrive(space_id, route.queue_id, count=more.messages, pages=more.pages, size=more.size)
     # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
@@ -246,10 +246,10 @@ def _stand_all(
             first = position
         number = orders.get(item.message_id, sequence)
         key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
-        store.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
+        store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
         stand(store, route.queue_id, [(place, position.available_us, position.expires_us)], now)
-    store.forget_spilled(transaction_id, route.queue_id)
+    store.holdings.forget_spilled(transaction_id, route.queue_id)
 
 
 def _position_of(item: Spilled, route: Route, now: int) -> Position:
@@ -264,7 +264,7 @@ def _position_of(item: Spilled, route: Route, now: int) -> Position:
 
 
 def _items(store: Store, transaction_id: int, queue_id: int) -> Iterator[Spilled]:
-    step = store.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
+    step = store.holdings.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
     while step:
         yield from step
-        step = store.spilled(transaction_id, queue_id, step[-1].message_id, _AT_A_TIME)
+        step = store.holdings.spilled(transaction_id, queue_id, step[-1].message_id, _AT_A_TIME)

@@ -17,7 +17,7 @@ from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
-from qmstorage.sql import and_, bindparam, delete, elements, exists, select, tuple_, union_all, update
+from qmstorage.sql import and_, bindparam, delete, elements, exists, select, tuple_, union_all
 from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import StorePart
 
@@ -81,9 +81,6 @@ _AT_THE_EDGE = (
 )
 _FIRST_OF = _AT_THE_EDGE.order_by(ready.c.order_key)
 _LAST_OF = _AT_THE_EDGE.order_by(ready.c.order_key.desc())
-_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
-    given(message.c.id, "of_message")
-)
 _CHANGEABLE = (
     select(
         message.c.id,
@@ -99,18 +96,6 @@ _CHANGEABLE = (
     .join(due, _DUE_OF_IT, isouter=True)
     .where(given(message.c.id, "of_message"))
 )
-_AMEND = (
-    update(message)
-    .where(given(message.c.id, "of_message"))
-    .values(
-        order_key=bindparam("new_key"),
-        priority=bindparam("new_priority"),
-        available_at=bindparam("available"),
-        expires_at=bindparam("expires"),
-    )
-)
-
-
 _OF_GROUP = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries)
     .join_from(message, ready, selection.STANDS)
@@ -216,7 +201,7 @@ class States(StorePart):
         else:
             assert choice.space is not None  # noqa: S101 - it comes with its queue space
             rows += self.built(_kept_back_by(choice.condition, choice.space), of_queue=queue_id, most=limit)
-        charged = {row[0]: row for row in self.charged([row[0] for row in rows])}
+        charged = {row[0]: row for row in self.store.messages.charged([row[0] for row in rows])}
         its = []
         for number, key, retries, until in rows:
             _, pages, size, expires = charged.get(number, (number, None, None, None))
@@ -262,19 +247,6 @@ class States(StorePart):
         self.many(_UNMAKE_EXPIRING, expiring_ones)
         return self.many(_TAKE_OUT, ready_ones) + self.many(_TAKE_OUT_OF_DUE, due_ones) == len(its)
 
-    def amend(
-        self, message_id: int, order_key: bytes, priority: int, available_us: int | None, expires_us: int | None
-    ) -> None:
-        """Give a message that stays stored another order key, priority and times."""
-        self.run(
-            _AMEND,
-            of_message=message_id,
-            new_key=order_key,
-            new_priority=priority,
-            available=available_us,
-            expires=expires_us,
-        )
-
     def has_ready(self, queue_id: int) -> bool:
         """Return whether the queue has a message that can be dequeued."""
         return self.one(_ANY_READY, of_queue=queue_id) is not None
@@ -311,10 +283,6 @@ class States(StorePart):
 
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
-
-    def charged(self, message_ids: Sequence[int]) -> list[Row]:
-        """Return the number, the pages, the size and the expiry of those of these messages that have a record."""
-        return [row for number in message_ids for row in self.all(_CHARGED, of_message=number)]
 
 
 def _as_it_stands(queue_id: int, row: Row) -> Holding | None:

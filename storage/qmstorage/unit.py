@@ -13,6 +13,7 @@ from qmcore.times import Clock, SystemClock
 from qmcore.transitions import Route, Terms
 from qmstorage import rows
 from qmstorage.auditing import Audit
+from qmstorage.bodies import Bodies
 from qmstorage.bulk_load import BulkLoad
 from qmstorage.bulk_read import BulkRead
 from qmstorage.capacity_commands import CapacityCommands
@@ -22,18 +23,18 @@ from qmstorage.device import Device
 from qmstorage.forwardings import Forwardings
 from qmstorage.highest import Highest
 from qmstorage.history import History
-from qmstorage.holding import Holdings
 from qmstorage.imports import Imports
 from qmstorage.listing import Listing
+from qmstorage.messages import Messages
 from qmstorage.owners import Owners
 from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
 from qmstorage.soundness import Soundness
 from qmstorage.spaces import Spaces
 from qmstorage.sql import bindparam, delete, update
-from qmstorage.statements import Cursor, Texts, given
+from qmstorage.statements import Cursor, Runner, Texts, given
 from qmstorage.states import States
-from qmstorage.transactions import Transactions
+from qmstorage.transactions import Holdings, Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
 from qmstorage.waits import Waits
 
@@ -45,7 +46,7 @@ _IS_MAIN = (given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, coun
 _CHANGE_GENERATION = update(counter).where(*_IS_MAIN).values(generation=bindparam("new_generation"))
 
 
-class MemoryStore(Holdings):
+class MemoryStore(Runner):
     """The non-persistent messages of a queue space, in its memory."""
 
     delivery = Delivery.NONPERSIST
@@ -60,6 +61,9 @@ class MemoryStore(Holdings):
     damage = PartOf(Damage)
     counters = LastingPartOf(Counters)
     states = LastingPartOf(States)
+    messages = LastingPartOf(Messages)
+    bodies = LastingPartOf(Bodies)
+    holdings = LastingPartOf(Holdings)
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
@@ -75,9 +79,10 @@ class MemoryStore(Holdings):
             self.counters.add(space_id, queue_id)
 
 
-class SqlUnit(Holdings):
+class SqlUnit(Runner):
     """One short database transaction on a volume."""
 
+    delivery = Delivery.PERSIST
     in_memory = False
     commits_memory = False
     purpose = Purpose.ADMINISTRATION
@@ -94,6 +99,9 @@ class SqlUnit(Holdings):
     damage = PartOf(Damage)
     counters = LastingPartOf(Counters)
     states = LastingPartOf(States)
+    messages = LastingPartOf(Messages)
+    bodies = LastingPartOf(Bodies)
+    holdings = LastingPartOf(Holdings)
     history = PartOf(History)
     capacity_commands = PartOf(CapacityCommands)
     device = PartOf(Device)
@@ -152,7 +160,9 @@ class SqlUnit(Holdings):
     def place_of(self, space_id: int, queue_id: int, candidates: Sequence[int]) -> bytes | None:
         """Return the order key of the first of these messages that is still to be consumed from the queue."""
         stores = (self, self.memory(space_id))
-        keys = (store.key_of(queue_id, number) for number in candidates for store in stores if store is not None)
+        keys = (
+            store.messages.key_of(queue_id, number) for number in candidates for store in stores if store is not None
+        )
         return next((key for key in keys if key is not None), None)
 
     def memory_level(self, space_id: int) -> Use:

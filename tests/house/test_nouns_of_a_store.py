@@ -18,11 +18,7 @@ MOST_METHODS = 30
 """Methods and properties that a class of a store has, inherited ones and private ones too."""
 
 ABOVE = {
-    "qmcore.port.Unit": (3, 38),
-    "qmstorage.sqlite.unit.SqliteUnit": (8, 85),
-    "qmstorage.sqlite.traffic.SqliteMemoryStore": (7, 56),
-    "qmstorage.postgres.unit.PostgresUnit": (8, 72),
-    "qmstorage.postgres.unit.PostgresMemoryStore": (7, 55),
+    "qmstorage.sqlite.unit.SqliteUnit": (3, 38),
     "qmstorage.postgres.volume.PostgresVolume": (0, 33),
     "qmstorage.postgres.liveness.Liveness": (0, 31),
 }

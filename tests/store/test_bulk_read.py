@@ -107,7 +107,7 @@ def test_a_row_has_everything_about_a_ready_message(space, clock):
     row = rows(space, whole("Q"))[0]
     assert json.loads(row.pop("headers")) == {"a": "ä"}
     queue = space.queue("Q")
-    key = look(space, lambda unit: unit.key_of(queue.id, queue.space_id << 48 | number_of(msgid)))
+    key = look(space, lambda unit: unit.messages.key_of(queue.id, queue.space_id << 48 | number_of(msgid)))
     assert row == {
         "sequence": number_of(msgid), "order_key": key, "priority": 7, "enqueued_at": now, "available_at": None,
         "expires_at": now + 60_000_000, "pages": 1, "size": 5, "urcode": -3, "appkey": 0, "corrid": b"\xff\x00\x01",
@@ -154,7 +154,7 @@ def test_held_messages_are_those_that_are_dequeued_or_locked_and_not_those_to_be
         space.dequeue("Q")
         space.lock("Q")
         space.enqueue("Q", b"is to come" * 10)
-        assert look(space, lambda unit: {role for _, role in unit.count_held()}) == set(Role)
+        assert look(space, lambda unit: {role for _, role in unit.holdings.count_held()}) == set(Role)
         found = rows(space, whole("Q", State.HELD))
         assert {row["sequence"] for row in found} == set(map(number_of, ids[:2]))
         assert sorted(row["body"] for row in found) == [b"a", b"b"]

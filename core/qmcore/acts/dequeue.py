@@ -128,7 +128,7 @@ def peek(unit: Unit, opened: OpenSpace, name: str, selection: Selection) -> Mess
     space = opened.definitions(unit).space
     for choice in choices_of(space, selection) or (FIRST_CHOICE,):
         first = _first(unit, queue, choice)
-        message = first and first[1].peek(space, name, queue.id, first[0])
+        message = first and first[1].messages.peek(space, name, queue.id, first[0])
         if message:
             return message
     return nothing(unit, queue)
@@ -167,7 +167,7 @@ def nothing(unit: Unit, queue: Queue) -> Nothing:
     """Return that there was no message, and what is known of when there may be one."""
     both = stores(unit, queue.space_id)
     due = [moment for store in both if (moment := store.states.next_due(queue.id)) is not None]
-    return Nothing((queue.id,), min(due, default=None), held=any(store.held_in(queue.id) for store in both))
+    return Nothing((queue.id,), min(due, default=None), held=any(store.holdings.held_in(queue.id) for store in both))
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def _kept(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Ho
     """Return what becomes of a message of a queue that keeps what has expired, in an error queue if there is one."""
     known = opened.definitions(unit)
     try:
-        routing = store.routing(holding.place.message_id)
+        routing = store.messages.routing(holding.place.message_id)
     except SystemFailureError as error:
         if not is_damage(error):
             raise

@@ -26,7 +26,7 @@ def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
     records = unit.transactions.of_space(opened.space.id)
     return (
         any(record.state is Outcome.COMMITTED for record in records)
-        or not {record.id for record in records}.issuperset(memory.holders())
+        or not {record.id for record in records}.issuperset(memory.holdings.holders())
         or _is_behind_queues(unit, opened, memory)
     )
 
@@ -38,7 +38,7 @@ def let_memory_follow(unit: Unit, opened: OpenSpace, now: int) -> None:
         return
     _follow_queues(unit, opened, memory)
     records = {record.id: record for record in unit.transactions.of_space(opened.space.id)}
-    holders = memory.holders()
+    holders = memory.holdings.holders()
     for transaction_id in holders:
         record = records.get(transaction_id)
         if record is None:

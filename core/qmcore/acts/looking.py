@@ -124,7 +124,9 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
         return None
     for message_id in numbers_of(unit, known.space, queue, listed.msgid):
         try:
-            return both[store_number].stored(known.space, listed.queue, message_id, listed.state, listed.retries)
+            return both[store_number].messages.stored(
+                known.space, listed.queue, message_id, listed.state, listed.retries
+            )
         except SystemFailureError as error:
             if not has_no_record(error):
                 raise

@@ -73,13 +73,13 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
 
 def refuse_taken(unit: Unit, queue: Queue) -> None:
     """Refuse what cannot be done while a transaction has dequeued or locked a message of the queue."""
-    if any(store.taken_from(queue.id) for store in stores(unit, queue.space_id)):
+    if any(store.holdings.taken_from(queue.id) for store in stores(unit, queue.space_id)):
         raise _held(queue)
 
 
 def refuse_held(unit: Unit, queue: Queue) -> None:
     """Refuse what cannot be done while a transaction holds a message of the queue, be it one that it enqueues."""
-    if any(store.held_in(queue.id) for store in stores(unit, queue.space_id)):
+    if any(store.holdings.held_in(queue.id) for store in stores(unit, queue.space_id)):
         raise _held(queue)
 
 

@@ -97,7 +97,7 @@ def held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:
     """Return how many messages each transaction has in all stores of a queue space, and for what."""
     counts: dict[tuple[int, Role], int] = {}
     for store in stores(unit, space_id):
-        for key, count in store.count_held().items():
+        for key, count in store.holdings.count_held().items():
             counts[key] = counts.get(key, 0) + count
     return counts
 

@@ -110,7 +110,7 @@ def give_back(
                 # It was destroyed after an administrator had given up what the transaction held of it.
                 continue
             drop_spilled(opened, store, queue, transaction_id)
-            tried, locked = store.held(transaction_id, queue_id)
+            tried, locked = store.holdings.held(transaction_id, queue_id)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
             delay = max((_delay(queue, ending.verdict_on(known, holding)) for holding in tried if waits), default=0)
@@ -138,7 +138,7 @@ def give_back_some(
     returned: list[tuple[Store, Holding]] = []
     for store in stores(unit, known.space.id):
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
-            its = store.dequeued(transaction_id, queue.id, message_ids)
+            its = store.holdings.dequeued(transaction_id, queue.id, message_ids)
             given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
             dispose(unit, opened, queue, store, given_back, transaction_id)
             tell_expired(unit, opened, queue, given_back)
@@ -148,7 +148,7 @@ def give_back_some(
 
 def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: int) -> None:
     """Delete what a transaction has spilled for a queue, and give back the room that was kept for it."""
-    use = store.discard_spilled(transaction_id, queue.id)
+    use = store.holdings.discard_spilled(transaction_id, queue.id)
     if use.messages:
         store.counters.charge(opened.space.id, messages=-use.messages, pages=-use.pages, size=-use.size)
 
@@ -165,7 +165,7 @@ def _given_back(
     if not (has_expired or is_out_of_tries or verdict.consumed):
         return _tried(queue, holding, now, verdict)
     try:
-        routing = store.routing(holding.place.message_id)
+        routing = store.messages.routing(holding.place.message_id)
     except SystemFailureError as error:
         if not is_damage(error):
             raise

@@ -70,7 +70,10 @@ def concerns(volume: Volume, branch: Branch, msgid: str) -> bool:
         space = branch.opened.definitions(unit).space
         ids = [number(space.id, sequence) for sequence in space.sequences_of(msgid)]
         return any(
-            store.among(queue_id, ids) for store in stores(unit, space.id) if ids for queue_id in branch.queue_ids
+            store.messages.among(queue_id, ids)
+            for store in stores(unit, space.id)
+            if ids
+            for queue_id in branch.queue_ids
         )
 
     return branch.recorded and volume.read(found)

@@ -154,12 +154,12 @@ def _take_parts(
     its, first = list[Read](), None
     for store, rows, is_locked in parts:
         if is_locked:
-            sound = store.sound(rows, body=body)
+            sound = store.messages.sound(rows, body=body)
             if isinstance(sound, tuple):
                 return Refused(Reason.DAMAGED, source.queue_id, wanted=sound[0], what=sound[1])
             assert holder is not None  # noqa: S101 - it has locked them
             for number, _, _ in rows:
-                store.dequeue_locked(holder.transaction_id, source.queue_id, number)
+                store.holdings.dequeue_locked(holder.transaction_id, source.queue_id, number)
         else:
             keys, memory = [row[1] for row in rows], store is not unit
             is_first = begins and first is None
@@ -197,7 +197,7 @@ def _sound(unit: Transitions, store: Store, command: Claim, found: _Found, *, bo
     for number, retries in found.tries.items():
         row = found.rows.get(number)
         if row is None or row[BODY_ID] is not None:
-            row, fault = store.whole(row, retries, body=body)
+            row, fault = store.messages.whole(row, retries, body=body)
             are_apart = True
         else:
             fault = fault_in(row, retries)
@@ -205,7 +205,7 @@ def _sound(unit: Transitions, store: Store, command: Claim, found: _Found, *, bo
             return Refused(Reason.DAMAGED, command.source.queue_id, wanted=number, what=fault)
         its.append((row[KEY], retries, row))
     if are_apart and command.holder is None and not (command.source.retains and store is unit):
-        store.remove_bodies(its)
+        store.messages.remove_bodies(its)
     return its
 
 

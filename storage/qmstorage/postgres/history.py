@@ -24,4 +24,4 @@ class SharedHistory(History):
     def forget(self, queue_id: int, before_us: int, limit: int) -> tuple[int, int]:
         """Delete at most `limit` messages that were consumed before a time; return how many, and their pages."""
         forgotten = self.all(_FORGET, of_queue=queue_id, before=before_us, most=limit)
-        return len(forgotten), self.unit.discard_all([number for (number,) in forgotten])
+        return len(forgotten), self.unit.messages.discard_all([number for (number,) in forgotten])

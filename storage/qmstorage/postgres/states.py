@@ -78,9 +78,6 @@ _DUE_OF = (
     .where(due.c.message_id == _numbers("ids"))
     .with_for_update(skip_locked=True, of=due)
 )
-_CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
-    message.c.id == _numbers("ids")
-)
 _KEYS = (
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
     .table_valued(column("order_key", LargeBinary), name="keys")
@@ -125,10 +122,6 @@ class SharedStates(States):
     def locked_ready(self, queue_id: int, found: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
         """Return those of these ready messages that nobody else is taking, or takes before the end."""
         return sorted(self.all(_LOCK_READY, of_queue=queue_id, keys=[row[1] for row in found]), key=itemgetter(1))
-
-    def charged(self, message_ids: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Return the number, the pages, the size and the expiry of those of these messages that have a record."""
-        return self.all(_CHARGED, ids=list(message_ids))
 
     def release_due(self, queue_id: int, now_us: int, limit: int) -> int:
         """Make at most `limit` messages ready that have become available, and return how many."""

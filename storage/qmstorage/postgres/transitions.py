@@ -27,7 +27,6 @@ from qmcore.transitions import (
 )
 from qmstorage import disposing
 from qmstorage.postgres import arriving, claiming, settling
-from qmstorage.postgres.arrivals import SharedArrivals
 from qmstorage.postgres.pipeline import Call
 from qmstorage.refused import RefusedError
 from qmstorage.settling import follow, spill
@@ -35,7 +34,7 @@ from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 
 
-class Transitions(SharedArrivals, SqlUnit):
+class Transitions(SqlUnit):
     """What a store does to messages: one function of the server for each transition, whoever asks."""
 
     schema: str
@@ -80,7 +79,7 @@ class Transitions(SharedArrivals, SqlUnit):
             has_apart = True
             store = self.memory(space_id) if arrival.terms.memory else self
             assert store is not None  # noqa: S101 - the message is there
-            store.put_body(number, arrival.body)
+            store.bodies.put(number, arrival.body)
 
         def call(kind: arriving.Kind, values: dict[str, Any]) -> list[int] | None:
             found: list[int] | None = self.ask(arriving.call_of(self.schema, kind), values)[0][0]

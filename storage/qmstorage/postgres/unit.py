@@ -9,9 +9,8 @@ from qmcore import numbers
 from qmcore.queue import Queue
 from qmcore.records import Use
 from qmstorage import rows
-from qmstorage.bodies import Bodies
 from qmstorage.postgres import keys
-from qmstorage.postgres.arrivals import SharedArrivals
+from qmstorage.postgres.bodies import SharedBodies
 from qmstorage.postgres.bulk_load import SharedBulkLoad
 from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.capacity_commands import SharedCapacityCommands
@@ -19,13 +18,14 @@ from qmstorage.postgres.counters import SharedCounters
 from qmstorage.postgres.highest import SharedHighest
 from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
+from qmstorage.postgres.messages import SharedMessages
 from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
 from qmstorage.postgres.waits import SharedWaits
 from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
-from qmstorage.sql import bindparam, delete, select
+from qmstorage.sql import bindparam, delete
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
 from qmstorage.unit_part import LastingPartOf, PartOf
@@ -35,35 +35,21 @@ if TYPE_CHECKING:
     from qmcore.times import Clock
     from qmstorage.postgres.liveness import Liveness
 
-_CONTENT = select(chunk.c.content).where(given(chunk.c.body_id, "of_body"), given(chunk.c.number, "at"))
 _REMOVE_MESSAGES = rows.forgetting(message.c.id.between(bindparam("low"), bindparam("high")))
 _REMOVE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _EMPTY = [delete(table).where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held, expiring)]
 _REMOVE_COUNTERS = delete(counter).where(given(counter.c.space_id, "space_id"))
 
 
-class SharedBodies(Bodies):
-    """Bodies that are kept apart. The driver would read all rows at once, so that they are asked for one by one."""
-
-    def read_body(self, body_id: int, size: int) -> bytes:
-        """Return what there is of a body that is kept apart, which should have `size` bytes."""
-        content, at = bytearray(), 0
-        while len(content) < size:
-            part = self.one(_CONTENT, of_body=body_id, at=at)
-            if part is None:
-                break
-            content += part[0]
-            at += 1
-        return bytes(content)
-
-
-class PostgresMemoryStore(SharedBodies, SharedArrivals, MemoryStore):
+class PostgresMemoryStore(MemoryStore):
     """The non-persistent messages of a queue space, in tables that are not logged."""
 
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
     counters = LastingPartOf(SharedCounters)
     states = LastingPartOf(SharedStates)
+    messages = LastingPartOf(SharedMessages)
+    bodies = LastingPartOf(SharedBodies)
 
     slot: int
     schema: str
@@ -82,10 +68,7 @@ class PostgresMemoryStore(SharedBodies, SharedArrivals, MemoryStore):
             self.counters.add(space_id, queue_id)
 
 
-class PostgresUnit(
-    SharedBodies,
-    Transitions,
-):
+class PostgresUnit(Transitions):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True
@@ -94,6 +77,8 @@ class PostgresUnit(
     bulk_load = PartOf(SharedBulkLoad)
     counters = LastingPartOf(SharedCounters)
     states = LastingPartOf(SharedStates)
+    messages = LastingPartOf(SharedMessages)
+    bodies = LastingPartOf(SharedBodies)
     history = PartOf(SharedHistory)
     capacity_commands = PartOf(SharedCapacityCommands)
     spaces = PartOf(SharedSpaces)

@@ -80,7 +80,7 @@ def _first(unit: Transitions, queue_id: int, limit: int, *, body: bool) -> list[
         number, key, retries = each[:3]
         row: Row = each[3:]
         if row[ID] is None or row[BODY_ID] is not None:
-            row, fault = unit.whole(None if row[ID] is None else row, retries, body=body)
+            row, fault = unit.messages.whole(None if row[ID] is None else row, retries, body=body)
         else:
             fault = fault_in(row, retries)
         if fault is not None:
@@ -115,7 +115,7 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
             # The room of what is kept is given back when it is forgotten.
             pages = 0
         else:
-            store.remove_rows(its)
+            store.messages.remove_rows(its)
         # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
         store.counters.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
     if source.levels:
@@ -139,13 +139,13 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
     for store, its, is_locked in parts:
         if is_locked:
             for _, _, row in its:
-                store.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
+                store.holdings.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
         else:
             store.states.take_out(source.queue_id, its)
-            store.hold(holder.transaction_id, source.queue_id, its, role)
+            store.holdings.hold(holder.transaction_id, source.queue_id, its, role)
     for store, its, _ in others:
         store.states.take_out(source.queue_id, its)
-        store.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
+        store.holdings.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.counters.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
     locks = role is Role.LOCKED or bool(others)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from qmstorage.damage import Damage
 
 if TYPE_CHECKING:
-    from qmstorage.sqlite.traffic import SqliteMemoryStore
-    from qmstorage.sqlite.unit import SqliteUnit
+    from qmstorage.sqlite.unit import SqliteMemoryStore, SqliteUnit
 
 
 class DecodedDamage(Damage):
@@ -19,4 +18,4 @@ class DecodedDamage(Damage):
 
     def undecoded(self) -> AbstractContextManager[None]:
         """Read texts that are not UTF-8 as something that no rule allows, instead of refusing them."""
-        return self.store.undecoded()
+        return self.store.messages.undecoded()

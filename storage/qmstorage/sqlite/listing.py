@@ -15,8 +15,7 @@ from qmstorage.listing import Listing
 from qmstorage.sqlite import translate
 
 if TYPE_CHECKING:
-    from qmstorage.sqlite.traffic import SqliteMemoryStore
-    from qmstorage.sqlite.unit import SqliteUnit
+    from qmstorage.sqlite.unit import SqliteMemoryStore, SqliteUnit
 
 
 class DecodedListing(Listing):
@@ -40,5 +39,5 @@ class DecodedListing(Listing):
         except sqlite3.OperationalError as error:
             if not translate.is_undecodable(error):
                 raise
-        with self.store.undecoded():
+        with self.store.messages.undecoded():
             return super().messages(*asked)

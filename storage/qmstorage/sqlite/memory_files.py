@@ -23,8 +23,7 @@ from qmstorage import schema
 from qmstorage.sql import made
 from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.owner_files import this_boot
-from qmstorage.sqlite.traffic import SqliteMemoryStore
-from qmstorage.sqlite.unit import roll_back
+from qmstorage.sqlite.unit import SqliteMemoryStore, roll_back
 from qmstorage.statements import Texts
 
 _DIRECTORY_VARIABLE = "QM_SHM_DIR"

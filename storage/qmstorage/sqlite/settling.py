@@ -23,8 +23,8 @@ from qmcore.transitions import (
     Source,
 )
 from qmstorage import claiming, settling
-from qmstorage.sqlite import traffic
 from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
+from qmstorage.sqlite.transactions import HELD
 from qmstorage.statements import Row
 from qmstorage.transactions import END
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NOTHING: Final = Use(0, 0, 0)
 
 _DEQUEUED: Final = Role.DEQUEUED
-_HELD: Final = traffic.HELD[_DEQUEUED]
+_HELD: Final = HELD[_DEQUEUED]
 _Gone: TypeAlias = tuple[Source, Sequence[Row], Use]
 """Messages that a transaction holds of a queue: the number, the pages and the size of each, and of all."""
 _Coming: TypeAlias = tuple[Route, Sequence[Arrival]]
@@ -119,7 +119,10 @@ def _held_in_memory(unit: Transitions, command: Commit) -> Use:
     memory = unit.memory(command.guard.space_id) if command.guard.memory_pages else None
     if memory is None:
         return _NOTHING
-    its = (memory.use_held(command.transaction_id, source.queue_id, Role.DEQUEUED)[0] for source in command.sources)
+    its = (
+        memory.holdings.use_held(command.transaction_id, source.queue_id, Role.DEQUEUED)[0]
+        for source in command.sources
+    )
     return functools.reduce(Use.plus, its, _NOTHING)
 
 
@@ -132,7 +135,7 @@ def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int
             # The room of what is kept is given back when it is forgotten.
             changes[queue_id] = [0, -count, 0, -size, 0, count]
         else:
-            unit.delete_held(its, transaction_id, queue_id, _DEQUEUED)
+            unit.holdings.delete_these(its, transaction_id, queue_id, _DEQUEUED)
             changes[queue_id] = [0, -count, -pages, -size, 0, count]
     return changes
 
@@ -206,4 +209,4 @@ def _end_in_part(unit: Transitions, command: Commit, now: int, reached: list[Rea
 def _has_part_in_memory(unit: Transitions, command: Commit) -> bool:
     memory = unit.memory(command.guard.space_id)
     queue_ids = {*(source.queue_id for source in command.sources), *(route.queue_id for route in command.stored)}
-    return memory is not None and memory.holds_any(command.transaction_id, queue_ids)
+    return memory is not None and memory.holdings.holds_any(command.transaction_id, queue_ids)

@@ -87,7 +87,7 @@ class ExclusiveStates(States):
         execute, texts, notifications = self.cursor.execute, self.texts.in_order, self.notifications
         if options or available is not None or expires is not None or size > _IN_ROW:
             if size > _IN_ROW:
-                self.store.put_body(number, body)
+                self.store.bodies.put(number, body)
             row = new_row(number, queue_id, key, now, available, expires, None, arrival)
             execute(texts[_PUT[len(row)]], row)
         else:
@@ -146,8 +146,12 @@ class ExclusiveStates(States):
         asks = terms.options or available is not None or expires is not None or group_id is not None
         write, texts = self.cursor.executemany, self.texts.in_order
         if asks or max(sizes) > _IN_ROW:
+            for number, arrival in zip(ids, arrivals, strict=True):
+                if arrival.size > _IN_ROW:
+                    self.store.bodies.put(number, arrival.body)
+            times = available, expires, group_id
             rows_of = [
-                self._stored_row(number, queue_id, key, now, available, expires, group_id, arrival)
+                new_row(number, queue_id, key, now, *times, arrival)
                 for number, key, arrival in zip(ids, keys, arrivals, strict=True)
             ]
             for width, alike in groupby(sorted(rows_of, key=len), len):
@@ -164,22 +168,6 @@ class ExclusiveStates(States):
             self.notifications.came(queue_id, len(ids))
         if expires is not None:
             write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
-
-    def _stored_row(
-        self,
-        number: int,
-        queue_id: int,
-        key: bytes,
-        now: int,
-        available: int | None,
-        expires: int | None,
-        group_id: int | None,
-        arrival: Arrival,
-    ) -> Row:
-        """Return the row of a message that comes; a body that is too large for it is kept apart."""
-        if arrival.size > _IN_ROW:
-            self.store.put_body(number, arrival.body)
-        return new_row(number, queue_id, key, now, available, expires, group_id, arrival)
 
     def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
         """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""

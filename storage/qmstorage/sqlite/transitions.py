@@ -32,20 +32,23 @@ from qmcore.transitions import (
 from qmstorage import disposing
 from qmstorage.refused import RefusedError
 from qmstorage.settling import follow, spill
-from qmstorage.sqlite import claiming, settling, traffic
+from qmstorage.sqlite import claiming, settling
 from qmstorage.sqlite.counters import COUNT, MAIN, ExclusiveCounters
+from qmstorage.sqlite.messages import ExclusiveMessages
 from qmstorage.sqlite.states import ExclusiveStates
-from qmstorage.sqlite.undecoded import Undecoded
+from qmstorage.sqlite.transactions import ExclusiveHoldings
 from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 from qmstorage.unit_part import LastingPartOf
 
 
-class Transitions(traffic.Traffic, Undecoded, SqlUnit):
+class Transitions(SqlUnit):
     """What a store does to messages: one function for each transition, whoever asks."""
 
     counters = LastingPartOf(ExclusiveCounters)
     states = LastingPartOf(ExclusiveStates)
+    messages = LastingPartOf(ExclusiveMessages)
+    holdings = LastingPartOf(ExclusiveHoldings)
 
     def execute(self, commands: Sequence[Command]) -> Sequence[Result] | Refused:
         """Execute commands, and return what came of each; where the first is refused, nothing was done.
@@ -124,7 +127,6 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         memory = self.memory(space_id)
         if memory is None:
             return Refused(Reason.NO_MEMORY)
-        assert isinstance(memory, traffic.SqliteMemoryStore)  # noqa: S101 - `memory_of` made it
         _, last, _, pages_before, _ = main
         sequences = range(last + 1, last + len(arrivals) + 1)
         ours, its = _apart(sequences, arrivals, memory=False), _apart(sequences, arrivals, memory=True)
@@ -134,12 +136,13 @@ class Transitions(traffic.Traffic, Undecoded, SqlUnit):
         used, wanted = memory.counters.level(space_id).pages, sum(arrival.pages for arrival in its.values())
         if used + wanted > guard.memory_pages:
             return Refused(Reason.MEMORY, used, guard.memory_pages, wanted)
-        now = self.clock.now()
+        now, states = self.clock.now(), memory.states
+        assert isinstance(states, ExclusiveStates)  # noqa: S101 - `memory_of` made it
         # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
         self.counters.reserve(space_id, len(its))
         bytes_wanted = sum(arrival.size for arrival in its.values())
         memory.counters.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
-        memory.states.stand(guard, route, list(its), list(its.values()), now, before)
+        states.stand(guard, route, list(its), list(its.values()), now, before)
         if ours:
             for queue_id in (0, route.queue_id):
                 change = len(ours), len(ours), pages, size, len(ours), 0

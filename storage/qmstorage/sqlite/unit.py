@@ -13,13 +13,17 @@ from qmstorage.schema import counter, space, waiter
 from qmstorage.sql import bindparam, func, literal_column, select, update
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
+from qmstorage.sqlite.counters import ExclusiveCounters
 from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
-from qmstorage.sqlite.traffic import SqliteMemoryStore
+from qmstorage.sqlite.messages import ExclusiveMessages
+from qmstorage.sqlite.states import ExclusiveStates
+from qmstorage.sqlite.transactions import ExclusiveHoldings
 from qmstorage.sqlite.transitions import Transitions
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Row, Texts, given
-from qmstorage.unit_part import PartOf
+from qmstorage.unit import MemoryStore
+from qmstorage.unit_part import LastingPartOf, PartOf
 
 T = TypeVar("T")
 
@@ -39,6 +43,17 @@ _COUNT_HANDOFF_COMMIT: Final = (
     update(counter).where(*_OF_HANDOFF, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
 )
 """Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
+
+
+class SqliteMemoryStore(MemoryStore):
+    """The non-persistent messages of a queue space, in its memory."""
+
+    counters = LastingPartOf(ExclusiveCounters)
+    states = LastingPartOf(ExclusiveStates)
+    messages = LastingPartOf(ExclusiveMessages)
+    holdings = LastingPartOf(ExclusiveHoldings)
+    listing = PartOf(DecodedListing)
+    damage = PartOf(DecodedDamage)
 
 
 class SqliteUnit(Transitions):

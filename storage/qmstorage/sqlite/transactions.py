@@ -1,0 +1,58 @@
+"""What transactions hold on SQLite, in the statements that take it the least time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
+from qmcore.records import Role, Use
+from qmstorage import bodies, rows
+from qmstorage.messages import Sound
+from qmstorage.schema import held
+from qmstorage.sql import bindparam, delete, insert, select
+from qmstorage.statements import Row
+from qmstorage.transactions import Holdings, for_each_role
+
+HOLD: Final = insert(held).values(
+    {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
+)
+HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
+_LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
+
+
+class ExclusiveHoldings(Holdings):
+    """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
+
+    def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
+        """Let the transaction hold messages of a queue that were taken out of `ready`."""
+        execute, text = self.cursor.execute, self.texts.in_order[HOLD]
+        for key, retries, row in its:
+            held = row[ID], queue_id, key, retries, row[PAGES], row[SIZE], row[EXPIRES], int(role)
+            execute(text, (transaction_id, *held))
+
+    def delete(self, transaction_id: int, queue_id: int, role: Role) -> Use:
+        """Delete what the transaction has of the queue for this; return how much that was."""
+        its = self.run_in_order(HELD[role], queue_id, transaction_id).fetchall()
+        self.delete_these(its, transaction_id, queue_id, role)
+        return use_of(its)
+
+    def delete_these(self, its: Sequence[Row], transaction_id: int, queue_id: int, role: Role) -> None:
+        """Delete what a transaction has of a queue for this: the number, the pages and the size of each."""
+        for _, _, size in its:
+            if size > bodies.IN_ROW_MAX:
+                super().delete(transaction_id, queue_id, role)
+                return
+        execute, texts = self.cursor.execute, self.texts.in_order
+        for number, _, _ in its:
+            execute(texts[rows.FORGET], (number,))
+        if its:
+            execute(texts[_LET_GO[role]], (queue_id, transaction_id))
+
+
+def use_of(its: Sequence[Row]) -> Use:
+    """Return how much messages are, by the number, the pages and the size of each."""
+    if len(its) == 1:
+        ((_, pages, size),) = its
+        return Use(1, pages, size)
+    return Use(len(its), sum(pages for _, pages, _ in its), sum(size for _, _, size in its))
