@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qmadmin import console
 from qmadmin.console import counted
 from qmadmin.console.formats import Format
-from qmadmin.console.results import (
-    Column,
-    Field,
-    Moment,
-    Notice,
-    Record,
-    Severity,
-    Shown,
-    Table,
-    Value,
-    field,
-    of_missing,
-)
+from qmadmin.console.results import Column, Field, Moment, Notice, Record, Shown, Table, Value, field, of_missing
 from qmcore.imports import Mode
 from qmcore.message import State
 from qmcore.redacted import redacted
@@ -127,8 +115,7 @@ def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequenc
         (*whose, field("imports", "Imports", sum(counts.values()))),
         Table((_PLACE[1], Column("imports", "Imports", right=True)), list(counts.items())),
         tuple(
-            Notice(
-                Severity.ERROR,
+            Notice.error(
                 f"an import into queue space {name!r} is published already and can only be completed",
                 "The command that began it resumes it.",
             )
@@ -137,8 +124,8 @@ def abandoned(archive: str | None, counts: Mapping[str, int], published: Sequenc
     )
 
 
-WILL_BE_STOPPED: Final = Notice(
-    Severity.INFO, "imported queues will be stopped for dequeuing", "With --start they are as they were in the archive."
+WILL_BE_STOPPED: Final = Notice.info(
+    "imported queues will be stopped for dequeuing", "With --start they are as they were in the archive."
 )
 
 
@@ -164,8 +151,8 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
         _hidden(resumed=again, dry_run=dry_run),
     )
     columns = (*_PLACE, Column("mode", "How"), _MESSAGES, _BYTES, Column("archived_as", "In the archive"))
-    stopped = Notice(
-        Severity.INFO, "imported queues are stopped for dequeuing", "Start them with qstart once you have checked them."
+    stopped = Notice.info(
+        "imported queues are stopped for dequeuing", "Start them with qstart once you have checked them."
     )
     notice = WILL_BE_STOPPED if dry_run else stopped
     notices = [*_commands(done), *([notice] if done.stops and not started else [])]
@@ -176,8 +163,7 @@ def _commands(done: Imported) -> Iterator[Notice]:
     """Yield a warning for each capacity command in an archive: the author of the archive wrote it."""
     for space in done.spaces:
         for queue, command in space.commands:
-            yield Notice(
-                Severity.WARN,
+            yield Notice.warning(
                 f"queue {queue!r} of queue space {space.name!r} has the capacity command {command!r} from the archive",
                 "It runs as the user whose process enqueues. If it is not meant to, remove it with qchange.",
             )
@@ -215,7 +201,7 @@ def compared(found: Compared, *, with_device: bool) -> Told:
         "The archive is sound",
         fields,
         Table((*columns, *judged_column, Column("digest", "Digest")), rows),
-        tuple(Notice(Severity.ERROR, f"{each.whose}: {each.sentence}") for each in found.differences),
+        tuple(Notice.error(f"{each.whose}: {each.sentence}") for each in found.differences),
     )
 
 
@@ -305,7 +291,7 @@ def _asked(value: Any) -> str:
 
 def _left_out(manifest: Manifest) -> tuple[Notice, ...]:
     return tuple(
-        Notice(Severity.WARN, f"queue space {space.name!r}: {sentence}")
+        Notice.warning(f"queue space {space.name!r}: {sentence}")
         for space in manifest.spaces
         for sentence in _sentences(space.left_out)
     )
@@ -374,16 +360,15 @@ def _kept(removed: Removed, *, resumed: bool = False) -> Iterator[Notice]:
             f"{counted(removed.kept, 'message')} of the archive {were} not removed: no longer there, or changed since"
         )
         if resumed:
-            yield Notice(Severity.INFO, text, "Those that the first attempt removed are no longer there.")
+            yield Notice.info(text, "Those that the first attempt removed are no longer there.")
         else:
-            yield Notice(Severity.WARN, text)
+            yield Notice.warning(text)
 
 
 def _stopped_there(done: Moved) -> Iterator[Notice]:
     if done.waiting:
         start = _starting(*done.waiting[0], done.destination, "-d ")
-        yield Notice(
-            Severity.INFO,
+        yield Notice.info(
             "the queues are stopped for dequeuing at the destination",
             f"After checking them, {_each(done.waiting)}: {start}",
         )
@@ -399,10 +384,10 @@ def _stopped_here(done: Moved) -> Iterator[Notice]:
     if done.left:
         is_ = "is" if done.left == 1 else "are"
         text = f"{counted(done.left, 'message')} {is_} left at the source, in queues that stay stopped"
-        yield Notice(Severity.WARN, text, f"List them with qlist; to have them consumed there, {_each(names)}: {start}")
+        yield Notice.warning(text, f"List them with qlist; to have them consumed there, {_each(names)}: {start}")
     else:
         text = "the queues stay stopped at the source, where nothing is left in them"
-        yield Notice(Severity.INFO, text, f"Destroy them with qdestroy, or {_each(names)}: {start}")
+        yield Notice.info(text, f"Destroy them with qdestroy, or {_each(names)}: {start}")
 
 
 def _each(names: Sequence[object]) -> str:

@@ -42,6 +42,21 @@ class Notice:
         object.__setattr__(self, "text", redacted(self.text))
         object.__setattr__(self, "hint", redacted(self.hint))
 
+    @classmethod
+    def error(cls, text: str, hint: str = "", number: int | None = None) -> Notice:
+        """Return what went wrong."""
+        return cls(Severity.ERROR, text, hint, number)
+
+    @classmethod
+    def warning(cls, text: str, hint: str = "") -> Notice:
+        """Return what may be wrong."""
+        return cls(Severity.WARN, text, hint)
+
+    @classmethod
+    def info(cls, text: str, hint: str = "") -> Notice:
+        """Return what is good to know."""
+        return cls(Severity.INFO, text, hint)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -58,7 +73,7 @@ class Entry:
 
 def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
     """Return warnings about missing volumes, without which everything else goes on."""
-    return [Notice(Severity.WARN, str(volume), volume.advice) for volume in volumes]
+    return [Notice.warning(str(volume), volume.advice) for volume in volumes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,7 @@ def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None
     """Return the seconds that -b gives, which applies with -n or -f only."""
     value = other_time("-b", text, warn)
     if value is not None and not has_meaning:
-        warn(Notice(Severity.WARN, "-b option ignored as neither -n nor -f is given"))
+        warn(Notice.warning("-b option ignored as neither -n nor -f is given"))
         return None
     return value
 
@@ -348,11 +348,11 @@ def _number(text: str | None, usual: int, warn: Warn, not_numeric: Notice, too_l
 
 def _not_numeric(option: str) -> Notice:
     # The message catalogue has no number for these two.
-    return Notice(Severity.WARN, f"{option} option ignored as argument must be numeric")
+    return Notice.warning(f"{option} option ignored as argument must be numeric")
 
 
 def _too_large(option: str) -> Notice:
-    return Notice(Severity.WARN, f"{option} option ignored as argument is too large (must be below {TRANTIME_MAX + 1})")
+    return Notice.warning(f"{option} option ignored as argument is too large (must be below {TRANTIME_MAX + 1})")
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from qmadmin.console.formats import Format, write_document
 from qmadmin.console.process import Exit
 from qmadmin.console.render import OutputLostError, Screen, format_for, screen_for
-from qmadmin.console.results import Field, Notice, Record, Severity
+from qmadmin.console.results import Field, Notice, Record
 from qmadmin.forwarder import StartError
 from qmadmin.monitoring import forwarding
 from qmadmin.opening import open_device
@@ -67,9 +67,9 @@ class Status:
         living = {name for name, told in self._told.items() if any(process.alive for process, _ in told)}
         for name in self._told:
             if name not in living:
-                yield Notice(Severity.ERROR, f"no process forwards queue {name!r}")
+                yield Notice.error(f"no process forwards queue {name!r}")
         if not self._told:
-            yield Notice(Severity.ERROR, f"no process forwards a queue of queue space {self._space!r}")
+            yield Notice.error(f"no process forwards a queue of queue space {self._space!r}")
 
 
 def show(

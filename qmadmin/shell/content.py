@@ -13,19 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.console import escaped
 from qmadmin.console.process import let_through
 from qmadmin.console.render import fsync
-from qmadmin.console.results import (
-    Field,
-    Line,
-    Moment,
-    Notice,
-    Outcome,
-    Record,
-    Severity,
-    Shown,
-    Value,
-    Verbatim,
-    field,
-)
+from qmadmin.console.results import Field, Line, Moment, Notice, Outcome, Record, Shown, Value, Verbatim, field
 from qmadmin.shell import putting
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
@@ -45,19 +33,18 @@ if TYPE_CHECKING:
     from qmcore.condition import Condition
 
 WHICH = (
-    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),
-    Option("-i", "corrid", "Messages with this correlation identifier.", CorrelationId(), "corrid", excludes="-m"),
+    Option("-m msgid", "msgid", "The message with this identifier.", MessageId()),
+    Option("-i corrid", "corrid", "Messages with this correlation identifier.", CorrelationId(), excludes="-m"),
     WHERE,
 )
 SHOWN = (
-    Option("-k", "count", "How many messages at most; the default is 1.", Number("number of messages", 1), "count", 1),
-    Option("-x", "in_hex", "Show bodies as hexadecimal digits; otherwise text is shown as text.", default=False),
+    Option("-k count", "count", "How many messages at most; the default is 1.", Number("number of messages", 1), 1),
+    Option("-x", "in_hex", "Show bodies as hexadecimal digits; otherwise text is shown as text."),
     Option(
-        "-o",
+        "-o file",
         "output",
         "Write the bodies one after the other into a new file, in place of showing them.",
         FileName(),
-        "file",
     ),
 )
 QUEUE = Positional(
@@ -74,12 +61,7 @@ QUEUE = Positional(
     *WHICH,
     *SHOWN,
     Option(
-        "-s",
-        "wait",
-        "How long to wait for the first message: seconds, or 10m, 2h.",
-        Span("seconds to wait"),
-        "seconds",
-        0,
+        "-s seconds", "wait", "How long to wait for the first message: seconds, or 10m, 2h.", Span("seconds to wait"), 0
     ),
     QUEUE,
 )
@@ -131,7 +113,7 @@ def qget(
     "qpeek",
     *WHICH,
     *SHOWN,
-    Option("-r", "retained", "Show retained messages, which were consumed already.", default=False),
+    Option("-r", "retained", "Show retained messages, which were consumed already."),
     QUEUE,
     shows_only=True,
 )
@@ -191,7 +173,7 @@ def _found(
 
 def _what_was(queue: str, count: int, output: str | None) -> list[Shown]:
     if not count:
-        return [Notice(Severity.INFO, f"No messages matched on queue {queue}")]
+        return [Notice.info(f"No messages matched on queue {queue}")]
     if output is None:
         return []
     return [Line(f"{number(count)} written to {output}", {"queue": queue, "messages": count, "file": output})]

@@ -41,21 +41,35 @@ class Needs(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option: a dash and a letter, or `long` in place of it; there is no prompt for it.
+    """An option as it is shown, a dash and a letter and what its value is called; there is no prompt for it.
 
-    Without a kind it is a flag and its value a bool. `default` is the value of an option that is not given.
-    `excludes` is the flag of another option that cannot be given as well.
+    Without a kind it is a flag and its value a bool. `default` is the value of another one that is not given.
+    `excludes` is the flag of an option that cannot be given as well, `long` a word that may stand for its own.
     """
 
-    flag: str
+    shown: str
     name: str
     help: str
     kind: Kind[Any] | None = None
-    metavar: str = ""
     default: Any = None
     excludes: str = ""
     extension: bool = False
     long: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The dash and the letter."""
+        return self.shown[:2]
+
+    @property
+    def metavar(self) -> str:
+        """What its value is called."""
+        return self.shown[3:]
+
+    @property
+    def unset(self) -> Any:
+        """The value of an option that is not given."""
+        return False if self.kind is None else self.default
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -181,10 +195,7 @@ class Command:
         return docstring(self.handler).splitlines() or [""]
 
     def _option_parts(self) -> list[str]:
-        shown = {
-            option.flag: f"{option.flag} {option.metavar}" if option.kind else "|".join(option.flags)
-            for option in self.options
-        }
+        shown = {option.flag: option.shown if option.kind else "|".join(option.flags) for option in self.options}
         excluded = {option.excludes for option in self.options}
         return [
             f"[{{{shown[option.excludes]} | {shown[option.flag]}}}]" if option.excludes else f"[{shown[option.flag]}]"
@@ -249,8 +260,8 @@ class Group:
         return declare
 
 
-YES = Option("-y", "yes", "Do not ask for confirmation.", default=False)
-DRY_RUN = Option("-n", "dry_run", "Only report what would be done, and to what.", default=False, extension=True)
+YES = Option("-y", "yes", "Do not ask for confirmation.")
+DRY_RUN = Option("-n", "dry_run", "Only report what would be done, and to what.", extension=True)
 CONFIRMING = (YES, DRY_RUN)
 """The options of each command that asks for confirmation; its handler does not see them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Severity, Verbatim, table_of
+from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Verbatim, table_of
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
 from qmadmin.shell.notices import UsageError
@@ -22,30 +22,27 @@ DEVICES = Group("Devices")
 @DEVICES.command(
     "crdl",
     Option(
-        "-g",
+        "-g group",
         "group",
         "Let the members of this group of the operating system use the device that this creates: its files get the"
         " mode 0660 in place of 0600. On PostgreSQL the group is a role, which is granted what it needs.",
         Words(),
-        metavar="group",
         extension=True,
     ),
     Option(
-        "-s",
+        "-s full|relaxed",
         "durability",
         "How durable the device that this creates is: with full, everything is on the disk when a call returns; with"
         " relaxed, which is faster, a power failure or a crash of the machine may lose the last fraction of a second.",
         Choice("durability", device.DURABILITIES),
-        metavar="full|relaxed",
         extension=True,
     ),
     Option(
-        "-H",
+        "-H partitions",
         "partitions",
         "Split the message tables of the device that this creates on PostgreSQL into this many partitions, by a hash"
         " of the message.",
         Number("number of partitions", least=2, most=device.PARTITIONS_MAX),
-        metavar="partitions",
         extension=True,
     ),
     Positional("device", FileName(), "The file or the schema that holds the pages.", "Device name: "),
@@ -180,7 +177,7 @@ def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
     text = f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}"
     if session.device.is_there(entry.path):
         return Line(text, _data(entry))
-    absent = Notice(Severity.WARN, f"nothing is at {entry.path!r} yet", "Move the file there.")
+    absent = Notice.warning(f"nothing is at {entry.path!r} yet", "Move the file there.")
     return [absent, Line(text, _data(entry))]
 
 

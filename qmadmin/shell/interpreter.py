@@ -105,7 +105,7 @@ class Interpreter:
             return
         if len(self._waiting) == _FILES_MOST:
             text = f"Command files are nested more than {_FILES_MOST} deep"
-            self._complain(Notice(Severity.ERROR, text), self._dialogue.place())
+            self._complain(Notice.error(text), self._dialogue.place())
             return
         self._waiting.append(self._dialogue)
         self._dialogue = script
@@ -147,9 +147,7 @@ class Interpreter:
                 pass
         if len(self._waiting) > depth:
             if self._session.status is Exit.OK and not self._session.finished:
-                told.append(
-                    Notice(Severity.ERROR, "The command file was left before its end: its output is not read any more")
-                )
+                told.append(Notice.error("The command file was left before its end: its output is not read any more"))
             del self._waiting[depth:]
             self._dialogue = dialogue
         for notice in told:
@@ -162,12 +160,12 @@ class Interpreter:
             return ""
         command, rest = self._session.catalogue.find(line)
         if redirection.parted(command, rest)[1] is not None:
-            self._notice(Notice(Severity.INFO, "A line that sends its output elsewhere is not repeated"))
+            self._notice(Notice.info("A line that sends its output elsewhere is not repeated"))
             return ""
         if command.shows_only:
             return line
         text = f"{command.name} is not repeated: an empty line repeats only a command that shows something"
-        self._notice(Notice(Severity.INFO, text))
+        self._notice(Notice.info(text))
         return ""
 
     @contextlib.contextmanager
@@ -315,9 +313,7 @@ class Interpreter:
         """Show that the command was carried out, if it was, because its results are not shown."""
         self._end_line()
         if outcome is not None:
-            self._notice(
-                Notice(Severity.INFO, f"{command.name} was completed before the interrupt; its output is omitted")
-            )
+            self._notice(Notice.info(f"{command.name} was completed before the interrupt; its output is omitted"))
 
     def _end_line(self) -> None:
         """Continue below the `^C` that a terminal shows for an interrupt outside a prompt."""
@@ -345,10 +341,10 @@ class Interpreter:
         except OSError as error:
             reason = f"{command.name} failed: {error.strerror or error}"
             named = "" if error.filename is None else f": '{os.fsdecode(error.filename)}'"
-            self._complain(Notice(Severity.ERROR, reason + named), place(), logged=True)
+            self._complain(Notice.error(reason + named), place(), logged=True)
         except Exception as error:  # noqa: BLE001 - the log has it
             text = f"{command.name} failed inside qmadmin: {fault(error, command.name)}"
-            self._complain(Notice(Severity.ERROR, text), place())
+            self._complain(Notice.error(text), place())
 
     def _refused(self, command: Command, given: Mapping[str, Any], error: QueueError) -> Notice:
         notice = refusal(error, notices.for_refusal(error, self._session))
@@ -381,4 +377,4 @@ class Interpreter:
             where = self._dialogue.pass_over(reading.unread)
         if where:
             text = f"Skipped the remaining answers to {reading.command.name}"
-            self._notice(Notice(Severity.INFO, text), where)
+            self._notice(Notice.info(text), where)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from qmadmin.console import quoted
 from qmadmin.console.process import Exit
-from qmadmin.console.results import Line, Notice, Severity
+from qmadmin.console.results import Line, Notice
 from qmadmin.shell import notices
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmcore import names
@@ -400,5 +400,5 @@ def _next(stream: TextIO, name: str, session: Session) -> str:
         return stream.readline()
     except OSError as error:
         session.status = Exit.FAILED
-        session.screen.notice(Notice(Severity.ERROR, f"Failed to read from {name}: {error.strerror}"))
+        session.screen.notice(Notice.error(f"Failed to read from {name}: {error.strerror}"))
         return ""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin.console import escaped, unescaped
-from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Severity, Table, Value, table_of
+from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Table, Value, table_of
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, Number, QueueName, Span
@@ -184,12 +184,11 @@ class ConditionText(Kind["Condition"]):
 
 SELECTION = Group("Selection of messages", "selection", needs=Needs.OPEN_SPACE)
 WHERE = Option(
-    "-w",
+    "-w condition",
     "condition",
     "Messages for which a condition over their properties is true, such as \"priority > 50 AND header.region = 'eu'\";"
     " qmadmin-queue(7) has its grammar.",
     ConditionText(),
-    "condition",
     extension=True,
 )
 
@@ -218,34 +217,29 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
 @SELECTION.command(
     "qscan",
     Option(
-        "-t",
+        "-t deq_time1[-deq_time2]",
         "available",
         "Messages that become available at a time, or between two times with a dash between, both included:"
         " YY[MM[DD[hh[mm[ss]]]]] or ISO 8601 in local time, or +seconds or 10m, 2h, 1d from now. A message without"
         " such a time became available when it was enqueued.",
         TimeRange(),
-        "deq_time1[-deq_time2]",
     ),
     Option(
-        "-p",
+        "-p priority1[-priority2]",
         "priority",
         "Messages with this priority, or between two priorities.",
         PriorityRange(),
-        "priority1[-priority2]",
     ),
-    Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid"),
+    Option("-m msgid", "msgid", "The message with this identifier.", MessageId()),
     Option(
-        "-i",
+        "-i corrid",
         "corrid",
         "Messages with this correlation identifier. Unprintable characters, blanks and backslashes are"
         " written as a backslash and two hexadecimal digits, as in hello\\20world.",
         CorrelationId(),
-        "corrid",
     ),
-    Option("-d", "delivery", "Messages on disk (persist) or in memory (nonpersist).", DELIVERY, "persist|nonpersist"),
-    Option(
-        "-e", "expires", "Messages that expire at a time, or between two times.", TimeRange(), "exptime1[-exptime2]"
-    ),
+    Option("-d persist|nonpersist", "delivery", "Messages on disk (persist) or in memory (nonpersist).", DELIVERY),
+    Option("-e exptime1[-exptime2]", "expires", "Messages that expire at a time, or between two times.", TimeRange()),
     WHERE,
     Positional("nothing", Choice("argument", ("none",)), "Remove all criteria.", metavar="none"),
     shows_only=True,
@@ -287,15 +281,12 @@ MESSAGES = Group("Messages", needs=Needs.OPEN_SPACE)
 
 @MESSAGES.command(
     "qlist",
+    Option("-b", "bodies", "Show the beginning of each body in place of the other columns.", extension=True),
     Option(
-        "-b", "bodies", "Show the beginning of each body in place of the other columns.", default=False, extension=True
-    ),
-    Option(
-        "-k",
+        "-k count",
         "count",
         "How many messages at most; 0 means all. The default is 1000 at a terminal, and all elsewhere.",
         Number("number of messages"),
-        "count",
         extension=True,
     ),
     Positional("queue_name", QueueName(), "The queue; without it, the current one."),
@@ -328,7 +319,7 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     if count is None and session.is_read_at_terminal:
         seen = list(itertools.islice(found, _AT_A_TERMINAL + 1))
         if len(seen) > _AT_A_TERMINAL:
-            more = [Notice(Severity.INFO, f"the first {_AT_A_TERMINAL} messages are shown", "All: qlist -k 0")]
+            more = [Notice.info(f"the first {_AT_A_TERMINAL} messages are shown", "All: qlist -k 0")]
         found = seen[:_AT_A_TERMINAL]
     elif count:
         found = itertools.islice(found, count)
@@ -352,7 +343,7 @@ class DamagedCount:
         """Return the notices about them."""
         if not self._count:
             return []
-        return [Notice(Severity.WARN, damage.left_out(self._count, self._queue), DAMAGE_HINT)]
+        return [Notice.warning(damage.left_out(self._count, self._queue), DAMAGE_HINT)]
 
 
 def _beginning(space: QueueSpace, message: MessageInfo) -> list[Value]:

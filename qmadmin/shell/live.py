@@ -112,19 +112,17 @@ _FREQUENT = ("enqueued", "dequeued")
 @WATCHING.command(
     "qtop",
     Option(
-        "-d",
+        "-d seconds",
         "seconds",
         "The seconds between two updates, 0.1 to 3600; the default is 1.",
         Seconds("delay", 0.1, 3600.0),
-        "seconds",
         _SECONDS,
     ),
     Option(
-        "-n",
+        "-n rounds",
         "rounds",
         "How many updates are shown; by default no limit at a terminal, and one elsewhere.",
         Number("number of updates", least=1),
-        "rounds",
     ),
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     shows_only=True,
@@ -214,14 +212,13 @@ def _short(value: float | None) -> float | None:
 
 @WATCHING.command(
     "qstat",
-    Option("-r", "relative", "Show what was counted since the snapshot, and the rate per second.", default=False),
-    Option("-s", "store", "Keep the present counters as the snapshot for -r.", default=False),
+    Option("-r", "relative", "Show what was counted since the snapshot, and the rate per second."),
+    Option("-s", "store", "Keep the present counters as the snapshot for -r."),
     Option(
-        "-f",
+        "-f file",
         "file",
         "Keep the snapshot in this file, so that other sessions can use it; by default it belongs to this session.",
         FileName(),
-        "file",
     ),
     Positional("queue_name", QueueName(), "The queue; without it, all queues."),
     shows_only=True,

@@ -19,7 +19,6 @@ from qmadmin.console.results import (
     Outcome,
     Prose,
     Record,
-    Severity,
     Shown,
     Table,
     Term,
@@ -73,7 +72,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
         shown.append(_as_text(told) if session.modes.format is Format.TABLE else _as_table(told))
     shown.append(Line(summary))
     if worst:
-        shown.append(Notice(Severity.ERROR, f"qcheck has found {counted(len(worst), 'error')}"))
+        shown.append(Notice.error(f"qcheck has found {counted(len(worst), 'error')}"))
     return shown
 
 
@@ -131,13 +130,13 @@ def _restoring(_session: Session, given: Given) -> str | Notice:
     if not os.path.lexists(path):
         return f"Make device '{path}' of {what}"
     if not given["force"]:
-        return Notice(Severity.ERROR, f"Device '{path}' exists already", "Name another, or give -f to replace it.")
+        return Notice.error(f"Device '{path}' exists already", "Name another, or give -f to replace it.")
     return f"Replace device '{path}' by {what}"
 
 
 @MAINTENANCE.command(
     "qrestore",
-    Option("-f", "force", "Replace an existing device; its messages are lost.", default=False),
+    Option("-f", "force", "Replace an existing device; its messages are lost."),
     Positional("backup", FileName(), "The directory that qbackup made.", "Backup directory: "),
     Positional(
         "device",
@@ -194,15 +193,14 @@ def _commands(device: Device) -> Iterator[Notice]:
         for space in device.spaces():
             for queue in device.queues(space.name):
                 for command in queue.definition.commands:
-                    yield Notice(
-                        Severity.WARN,
+                    yield Notice.warning(
                         f"Queue '{queue.name}' of queue space '{space.name}' has the capacity command {command!r}",
                         "It runs as the user whose process enqueues; qchange removes it, qcommands off suspends all.",
                     )
 
 
 def _faults(report: BackupReport) -> list[Notice]:
-    return [Notice(Severity.WARN, fault, "Check the device with qcheck.") for fault in report.faults]
+    return [Notice.warning(fault, "Check the device with qcheck.") for fault in report.faults]
 
 
 def _when(report: BackupReport) -> str:

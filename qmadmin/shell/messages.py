@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.audit import act
 from qmadmin.console import counted
-from qmadmin.console.results import Entry, Line, Notice, Outcome, Severity, Value
+from qmadmin.console.results import Entry, Line, Notice, Outcome, Value
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, Number, QueueName
@@ -199,7 +199,7 @@ def _without_expiration(outlived: list[int]) -> list[Notice]:
     if not count:
         return []
     has = "has" if count == 1 else "have"
-    return [Notice(Severity.WARN, f"{number(count)} {has} no expiration any more: the earlier one has passed")]
+    return [Notice.warning(f"{number(count)} {has} no expiration any more: the earlier one has passed")]
 
 
 @MESSAGES.command(
@@ -234,7 +234,7 @@ def _purge(session: Session, name: str, condition: Condition | None, delivery: D
 
 # ---- of a queue that is named ----
 
-WHICH = (Option("-m", "msgid", "The message with this identifier.", MessageId(), "msgid", excludes="-w"), WHERE)
+WHICH = (Option("-m msgid", "msgid", "The message with this identifier.", MessageId(), excludes="-w"), WHERE)
 """The options that select messages of a named queue."""
 
 
@@ -248,7 +248,7 @@ def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
         retained = _retained(session, name) if given.get("retained") else 0
         if not count and not retained:
             _refuse_held(session, name, given["msgid"])
-            return Notice(Severity.INFO, f"No messages matched on queue {name}")
+            return Notice.info(f"No messages matched on queue {name}")
         more = f" and {retained} retained" if retained else ""
         return what.format(f"{number(count)}{more} of queue '{name}'")
 
@@ -273,8 +273,8 @@ def _retained(session: Session, name: str) -> int:
 @MESSAGES.command(
     "qpurge",
     *WHICH,
-    Option("-r", "retained", "Delete the retained messages too, which were consumed already.", default=False),
-    Option("-d", "damaged", "Only messages whose record is missing or cannot be read.", default=False),
+    Option("-r", "retained", "Delete the retained messages too, which were consumed already."),
+    Option("-d", "damaged", "Only messages whose record is missing or cannot be read."),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
     confirm=Confirmation(_to_purge, "Queue '{queue_name}' not purged"),
     extension=True,
@@ -344,5 +344,5 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
     told = _without_expiration(outlived)
     if count < found:
         text = f"{number(found - count)} of queue '{queue_name}' came from no queue that still exists"
-        told.append(Notice(Severity.WARN, text, "Move them with qchangequeue."))
+        told.append(Notice.warning(text, "Move them with qchangequeue."))
     return [*told, moved]

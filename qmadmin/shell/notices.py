@@ -76,7 +76,7 @@ class UsageError(Exception):
 
     def __init__(self, text: str, *, hint: str = "", number: int | None = None) -> None:
         super().__init__(text)
-        self.notice = Notice(Severity.ERROR, text, hint, number)
+        self.notice = Notice.error(text, hint, number)
 
     @classmethod
     def of(cls, notice: Notice, cause: str = "", *, hint: str = "") -> UsageError:
@@ -90,8 +90,7 @@ class InputEndedError(Exception):
     def __init__(self, prompt: str, *, leaves_defaults: bool = False) -> None:
         super().__init__(prompt)
         self.leaves_defaults = leaves_defaults
-        self.notice = Notice(
-            Severity.ERROR,
+        self.notice = Notice.error(
             f"Input ended at the prompt '{' '.join(prompt.split())}'",
             "Give the value on the line of the command, or the answer on a line of its own.",
         )
@@ -190,14 +189,14 @@ def declined(confirm: Confirmation, given: Mapping[str, Any]) -> Notice:
     """Return the warning that a confirmation was answered with no."""
     if isinstance(confirm.declined, Notice):
         return confirm.declined
-    return Notice(Severity.WARN, confirm.declined.format(**given))
+    return Notice.warning(confirm.declined.format(**given))
 
 
 def refusal(error: QueueError, suggestion: str) -> Notice:
     """Return the notice for an error of the engine; a sentence of the catalogue needs no name before it."""
     number = error.catalogue if isinstance(error, InvalidArgumentError) else None
     text = error.message if number else f"{error.name}: {error.message}"
-    return Notice(Severity.ERROR, text, (suggestion + error.hint).strip(), number)
+    return Notice.error(text, (suggestion + error.hint).strip(), number)
 
 
 # ---- refusals before the first command -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit, leaving_interrupts_to_child
 from qmadmin.console.render import OutputLostError, PlainScreen, Screen, sync
-from qmadmin.console.results import Notice, Result, Severity
+from qmadmin.console.results import Notice, Result
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import (
     APPEND,
@@ -146,7 +146,7 @@ class _File(_Target):
         try:
             os.close(descriptor)
         except OSError as error:
-            return [Notice(Severity.ERROR, f"Failed to write {self.name}: {error.strerror}")]
+            return [Notice.error(f"Failed to write {self.name}: {error.strerror}")]
         return []
 
     def leave(self) -> None:
@@ -299,7 +299,7 @@ class RedirectedScreen:
         """Write nothing more, and return the notices about that: none if its reader has stopped reading."""
         self.drop()
         reason = f"Failed to write {self._target.name}: {error.reason}"
-        return [] if error.quiet else [Notice(Severity.ERROR, reason)]
+        return [] if error.quiet else [Notice.error(reason)]
 
     def end(self) -> list[Notice]:
         """Close what was opened, wait for a shell command, and return the notices."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.console.results import Notice, Severity
+from qmadmin.console.results import Notice
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import (
@@ -58,58 +58,52 @@ _NAMES = {
 
 QUEUE_OPTIONS = (
     Option(
-        "-d",
+        "-d persist|nonpersist",
         "delivery",
         queue.ATTRIBUTES["delivery"].said(
             ": on disk (persist, the default), or in memory that is lost on restart (nonpersist)."
         ),
         DELIVERY,
-        "persist|nonpersist",
         "persist",
     ),
     Option(
-        "-n",
+        "-n nhigh,nlow,ncmd",
         "memory_threshold",
         "The capacity limits and the command for non-persistent messages: like high, low and cmd, in bytes (b),"
         " blocks (B) or percent (%), separated by commas.",
         MemoryThreshold(),
-        "nhigh,nlow,ncmd",
         Threshold.none(),
     ),
     Option(
-        "-e",
+        "-e default_relative_expiration_time",
         "expiration",
         queue.ATTRIBUTES["expiration"].said(
             ": a number of seconds after they were enqueued (+seconds, or +10m, +2h, +1d), or never (none, the"
             " default)."
         ),
         Expiration(),
-        "default_relative_expiration_time",
     ),
     Option(
-        "-E",
+        "-E errorq",
         "error_queue",
         queue.ATTRIBUTES["error_queue"].said("; an empty pair of quotes means that of the queue space."),
         QueueNameOrNone(),
-        "errorq",
         "",
         extension=True,
     ),
     Option(
-        "-x",
+        "-x {y|n}",
         "keep_expired",
         queue.ATTRIBUTES["keep_expired"].said(" (y) or are removed (n, the default)."),
         YesNo(),
-        "{y|n}",
         False,
         extension=True,
     ),
     Option(
-        "-R",
+        "-R seconds|forever",
         "retention",
         queue.ATTRIBUTES["retention"].said(": seconds, or 10m, 2h, 1d, or forever."),
         Retention(),
-        "seconds|forever",
         0,
         extension=True,
     ),
@@ -120,7 +114,6 @@ GROUPING = Option(
     "-g",
     "grouping",
     "Keep the messages of one transaction together: one consumer at a time gets them. This cannot be changed later.",
-    default=False,
     extension=True,
 )
 
@@ -233,38 +226,36 @@ def _number(attribute: str) -> Number:
     return Number(kind.called(), kind.least, kind.most)
 
 
-def _recorded(flag: str, name: str, metavar: str) -> Option:
-    return Option(flag, name, "Recorded, without effect.", _number(name), metavar, 0)
+def _recorded(shown: str, name: str) -> Option:
+    return Option(shown, name, "Recorded, without effect.", _number(name), 0)
 
 
 RECORDED = (
-    _recorded("-o", "overflow", "overflow_memory"),
-    _recorded("-H", "handles", "handles"),
-    _recorded("-C", "cursors", "cursors"),
-    _recorded("-O", "owners", "owners"),
-    _recorded("-Q", "temporary_queues", "tmp_queues"),
-    _recorded("-f", "filter_memory", "filter_memory"),
+    _recorded("-o overflow_memory", "overflow"),
+    _recorded("-H handles", "handles"),
+    _recorded("-C cursors", "cursors"),
+    _recorded("-O owners", "owners"),
+    _recorded("-Q tmp_queues", "temporary_queues"),
+    _recorded("-f filter_memory", "filter_memory"),
 )
 """Parameters without effect, recorded for scripts that give them."""
 
 SPACE_OPTIONS = (
     Option(
-        "-A",
+        "-A actions",
         "actions",
         "Concurrent actions beyond one for each process; an action is a dequeue that waits.",
         _number("actions"),
-        "actions",
         ACTIONS_DEFAULT,
     ),
     Option(
-        "-n",
+        "-n nonpersistent_msg_memory[b,B]",
         "memory",
         space.ATTRIBUTES["memory"].said(
             " in bytes (b), rounded down to whole pages, or in blocks (B), which are pages of the device and the"
             " default unit. Without memory every enqueue of such a message fails."
         ),
         MemorySize(),
-        "nonpersistent_msg_memory[b,B]",
         Memory(0, MemoryUnit.BYTES),
     ),
     *RECORDED,
@@ -378,27 +369,27 @@ def doubtful_key(new: SpaceDefinition) -> list[Notice]:
     least, most = IPC_KEY_RANGE
     if least <= new.ipc_key <= most:
         return []
-    return [Notice(Severity.WARN, f"IPC key {new.ipc_key} of queue space {new.name!r} is outside {least}..{most}")]
+    return [Notice.warning(f"IPC key {new.ipc_key} of queue space {new.name!r} is outside {least}..{most}")]
 
 
 def without_effect(recorded: Mapping[str, Any]) -> list[Notice]:
     """Return a notice about given options that have no effect."""
     flags = [option.flag for option in RECORDED if recorded.get(option.name)]
-    return [Notice(Severity.INFO, f"{', '.join(flags)}: recorded, but without effect")] if flags else []
+    return [Notice.info(f"{', '.join(flags)}: recorded, but without effect")] if flags else []
 
 
 def initialization(device: str, *, wanted: bool) -> list[Notice]:
     """Return a notice if the disk space of a device cannot be allocated in advance."""
     if not wanted or "://" not in device:
         return []
-    return [Notice(Severity.INFO, "no disk is allocated now: PostgreSQL takes it when messages need it")]
+    return [Notice.info("no disk is allocated now: PostgreSQL takes it when messages need it")]
 
 
 def rounding(pages: int) -> list[Notice]:
     """Return a notice about a number of pages that is rounded down."""
     if rounded_pages(pages) == pages:
         return []
-    return [Notice(Severity.INFO, f"{pages} pages are rounded down to {rounded_pages(pages)}")]
+    return [Notice.info(f"{pages} pages are rounded down to {rounded_pages(pages)}")]
 
 
 # ---- both ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qmadmin.console.results import Line, Notice, Outcome, Severity
+from qmadmin.console.results import Line, Notice, Outcome
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
 from qmadmin.shell.listing import CorrelationId, MessageId, When, WhenOrNone
@@ -46,48 +46,38 @@ class Headers(Kind[dict[str, str]]):
 
 @CONTENT.command(
     "qput",
-    Option("-f", "file", "Read the message from a file; - is the standard input.", FileName(), "file"),
-    Option("-l", "lines", "Enqueue each line of the file as a message, without its line end.", default=False),
+    Option("-f file", "file", "Read the message from a file; - is the standard input.", FileName()),
+    Option("-l", "lines", "Enqueue each line of the file as a message, without its line end."),
+    Option("-z", "without_body", "Enqueue a message without a body, which is not the same as an empty one."),
+    Option("-x", "in_hex", "The text consists of hexadecimal digits, two for each byte."),
     Option(
-        "-z", "without_body", "Enqueue a message without a body, which is not the same as an empty one.", default=False
+        "-C type", "type", "The type of the body; by default STRING if it is given as text, otherwise CARRAY.", Words()
     ),
-    Option("-x", "in_hex", "The text consists of hexadecimal digits, two for each byte.", default=False),
+    Option("-s subtype", "subtype", "The subtype of the body.", Words(), ""),
+    Option("-p priority", "priority", "Its priority, 1 to 100.", Number("priority", *PRIORITY_RANGE)),
     Option(
-        "-C",
-        "type",
-        "The type of the body; by default STRING if it is given as text, otherwise CARRAY.",
-        Words(),
-        "type",
-    ),
-    Option("-s", "subtype", "The subtype of the body.", Words(), "subtype", ""),
-    Option("-p", "priority", "Its priority, 1 to 100.", Number("priority", *PRIORITY_RANGE), "priority"),
-    Option(
-        "-t",
+        "-t time",
         "available",
         "When it becomes available: +seconds or a span such as 10m, 2h, 1d from now, or YY[MM[DD[hh[mm[ss]]]]] or"
         " ISO 8601, such as 2026-11-25T20:00, in local time.",
         When(),
-        "time",
     ),
-    Option("-e", "expires", "When it expires, in the same forms, or none.", WhenOrNone(), "exptime", "default"),
-    Option("-i", "corrid", "Its correlation identifier.", CorrelationId(), "corrid"),
+    Option("-e exptime", "expires", "When it expires, in the same forms, or none.", WhenOrNone(), "default"),
+    Option("-i corrid", "corrid", "Its correlation identifier.", CorrelationId()),
+    Option("-d persist|nonpersist", "delivery", "Where the message is kept; by default as the queue says.", DELIVERY),
+    Option("-r replyq", "reply_queue", "The queue for the reply.", QueueName()),
+    Option("-q persist|nonpersist", "reply_delivery", "Where the reply is kept.", DELIVERY),
+    Option("-F failureq", "failure_queue", "The failure queue.", QueueName()),
+    Option("-E errorq", "error_queue", "The error queue, in place of that of its queue.", QueueName()),
+    Option("-u urcode", "urcode", "The user return code.", Number("user return code", most=_INT64_MAX), 0),
+    Option("-k appkey", "appkey", "The application key.", Number("application key", most=_INT64_MAX), 0),
+    Option("-H name=value", "headers", "Headers, separated by commas.", Headers()),
+    Option("-T", "top", "Put it before all others, if the queue allows it."),
     Option(
-        "-d", "delivery", "Where the message is kept; by default as the queue says.", DELIVERY, "persist|nonpersist"
-    ),
-    Option("-r", "reply_queue", "The queue for the reply.", QueueName(), "replyq"),
-    Option("-q", "reply_delivery", "Where the reply is kept.", DELIVERY, "persist|nonpersist"),
-    Option("-F", "failure_queue", "The failure queue.", QueueName(), "failureq"),
-    Option("-E", "error_queue", "The error queue, in place of that of its queue.", QueueName(), "errorq"),
-    Option("-u", "urcode", "The user return code.", Number("user return code", most=_INT64_MAX), "urcode", 0),
-    Option("-k", "appkey", "The application key.", Number("application key", most=_INT64_MAX), "appkey", 0),
-    Option("-H", "headers", "Headers, separated by commas.", Headers(), "name=value"),
-    Option("-T", "top", "Put it before all others, if the queue allows it.", default=False),
-    Option(
-        "-b",
+        "-b msgid",
         "before",
         "Put it directly before the message with this identifier, if the queue allows it.",
         MessageId(),
-        "msgid",
         excludes="-T",
     ),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
@@ -200,7 +190,7 @@ def _put_lines(session: Session, queue: str, stream: BinaryIO, control: EnqueueC
         put()
     finally:
         if count and sys.exc_info()[0] is not None:
-            session.remarks.append(Notice(Severity.WARN, f"{number(count)} were enqueued before the error"))
+            session.remarks.append(Notice.warning(f"{number(count)} were enqueued before the error"))
     return Line(f"{number(count)} enqueued on queue '{queue}'", {"queue": queue, "messages": count})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console import counted
 from qmadmin.console.process import let_through
-from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Severity, Table, Value, field
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Table, Value, field
 from qmadmin.monitoring import forwarding
 from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
@@ -62,8 +62,7 @@ def _warnings(session: Session, definition: QueueDefinition) -> list[Notice]:
 def _refused(session: Session, definition: QueueDefinition) -> list[Notice]:
     """Return a warning for each capacity command that does not run as this user."""
     return [
-        Notice(
-            Severity.WARN,
+        Notice.warning(
             f"the capacity command {command!r} does not run as this user, as it may be another user's: {why}",
             "Name the device or the command in [capacity] of your settings, qmadmin.toml(5); so does each user whose"
             " programs enqueue.",
@@ -79,7 +78,7 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
     if definition.delivery is not Delivery.NONPERSIST or space.definition.memory:
         return []
     text = f"queue space '{space.name}' has no memory for non-persistent messages: each enqueue will fail"
-    return [Notice(Severity.WARN, text, "The memory is given to qspacecreate with -n.")]
+    return [Notice.warning(text, "The memory is given to qspacecreate with -n.")]
 
 
 @QUEUES.command(
@@ -102,11 +101,7 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
 
-@QUEUES.command(
-    "qinfo",
-    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
-    shows_only=True,
-)
+@QUEUES.command("qinfo", Positional("queue_name", QueueName(), "The queue; without it, all queues."), shows_only=True)
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space contain.
 
@@ -125,7 +120,7 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
         told = forwarding.by_queue(space.forwardings())
         return [*missing, *(_queue_record(found, use, error_queue, told.get(found.name, [])) for found, use in usages)]
     if not usages:
-        return [*missing, Notice(Severity.INFO, f"queue space '{space.name}' has no queues")]
+        return [*missing, Notice.info(f"queue space '{space.name}' has no queues")]
     return [
         *missing,
         Table(
@@ -219,13 +214,12 @@ def _destruction(session: Session, given: Given) -> str:
 
 @QUEUES.command(
     "qdestroy",
-    Option("-p", "purge", "Purge its messages, and destroy it.", default=False),
+    Option("-p", "purge", "Purge its messages, and destroy it."),
     Option(
         "-f",
         "force",
         "Destroy it even if it holds messages or other processes have the queue space open, but not while a"
         " transaction holds one of the messages.",
-        default=False,
         excludes="-p",
     ),
     Positional("queue_name", QueueName(), "The queue to destroy.", "Queue name: "),
@@ -254,8 +248,8 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
 
 def _sides(what: str) -> tuple[Option, Option]:
     return (
-        Option("-e", "enqueuing", f"Only {what} enqueuing.", default=False),
-        Option("-d", "dequeuing", f"Only {what} dequeuing.", default=False, excludes="-e"),
+        Option("-e", "enqueuing", f"Only {what} enqueuing."),
+        Option("-d", "dequeuing", f"Only {what} dequeuing.", excludes="-e"),
     )
 
 
@@ -280,12 +274,11 @@ def qstart(session: Session, queue_name: str, enqueuing: bool, dequeuing: bool) 
     "qstop",
     *_sides("stop"),
     Option(
-        "-w",
+        "-w seconds",
         "wait",
         "How many seconds to wait for transactions that hold a message of the queue; without it, the command is"
         " refused while there is one.",
         Span("seconds to wait"),
-        "seconds",
         0,
     ),
     Positional("queue_name", QueueName(), "The queue to stop.", "Queue name: "),

@@ -27,7 +27,7 @@ class Reading:
 
     def __init__(self, command: Command, session: Session | None = None) -> None:
         self.command = command
-        self.given: dict[str, Any] = {option.name: option.default for option in command.options}
+        self.given: dict[str, Any] = {option.name: option.unset for option in command.options}
         self.asked_to_confirm = False
         self._torn = False
         self._cleared = False
@@ -103,7 +103,7 @@ class Reading:
         for positional in self.command.positionals:
             self.given[positional.name] = self._value(positional, asking, session)
         for doubt in self._doubts:
-            session.remarks.append(Notice(Severity.WARN, doubt))
+            session.remarks.append(Notice.warning(doubt))
         return self.given
 
     def again(self, notice: Notice) -> Notice:
@@ -214,7 +214,7 @@ class Reading:
     def _warn_of_command(self, line: str, asking: Asking, session: Session) -> None:
         """Warn that a command typed as an answer was taken as the answer; it may be a valid one, such as a name."""
         if any(line in command.names for command in session.catalogue.commands if not command.raw and len(line) > 1):
-            asking.warn(Notice(Severity.INFO, f"{line!r} is taken as the answer; Ctrl-C leaves {self.command.name}"))
+            asking.warn(Notice.info(f"{line!r} is taken as the answer; Ctrl-C leaves {self.command.name}"))
 
     def _asked(self, prompt: str, positional: Positional, asking: Asking, session: Session) -> str:
         if positional.name in self._to_ask:
@@ -280,4 +280,4 @@ def _reason(error: UsageError | InvalidArgumentError) -> Notice:
         return dataclasses.replace(error.notice, severity=Severity.WARN)
     if isinstance(error, UsageError):
         return error.notice
-    return Notice(Severity.ERROR, error.message, error.hint, error.catalogue)
+    return Notice.error(error.message, error.hint, error.catalogue)

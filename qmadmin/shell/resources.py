@@ -7,20 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import counted
-from qmadmin.console.results import (
-    Column,
-    Field,
-    Line,
-    Moment,
-    Notice,
-    Outcome,
-    Record,
-    Severity,
-    Shown,
-    Table,
-    field,
-    table_of,
-)
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Shown, Table, field, table_of
 from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Given, Memory, Number, SpaceName
@@ -77,11 +64,10 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
     Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
     *parameters.changing_space(),
     Option(
-        "-q",
+        "-q queues",
         "queues",
         "The most queues it can have. Each takes one page away from messages; qaddext adds pages.",
         parameters.QUEUES.kind,
-        "queues",
         UNCHANGED,
         extension=True,
     ),
@@ -110,7 +96,7 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     shown += parameters.without_effect(given_of(**given))
     shown += parameters.initialization(device.path, wanted=inityn)
     if lost:
-        shown.append(Notice(Severity.WARN, f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
+        shown.append(Notice.warning(f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
     return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
 
 
@@ -206,7 +192,7 @@ def _refused(error: QueueError, given: Given, session: Session) -> Notice | None
 
 @SPACES.command(
     "ipcrm",
-    Option("-f", "force", "Remove it even if other processes have it open.", default=False),
+    Option("-f", "force", "Remove it even if other processes have it open."),
     Positional("queue_space_name", SpaceName(), "The queue space.", "Queue space name: "),
     confirm=Confirmation(_removal, "Memory of queue space '{queue_space_name}' not removed"),
     failure=_refused,

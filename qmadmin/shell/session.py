@@ -14,7 +14,7 @@ from qmadmin.configuration import Configuration
 from qmadmin.console import escaped
 from qmadmin.console.formats import Format
 from qmadmin.console.process import Exit
-from qmadmin.console.results import Column, Notice, Result, Severity, Shown, Table
+from qmadmin.console.results import Column, Notice, Result, Shown, Table
 from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
@@ -195,7 +195,7 @@ class Session:
 
                 self._device = open_to_administer(self._place)
                 if self._device.readonly:
-                    self.remarks.append(Notice(Severity.WARN, f"device {self.path!r} {self._why_readonly()}"))
+                    self.remarks.append(Notice.warning(f"device {self.path!r} {self._why_readonly()}"))
             return self._device
 
     def _why_readonly(self) -> str:
@@ -233,7 +233,7 @@ class Session:
 
     def nothing(self, told: str | Notice, columns: tuple[Column, ...]) -> list[Shown]:
         """Return the result of a command that has nothing to list: a sentence, and for programs an empty table."""
-        notice = told if isinstance(told, Notice) else Notice(Severity.INFO, told)
+        notice = told if isinstance(told, Notice) else Notice.info(told)
         return [notice, Table(columns, ())] if self.modes.format.is_for_programs else [notice]
 
     def not_told(self, found: Sequence[Notice]) -> list[Notice]:

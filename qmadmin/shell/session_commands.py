@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console.formats import Format
 from qmadmin.console.process import leaving_interrupts_to_child
-from qmadmin.console.results import (
-    Block,
-    Example,
-    Heading,
-    Labels,
-    Line,
-    Notice,
-    Outcome,
-    Paragraph,
-    Prose,
-    Severity,
-    Term,
-)
+from qmadmin.console.results import Block, Example, Heading, Labels, Line, Notice, Outcome, Paragraph, Prose, Term
 from qmadmin.shell.declare import Command, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Choice, FileName, HelpTopic, Words
 from qmadmin.shell.notices import UsageError
@@ -58,7 +46,7 @@ def ended(session: Session, command: str, status: int, interrupts: Sequence[int]
     if status == 0:
         return []
     how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    return [Notice(Severity.ERROR, f"Shell command {how}: {command}")]
+    return [Notice.error(f"Shell command {how}: {command}")]
 
 
 SESSION = Group("Session")
@@ -106,7 +94,7 @@ def paginate(session: Session, state: str | None) -> Outcome:
     shown = _mode("Paginate", on=session.modes.paginate)
     if wanted and not session.can_page:
         text = "paginate mode can only be on if input and output are a terminal that is not dumb"
-        return [Notice(Severity.WARN, text), shown]
+        return [Notice.warning(text), shown]
     return shown
 
 
@@ -357,7 +345,7 @@ def _with_names(command: Command) -> str:
 
 
 def _option(option: Option) -> Term:
-    shown = f"{option.flag} {option.metavar}" if option.kind else ", ".join(option.flags)
+    shown = option.shown if option.kind else ", ".join(option.flags)
     return Term(shown, f"{option.help} {EXTENSION}" if option.extension else option.help)
 
 

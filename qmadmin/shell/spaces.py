@@ -15,7 +15,6 @@ from qmadmin.console.results import (
     Notice,
     Outcome,
     Record,
-    Severity,
     Shown,
     field,
     of_missing,
@@ -55,7 +54,6 @@ def no_table(operation: str) -> Failure:
         "take_back",
         "Take back, with its messages and limits, a queue space that was given up and that a file still has; only its"
         " name is needed.",
-        default=False,
         extension=True,
     ),
     Positional("queue_space_name", SpaceName(), "Its name: 1 to 15 bytes.", "Queue space name: "),
@@ -124,7 +122,7 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
 
 def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequence[Shown]:
     if not spaces:
-        return [Notice(Severity.INFO, f"device {session.path!r} has no queue space")]
+        return [Notice.info(f"device {session.path!r} has no queue space")]
     if in_full or session.detailed:
         return [_space_record(space, session.device.space_usage(space.name)) for space in spaces]
     columns = (
@@ -228,7 +226,7 @@ def missing_error_queue(session: Session) -> list[Notice]:
     usual = space.definition.error_queue
     then = f"'{usual}' is used instead" if usual in there else "messages out of retries will be lost"
     found = [
-        Notice(Severity.WARN, f"error queue '{name}' of {whose} does not exist: {then}", f"Create it: qcreate {name}")
+        Notice.warning(f"error queue '{name}' of {whose} does not exist: {then}", f"Create it: qcreate {name}")
         for whose, name in named
         if name and name not in there
     ]
@@ -260,7 +258,7 @@ def _destruction(session: Session, given: Given) -> str:
 
 @SPACES.command(
     "qspacedestroy",
-    Option("-f", "force", "Destroy it even if other processes have it open or it holds messages.", default=False),
+    Option("-f", "force", "Destroy it even if other processes have it open or it holds messages."),
     Positional("queue_space_name", SpaceName(), "The queue space to destroy.", "Queue space name: "),
     short="qspds",
     confirm=Confirmation(
@@ -297,7 +295,7 @@ def _entries_of(session: Session, lost: MissingVolume | None) -> Iterator[Notice
     for entry in session.device.entries():
         if entry.path == lost.path:
             advice = f"If it will never come back, remove the entry: dsdl {entry.index}"
-            yield Notice(Severity.INFO, f"entry {entry.index} of the device list still names {lost.path!r}", advice)
+            yield Notice.info(f"entry {entry.index} of the device list still names {lost.path!r}", advice)
 
 
 def _told(name: str, done: str) -> Line:

@@ -33,30 +33,28 @@ _OPTIONS = {
 }
 """The options that lift refusals of the engine."""
 
-_SPACE = Option("-s", "space", "Only this queue space.", SpaceName(), "queue_space_name")
-_QUEUE = Option("-q", "queue", "Only the queue of this name.", QueueName(), "queue_name")
-_DEFINITIONS = Option("-d", "definitions", "Only definitions of queue spaces and queues, no messages.", default=False)
-_KEY = Option("-k", "key", "The file of the key that signs the archive.", FileName(), "file")
+_SPACE = Option("-s queue_space_name", "space", "Only this queue space.", SpaceName())
+_QUEUE = Option("-q queue_name", "queue", "Only the queue of this name.", QueueName())
+_DEFINITIONS = Option("-d", "definitions", "Only definitions of queue spaces and queues, no messages.")
+_KEY = Option("-k file", "key", "The file of the key that signs the archive.", FileName())
 
 
 @ARCHIVES.command(
     "qexport",
     Option(
-        "-s",
+        "-s queue_space_name",
         "space",
         "Only this queue space; by default the open one, or all if none is open.",
         SpaceName(),
-        "queue_space_name",
     ),
     _QUEUE,
-    Option("-w", "condition", "Only messages for which a condition is true.", ConditionText(), "condition"),
+    Option("-w condition", "condition", "Only messages for which a condition is true.", ConditionText()),
     Option(
-        "-o",
+        "-o {refuse|leave-out|as-rolled-back}",
         "outstanding",
         "What to do with messages that open transactions hold: export nothing (refuse, the default), leave them out"
         " (leave-out), or export them in their places as if the transactions had rolled back (as-rolled-back).",
         Choice("choice", ("refuse", "leave-out", "as-rolled-back")),
-        "{refuse|leave-out|as-rolled-back}",
         "refuse",
     ),
     _DEFINITIONS,
@@ -138,17 +136,16 @@ def _sentences(done: Imported) -> Sequence[str]:
     _SPACE,
     _QUEUE,
     Option(
-        "-e",
+        "-e {refuse|skip|replace|append}",
         "existing",
         "What to do with a queue that exists already: import nothing (refuse, the default), leave it as it is (skip),"
         " put the imported one in its place (replace), or add the messages to it (append).",
         Choice("choice", ("refuse", "skip", "replace", "append")),
-        "{refuse|skip|replace|append}",
         "refuse",
     ),
-    Option("-r", "name", "The new name of the queue space that -s selects.", SpaceName(), "new_name"),
-    Option("-t", "start", "Start the queues that were started when they were exported.", default=False, long="--start"),
-    Option("-a", "again", "Import queues of this archive again that were imported before.", default=False),
+    Option("-r new_name", "name", "The new name of the queue space that -s selects.", SpaceName()),
+    Option("-t", "start", "Start the queues that were started when they were exported.", long="--start"),
+    Option("-a", "again", "Import queues of this archive again that were imported before."),
     _DEFINITIONS,
     _KEY,
     Positional("directory", FileName(), "The directory of the archive.", "Archive: "),

@@ -55,19 +55,14 @@ class CommandLine(Kind[str]):
 @WATCHING.command(
     "watch",
     Option(
-        "-n",
+        "-n seconds",
         "seconds",
         "The seconds between two updates, 0.1 to 3600; the default is 2.",
         Seconds("interval", 0.1, 3600.0),
-        "seconds",
         _SECONDS,
     ),
     Option(
-        "-k",
-        "rounds",
-        "How many updates to show. The default is no limit.",
-        Number("number of updates", least=1),
-        "count",
+        "-k count", "rounds", "How many updates to show. The default is no limit.", Number("number of updates", least=1)
     ),
     Positional("command", CommandLine(), "The command with its arguments.", "Command to watch: ", rest=True),
     needs=Needs.NOTHING,

@@ -94,7 +94,7 @@ class Report:
 
     def fail(self, sentence: str, hint: str) -> None:
         """Show why the command has failed."""
-        notice = Notice(Severity.ERROR, sentence, hint)
+        notice = Notice.error(sentence, hint)
         if self._form is Format.JSON:
             self._write([], [notice])
         self._screen.notice(notice)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qmadmin.archive.columns import COLUMNS, ArchiveColumn
 from qmadmin.archive.file_systems import Directory, Files
 from qmadmin.archive.reading import Archive, open_archive
-from qmadmin.console.results import Column, Moment, Notice, Severity, Shown, Table, Value
+from qmadmin.console.results import Column, Moment, Notice, Shown, Table, Value
 from qmadmin.opening import open_device
 from qmadmin.spark import POSTGRESQL, held, source
 from qmadmin.spark.call import BrokenOffError
@@ -190,7 +190,7 @@ class Answer:
         del form
         if not self.more:
             return [self.table]
-        return [self.table, Notice(Severity.INFO, f"there are more than {self.rows} rows", "--limit says how many.")]
+        return [self.table, Notice.info(f"there are more than {self.rows} rows", "--limit says how many.")]
 
 
 def ask(session: SparkSession, sql: str, limit: int = LIMIT) -> Answer:

@@ -17,9 +17,9 @@ GROUP = Group("Examples")
 
 @GROUP.command(
     "make",
-    Option("-d", "delivery", "Where.", Choice("delivery", ("disk", "memory")), "where", "disk"),
-    Option("-p", "purge", "Purge.", default=False),
-    Option("-f", "force", "Force.", default=False, excludes="-p"),
+    Option("-d where", "delivery", "Where.", Choice("delivery", ("disk", "memory")), "disk"),
+    Option("-p", "purge", "Purge."),
+    Option("-f", "force", "Force.", excludes="-p"),
     Positional("queue_name", QueueName(), "Its name.", "Queue name: "),
     Positional(
         "high", Number("high limit", 1, 100), "At most.", "High [default=10]: ", "10", "Default high is {default}"
