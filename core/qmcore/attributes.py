@@ -175,7 +175,7 @@ class Limits(Written):
     def attributes(self, of: Attribute) -> tuple[Attribute, ...]:
         """Return the three; the field says what is measured."""
         parts = zip(self._names, _PARTS, strict=True)
-        return tuple(Attribute(name, kind, about.format(of.about)) for name, (kind, about) in parts)
+        return tuple(Attribute(name, kind, about.format(of.about), since=of.since) for name, (kind, about) in parts)
 
     def told(self, name: str, value: Any) -> Iterable[tuple[str, Plain]]:
         """Return the three as pairs."""
@@ -200,26 +200,30 @@ _PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute by its name: its kind, its meaning, and whether it is `fixed`, never changed later."""
+    """An attribute by its name: its kind, its meaning, and whether it is `fixed`, never changed later.
+
+    `since` is the minor version of archives that first had it: one of an earlier version means its default.
+    """
 
     name: str
     kind: Kind
     about: str
     fixed: bool = False
+    since: int = 0
 
     def said(self, more: str) -> str:
         """Return its meaning, with what a face adds in the same sentence."""
         return self.about.removesuffix(".") + more
 
 
-def declared(kind: Kind, about: str, *, fixed: bool = False) -> dict[str, Attribute]:
+def declared(kind: Kind, about: str, *, fixed: bool = False, since: int = 0) -> dict[str, Attribute]:
     """Return the metadata that makes a field of a data class an attribute."""
-    return {"attribute": Attribute("", kind, about, fixed)}
+    return {"attribute": Attribute("", kind, about, fixed, since)}
 
 
-def attribute(default: Any, kind: Kind, about: str, *, fixed: bool = False) -> Any:
+def attribute(default: Any, kind: Kind, about: str, *, fixed: bool = False, since: int = 0) -> Any:
     """Return a field of a data class that is an attribute with a default."""
-    return dataclasses.field(default=default, metadata=declared(kind, about, fixed=fixed))
+    return dataclasses.field(default=default, metadata=declared(kind, about, fixed=fixed, since=since))
 
 
 def _fields_of(record: Any) -> tuple[Attribute, ...]:
@@ -250,6 +254,13 @@ def plain(record: Any) -> dict[str, Plain]:
     return dict(
         pair for field in fields_of(type(record)) for pair in field.kind.told(field.name, getattr(record, field.name))
     )
+
+
+def defaults(record: Any) -> dict[str, Plain]:
+    """Return the defaults of those attributes of a data class that have one, in their plain form, by name."""
+    known = {field.name: field.default for field in dataclasses.fields(record)}
+    with_default = [field for field in fields_of(record) if known[field.name] is not dataclasses.MISSING]
+    return dict(pair for field in with_default for pair in field.kind.told(field.name, known[field.name]))
 
 
 def made(record: Callable[..., R], values: Mapping[str, Any]) -> R:

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from qmadmin.archive import Fault, refused, refused_part
 from qmadmin.archive.columns import MINOR, STATES
 from qmcore import times
-from qmcore.attributes import Kind, Plain, Written, attributes_of, made
+from qmcore.attributes import Kind, Plain, Written, attributes_of, defaults, made, plain
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError
 from qmcore.message import State
@@ -406,11 +406,18 @@ class Fields:
             raise refused(Fault.MANIFEST, f"{self.where} has the unknown field {name!r}", field=name)
 
 
-def definition_of(record: type[R]) -> Callable[[Fields], R]:
-    """Return a reader of the definition of a queue space or a queue: its attributes in their plain form."""
+def told_definition(definition: object, minor: int) -> dict[str, Plain]:
+    """Return the definition of a queue space or a queue as a manifest of a minor version has it."""
+    known = attributes_of(type(definition))
+    return {name: value for name, value in plain(definition).items() if known[name].since <= minor}
+
+
+def definition_of(record: type[R], minor: int) -> Callable[[Fields], R]:
+    """Return a reader of such a definition: its attributes in their plain form. Later ones have their defaults."""
 
     def read(fields: Fields) -> R:
-        values = {name: _value(fields, name, known.kind) for name, known in attributes_of(record).items()}
+        known, values = attributes_of(record), defaults(record)
+        values |= {name: _value(fields, name, its.kind) for name, its in known.items() if its.since <= minor}
         fields.end()
         try:
             return made(record, values)

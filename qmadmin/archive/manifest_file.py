@@ -31,9 +31,9 @@ from qmadmin.archive.manifest import (
     check_part_name,
     definition_of,
     document,
+    told_definition,
 )
 from qmcore import times
-from qmcore.attributes import plain
 from qmcore.bulk_rows import Adopted
 from qmcore.message import State
 from qmcore.names import storable
@@ -80,7 +80,7 @@ def _manifest(minor: int, fields: Fields) -> Manifest:
         source=fields.part("source", "the source of the manifest", _source),
         selection=fields.object("selection"),
         content=_content(fields) if minor >= _CONTENT_SINCE else Content.ALL,
-        spaces=fields.parts("spaces", "queue space", _space),
+        spaces=fields.parts("spaces", "queue space", functools.partial(_space, minor)),
         parts=fields.parts("parts", "part", _part),
     )
 
@@ -130,14 +130,14 @@ def _told(manifest: Manifest) -> dict[str, Any]:
         },
         "selection": dict(manifest.selection),
         **({"content": manifest.content.value} if manifest.minor >= _CONTENT_SINCE else {}),
-        "spaces": [_told_space(space) for space in manifest.spaces],
+        "spaces": [_told_space(space, manifest.minor) for space in manifest.spaces],
         "parts": [_told_part(part) for part in manifest.parts],
     }
 
 
-def _told_space(space: ArchivedSpace) -> dict[str, Any]:
+def _told_space(space: ArchivedSpace, minor: int) -> dict[str, Any]:
     return {
-        "definition": plain(space.definition),
+        "definition": told_definition(space.definition, minor),
         "incarnation": space.incarnation,
         "first": space.first,
         "last": space.last,
@@ -145,7 +145,7 @@ def _told_space(space: ArchivedSpace) -> dict[str, Any]:
         "left_out": dataclasses.asdict(space.left_out),
         "queues": [
             {
-                "definition": plain(queue.definition),
+                "definition": told_definition(queue.definition, minor),
                 "enqueue_enabled": queue.enqueue_enabled,
                 "dequeue_enabled": queue.dequeue_enabled,
                 "counts": [_told_count(count) for count in queue.counts],
@@ -189,8 +189,8 @@ def _source(fields: Fields) -> ArchiveSource:
     )
 
 
-def _space(fields: Fields) -> ArchivedSpace:
-    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(SpaceDefinition))
+def _space(minor: int, fields: Fields) -> ArchivedSpace:
+    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(SpaceDefinition, minor))
     name = f"queue space {definition.name!r}"
     return ArchivedSpace(
         definition=definition,
@@ -198,7 +198,7 @@ def _space(fields: Fields) -> ArchivedSpace:
         first=fields.number("first", 0, SEQUENCE_MAX),
         last=fields.number("last", 0, SEQUENCE_MAX),
         adopted=fields.parts("adopted", f"adopted piece of {name}", _adopted),
-        queues=fields.parts("queues", f"{name}, queue", _queue),
+        queues=fields.parts("queues", f"{name}, queue", functools.partial(_queue, minor)),
         left_out=fields.part("left_out", f"what is left out of {name}", _left_out),
     )
 
@@ -216,8 +216,8 @@ def _left_out(fields: Fields) -> LeftOut:
     return LeftOut(**{field.name: fields.number(field.name) for field in dataclasses.fields(LeftOut)})
 
 
-def _queue(fields: Fields) -> ArchivedQueue:
-    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(QueueDefinition))
+def _queue(minor: int, fields: Fields) -> ArchivedQueue:
+    definition = fields.part("definition", f"the definition of {fields.where}", definition_of(QueueDefinition, minor))
     return ArchivedQueue(
         definition=definition,
         enqueue_enabled=fields.flag("enqueue_enabled"),

@@ -1,13 +1,27 @@
 """The manifest is read strictly, and says the same when it is read as when it was written."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
 
 from qmadmin.archive import manifest_file
-from qmadmin.archive.manifest import ArchiveSource, Content, Count, PartEntry, Portion, counted
+from qmadmin.archive.manifest import (
+    ArchiveSource,
+    Content,
+    Count,
+    Fields,
+    PartEntry,
+    Portion,
+    counted,
+    definition_of,
+    told_definition,
+)
+from qmcore import names
+from qmcore.attributes import Limits, Text, Whole, attribute, declared
 from qmcore.errors import QueueError, SystemFailureError
+from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.message import State
 from tests.fix_archive import make, manifest_of, refuses
 
@@ -55,6 +69,26 @@ def test_a_manifest_says_the_same_when_it_is_read_again(tmp_path):
     assert manifest.part("part-00001.parquet") is manifest.parts[1]
     with pytest.raises(KeyError):
         manifest.part("none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grown:
+    """A definition, to which the minor versions 1 and 3 have added attributes."""
+
+    name: str = dataclasses.field(metadata=declared(Text("name", names.queue_name), "Its name."))
+    first: int = attribute(5, Whole("first", 0, 9), "What was added first.", since=1)
+    use: Threshold = attribute(Threshold.none(), Limits("use"), "use", since=3)
+
+
+@pytest.mark.parametrize(("minor", "carried"), [(0, []), (1, ["first"]), (2, ["first"]), (3, ["first", "use"])])
+def test_an_earlier_archive_lacks_later_attributes_and_means_their_defaults(minor, carried):
+    grown = Grown("N", 7, Threshold(parse_high("80%"), parse_low("10%", parse_high("80%")), "true"))
+    told = told_definition(grown, minor)
+    read = definition_of(Grown, minor)(Fields(told, "it"))
+    assert read == dataclasses.replace(Grown("N"), **{name: getattr(grown, name) for name in carried})
+    last = told.popitem()[0]
+    with refuses("manifest", f"it lacks the field {last!r}"):
+        definition_of(Grown, minor)(Fields(told, "it"))
 
 
 def test_an_archive_of_nothing_is_one():
