@@ -1,4 +1,4 @@
-"""The memories of queue spaces, in which their non-persistent messages are: a part of the port (`qmcore.port`)."""
+"""The port: what the engine asks of a store, as protocols. `Volume` is the whole, `Unit` one database transaction."""
 
 from __future__ import annotations
 
