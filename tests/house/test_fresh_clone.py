@@ -102,9 +102,16 @@ def test_one_command_in_a_fresh_clone_shows_the_main_job(clone, tmp_path):
     assert "after: THIS IS A Q EXAMPLE" in first.stdout
     assert "making a virtual environment" in first.stderr
 
-    again = run(demo, cwd="/")
+    # The long text has gone through once.
+    text = tmp_path / "a text"
+    text.write_text("one\ntwo\n")
+    again = run(demo, str(text), cwd="/")
     assert "after: THIS IS A Q EXAMPLE" in again.stdout
+    assert "replies   2: 0 lost, 0 doubled, 0 wrong" in again.stdout
     assert "virtual environment" not in again.stderr
 
-    moved = clone.rename(tmp_path / "moved")
-    assert "after: THIS IS A Q EXAMPLE" in run(str(moved / "scripts" / "demo"), cwd=tmp_path).stdout
+    clone.rename(tmp_path / "moved")
+    moved = run("moved/scripts/demo", text.name, cwd=tmp_path)
+    assert "after: THIS IS A Q EXAMPLE" in moved.stdout
+    assert "replies   2: 0 lost, 0 doubled, 0 wrong" in moved.stdout
+    assert "making a virtual environment" in moved.stderr

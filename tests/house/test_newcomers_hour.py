@@ -23,7 +23,8 @@ class Learner(Newcomer):
 
 def test_every_command_of_the_hour_does_what_its_transcript_shows(clone, tmp_path, old_device):
     # It sets up the environment that is used from here on.
-    assert "after: THIS IS A Q EXAMPLE" in run_as_stranger(str(clone / "scripts" / "demo"), cwd=tmp_path).stdout
+    demo = run_as_stranger(str(clone / "scripts" / "demo"), str(clone / "README.md"), cwd=tmp_path)
+    assert "after: THIS IS A Q EXAMPLE" in demo.stdout
     place = tmp_path / "hour"
     place.mkdir()
     newcomer = Learner(place)

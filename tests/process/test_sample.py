@@ -287,10 +287,15 @@ def test_larger_run_refuses_a_file_that_cannot_be_read(sample, tmp_path):
 def test_demonstration_tells_how_it_is_used_and_does_nothing_then(sample):
     done = run(sample, sample / "demo", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: scripts/demo [--keep]\n")
-    done = run(sample, sample / "demo", "--fast")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("usage: scripts/demo [--keep]\n")
+    assert done.stdout.startswith("usage: scripts/demo [--keep] [FILE]\n")
+    for wrong in (["--fast"], [__file__, __file__]):
+        done = run(sample, sample / "demo", *wrong)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("usage: scripts/demo [--keep] [FILE]\n")
+    for unreadable in ("", "/nowhere", sample):
+        done = run(sample, sample / "demo", unreadable)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"{sample}/demo: {unreadable} is not a file that can be read\n"
     assert_nothing_left(sample)
 
 
