@@ -81,7 +81,7 @@ import sqlite3
 import time
 import types
 from qmstorage.sqlite import handoff, handoff_requests, writer_gate, translate
-from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.sqlite.counters import ExclusiveCounters
 
 post, enters = handoff.Handoff.post, writer_gate.WriterGate.try_enter
 posted = []
@@ -141,7 +141,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
     if "twice" in how:
         handoff.Handoff.withdraw = is_interrupted
     if "counts unread" in how:
-        SqliteUnit.handoff_commit = fails
+        ExclusiveCounters.handoff_commit = fails
     say("ready")
     heard()
     try:

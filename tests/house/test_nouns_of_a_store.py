@@ -18,7 +18,6 @@ MOST_METHODS = 30
 """Methods and properties that a class of a store has, inherited ones and private ones too."""
 
 ABOVE = {
-    "qmstorage.sqlite.unit.SqliteUnit": (3, 38),
     "qmstorage.postgres.volume.PostgresVolume": (0, 33),
     "qmstorage.postgres.liveness.Liveness": (0, 31),
 }

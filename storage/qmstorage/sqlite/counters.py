@@ -6,7 +6,7 @@ from typing import Final
 
 from qmstorage.counters import MOST, OF_SPACE, Counters, adding
 from qmstorage.schema import counter
-from qmstorage.sql import select
+from qmstorage.sql import bindparam, literal_column, select, update
 from qmstorage.statements import Row, given
 
 MAIN: Final = select(
@@ -19,6 +19,12 @@ COUNT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequ
 
 COUNT_OUT: Final = adding("sequence", "messages", "pages", "size", "enqueued", "dequeued").where(*OF_SPACE).values(MOST)
 """Of the queue space as a whole, where messages leave it, be there others that come."""
+_OF_HANDOFF: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_handoff"))
+_HANDOFF_COMMIT: Final = select(counter.c.sequence).where(*_OF_HANDOFF)
+_COUNT_HANDOFF_COMMIT: Final = (
+    update(counter).where(*_OF_HANDOFF, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
+)
+"""Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
 
 
 class ExclusiveCounters(Counters):
@@ -38,6 +44,21 @@ class ExclusiveCounters(Counters):
         # What is counted stands in the same row, and is asked for next by whoever enqueues.
         self.main = space_id, self.cursor.connection.total_changes, row
         return int(row[0])
+
+    def handoff_commit(self, handoff: int) -> int:
+        """Return the number of the last commit that did works of several processes."""
+        found: Row | None = self.run_in_order(_HANDOFF_COMMIT, handoff).fetchone()
+        return int(found[0]) if found is not None else 0
+
+    def count_handoff_commit(self, handoff: int, commit: int) -> int:
+        """Note that this is such a commit, and return its number: the one that is given, if it is a later one."""
+        if self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit).rowcount == 0:
+            last = self.handoff_commit(handoff)
+            if not last:
+                self.add(0, handoff)
+            commit = last + 1
+            self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit)
+        return commit
 
     def _whole(self, space_id: int) -> Row:
         if self.main is not None:

@@ -188,7 +188,7 @@ class Handoff:
                 continue
             if not commit and has_changed():
                 # The file may have been lost with the power, and the database not.
-                commit = places.last_commit = unit.count_handoff_commit(places.id, places.last_commit + 1)
+                commit = places.last_commit = unit.counters.count_handoff_commit(places.id, places.last_commit + 1)
             # What has changed nothing, and was told of nothing that this commit changes, is good without it.
             places.answer(place, number, commit, answer)
             places.taken[place] = number << 2 | _ANSWERED
@@ -293,7 +293,7 @@ class Handoff:
         if places.taken[place] & _STATE == _ANSWERED:
             found = places.answered(place, number)
             # An answer that cannot be read is damaged: it must not be done again, and its owner is told.
-            if found is None or found[0] <= unit.handoff_commit(places.id):
+            if found is None or found[0] <= unit.counters.handoff_commit(places.id):
                 return True
         # Before a later commit is counted, with which its number would seem to be committed.
         places.taken[place] = 0

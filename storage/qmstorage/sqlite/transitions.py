@@ -96,7 +96,7 @@ class Transitions(SqlUnit):
         if messages + count > guard.messages:
             return Refused(Reason.MESSAGES, messages, guard.messages, count)
         if in_memory:
-            return self._enqueue_in_memory(command, main, before)
+            return _enqueue_in_memory(self, command, main, before)
         if pages_before + pages > guard.pages:
             return Refused(Reason.PAGES, pages_before, guard.pages, pages)
         sequences = range(last + 1, last + count + 1)
@@ -104,7 +104,7 @@ class Transitions(SqlUnit):
         execute(texts[COUNT], (count, count, pages, size, count, 0, space_id, route.queue_id))
         now = self.clock.now()
         self.states.stand(guard, route, sequences, arrivals, now, before)
-        reached = self._reached(command, now) if route.levels else ()
+        reached = _reached(self, command, now) if route.levels else ()
         # The numbers of their identifiers may have been given before.
         return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
 
@@ -119,43 +119,6 @@ class Transitions(SqlUnit):
     def follow(self, command: Commit) -> Sequence[Reached]:
         """Do in memory what a commit meant that the disk has seen alone; return the capacity commands to start."""
         return follow(self, command, self.clock.now())
-
-    def _enqueue_in_memory(self, command: Enqueue, main: Row, before: dict[Terms, bytes]) -> Enqueued | Refused:
-        """Let messages arrive of which some, or all, are not persistent."""
-        guard, route, arrivals, _ = command
-        space_id = guard.space_id
-        memory = self.memory(space_id)
-        if memory is None:
-            return Refused(Reason.NO_MEMORY)
-        _, last, _, pages_before, _ = main
-        sequences = range(last + 1, last + len(arrivals) + 1)
-        ours, its = _apart(sequences, arrivals, memory=False), _apart(sequences, arrivals, memory=True)
-        pages, size = (sum(getattr(arrival, what) for arrival in ours.values()) for what in ("pages", "size"))
-        if ours and pages_before + pages > guard.pages:
-            return Refused(Reason.PAGES, pages_before, guard.pages, pages)
-        used, wanted = memory.counters.level(space_id).pages, sum(arrival.pages for arrival in its.values())
-        if used + wanted > guard.memory_pages:
-            return Refused(Reason.MEMORY, used, guard.memory_pages, wanted)
-        now, states = self.clock.now(), memory.states
-        assert isinstance(states, ExclusiveStates)  # noqa: S101 - `memory_of` made it
-        # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-        self.counters.reserve(space_id, len(its))
-        bytes_wanted = sum(arrival.size for arrival in its.values())
-        memory.counters.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
-        states.stand(guard, route, list(its), list(its.values()), now, before)
-        if ours:
-            for queue_id in (0, route.queue_id):
-                change = len(ours), len(ours), pages, size, len(ours), 0
-                self.run_in_order(COUNT, *change, space_id, queue_id)
-            self.states.stand(guard, route, list(ours), list(ours.values()), now, before)
-        reached = self._reached(command, now) if route.levels else ()
-        return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
-
-    def _reached(self, command: Enqueue, now: int) -> Sequence[Reached]:
-        stores = {arrival.terms.memory for arrival in command.arrivals}
-        on_disk, in_memory = False in stores, True in stores
-        commands = self.capacity_commands
-        return commands.claim_reached(command.guard, command.route, now, on_disk=on_disk, in_memory=in_memory)
 
 
 VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
@@ -175,3 +138,44 @@ def _apart(sequences: Sequence[int], arrivals: Sequence[Arrival], *, memory: boo
         for sequence, arrival in zip(sequences, arrivals, strict=True)
         if arrival.terms.memory is memory
     }
+
+
+def _enqueue_in_memory(
+    unit: Transitions, command: Enqueue, main: Row, before: dict[Terms, bytes]
+) -> Enqueued | Refused:
+    """Let messages arrive of which some, or all, are not persistent."""
+    guard, route, arrivals, _ = command
+    space_id = guard.space_id
+    memory = unit.memory(space_id)
+    if memory is None:
+        return Refused(Reason.NO_MEMORY)
+    _, last, _, pages_before, _ = main
+    sequences = range(last + 1, last + len(arrivals) + 1)
+    ours, its = _apart(sequences, arrivals, memory=False), _apart(sequences, arrivals, memory=True)
+    pages, size = (sum(getattr(arrival, what) for arrival in ours.values()) for what in ("pages", "size"))
+    if ours and pages_before + pages > guard.pages:
+        return Refused(Reason.PAGES, pages_before, guard.pages, pages)
+    used, wanted = memory.counters.level(space_id).pages, sum(arrival.pages for arrival in its.values())
+    if used + wanted > guard.memory_pages:
+        return Refused(Reason.MEMORY, used, guard.memory_pages, wanted)
+    now, states = unit.clock.now(), memory.states
+    assert isinstance(states, ExclusiveStates)  # noqa: S101 - `memory_of` made it
+    # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
+    unit.counters.reserve(space_id, len(its))
+    bytes_wanted = sum(arrival.size for arrival in its.values())
+    memory.counters.arrive(space_id, route.queue_id, count=len(its), pages=wanted, size=bytes_wanted)
+    states.stand(guard, route, list(its), list(its.values()), now, before)
+    if ours:
+        for queue_id in (0, route.queue_id):
+            change = len(ours), len(ours), pages, size, len(ours), 0
+            unit.run_in_order(COUNT, *change, space_id, queue_id)
+        unit.states.stand(guard, route, list(ours), list(ours.values()), now, before)
+    reached = _reached(unit, command, now) if route.levels else ()
+    return Enqueued([each.sequence for each in arrivals] if arrivals[0].sequence else sequences, reached)
+
+
+def _reached(unit: Transitions, command: Enqueue, now: int) -> Sequence[Reached]:
+    stores = {arrival.terms.memory for arrival in command.arrivals}
+    on_disk, in_memory = False in stores, True in stores
+    commands = unit.capacity_commands
+    return commands.claim_reached(command.guard, command.route, now, on_disk=on_disk, in_memory=in_memory)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from qmcore.port import Unit
 from qmcore.purpose import WrongPurposeError
 from qmstorage.notifications import ALL
-from qmstorage.schema import counter, space, waiter
-from qmstorage.sql import bindparam, func, literal_column, select, update
+from qmstorage.schema import waiter
+from qmstorage.sql import select
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.counters import ExclusiveCounters
@@ -21,28 +21,13 @@ from qmstorage.sqlite.states import ExclusiveStates
 from qmstorage.sqlite.transactions import ExclusiveHoldings
 from qmstorage.sqlite.transitions import Transitions
 from qmstorage.sqlite.wakeups import is_in_turn
-from qmstorage.statements import Row, Texts, given
+from qmstorage.statements import Texts, given
 from qmstorage.unit import MemoryStore
 from qmstorage.unit_part import LastingPartOf, PartOf
 
 T = TypeVar("T")
 
 _WAITERS = select(waiter.c.address).where(given(waiter.c.queue_id, "of_queue")).order_by(waiter.c.address)
-_ALLOCATION = "CREATE TABLE IF NOT EXISTS allocation (filling BLOB NOT NULL)"
-_PROMISED = (
-    select(func.sum(space.c.pages - counter.c.pages))
-    .join_from(space, counter, (counter.c.space_id == space.c.id) & (counter.c.queue_id == 0))
-    .where(space.c.initialized)
-)
-"""Pages that queue spaces have been promised and do not use yet."""
-
-
-_OF_HANDOFF: Final = (counter.c.space_id == literal_column("0"), given(counter.c.queue_id, "of_handoff"))
-_HANDOFF_COMMIT: Final = select(counter.c.sequence).where(*_OF_HANDOFF)
-_COUNT_HANDOFF_COMMIT: Final = (
-    update(counter).where(*_OF_HANDOFF, counter.c.sequence < bindparam("later")).values(sequence=bindparam("commit"))
-)
-"""Where no queue space is: they are numbered from 1. It is a row of a page that most commits write to anyway."""
 
 
 class SqliteMemoryStore(MemoryStore):
@@ -113,49 +98,9 @@ class SqliteUnit(Transitions):
                 wanted.append(([address for (address,) in rows if not is_in_turn(address)], ALL))
         return wanted
 
-    def handoff_commit(self, handoff: int) -> int:
-        """Return the number of the last commit that did works of several processes."""
-        found: Row | None = self.run_in_order(_HANDOFF_COMMIT, handoff).fetchone()
-        return int(found[0]) if found is not None else 0
-
-    def count_handoff_commit(self, handoff: int, commit: int) -> int:
-        """Note that this is such a commit, and return its number: the one that is given, if it is a later one."""
-        if self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit).rowcount == 0:
-            last = self.handoff_commit(handoff)
-            if not last:
-                self.counters.add(0, handoff)
-            commit = last + 1
-            self.run_in_order(_COUNT_HANDOFF_COMMIT, commit, handoff, commit)
-        return commit
-
     def memory_of(self, texts: Texts) -> SqliteMemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
         return SqliteMemoryStore(self.cursor, texts, self.notifications)
-
-    def pages_to_allocate(self, pages: int) -> int:
-        """Return how many pages must be filled so that `pages` are free besides those that are promised already.
-
-        What is filled takes the free pages first, so that it is either all of them or none.
-        """
-        (free,) = self.cursor.execute("PRAGMA freelist_count").fetchone()
-        ((promised,),) = self.all(_PROMISED)
-        wanted = pages + int(promised or 0)
-        return wanted if wanted > free else 0
-
-    def start_allocation(self) -> None:
-        """Make room to be filled. What an interrupted allocation left is filled further."""
-        self.cursor.execute(_ALLOCATION)
-
-    def allocate(self, pages: int) -> None:
-        """Fill `pages` pages."""
-        (size,) = self.cursor.execute("PRAGMA page_size").fetchone()
-        # Another allocation may have ended meanwhile and taken the table away.
-        self.cursor.execute(_ALLOCATION)
-        self.cursor.execute("INSERT INTO allocation VALUES (zeroblob(?))", (pages * size,))
-
-    def end_allocation(self) -> None:
-        """Free what was filled: the file keeps its size, and its pages are there for whoever needs them."""
-        self.cursor.execute("DROP TABLE IF EXISTS allocation")
 
 
 def ours(unit: Unit) -> SqliteUnit:
