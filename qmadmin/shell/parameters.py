@@ -30,9 +30,9 @@ from qmadmin.shell.kinds import (
     YesNo,
 )
 from qmcore import queue, space
-from qmcore.attributes import plain
+from qmcore.attributes import Attribute, plain
 from qmcore.limits import Threshold
-from qmcore.queue import DELAY_MAX, KEPT, RETRIES_MAX, Delivery, QueueDefinition
+from qmcore.queue import DELAY_MAX, KEPT, Delivery, QueueDefinition
 from qmcore.space import ACTIONS_DEFAULT, IPC_KEY_RANGE, SpaceDefinition, rounded_pages
 
 if TYPE_CHECKING:
@@ -54,6 +54,12 @@ _NAMES = {
     "errorq": "error_queue",
 }
 """The names of attributes whose parameters have other names."""
+
+
+def _number(attribute: str, of: Mapping[str, Attribute] = space.ATTRIBUTES) -> Number:
+    """Return the kind of a parameter that is a number, as its attribute is declared."""
+    kind = of[attribute].kind
+    return Number(kind.called(), kind.least, kind.most)
 
 
 QUEUE_OPTIONS = (
@@ -141,7 +147,7 @@ POSITIONALS = (
     ),
     Positional(
         "retries",
-        Number("number of retries", most=RETRIES_MAX),
+        _number("retries", queue.ATTRIBUTES),
         "How often a message that is rolled back returns to the queue. After that it goes to the error queue.",
         "Retries [default={default}]: ",
         default="0",
@@ -218,12 +224,6 @@ def queue_fields(given: Given) -> dict[str, Any]:
 
 
 # ---- queue spaces ----------------------------------------------------------------------------------------------------
-
-
-def _number(attribute: str) -> Number:
-    """Return the kind of a parameter that is a number, as its attribute is declared."""
-    kind = space.ATTRIBUTES[attribute].kind
-    return Number(kind.called(), kind.least, kind.most)
 
 
 def _recorded(shown: str, name: str) -> Option:
