@@ -9,6 +9,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2] / part) for part in ("", "core", "storage")]
+    from qmadmin.archive.columns import MINOR
     from tests.fix_archive import GROUPS_OF_MINOR_2, make
 
-    make(Path(__file__).with_name("golden-1.2"), parts=GROUPS_OF_MINOR_2, release="0.2.0")
+    make(Path(__file__).with_name(f"golden-1.{MINOR}"), parts=GROUPS_OF_MINOR_2, release="0.2.0")
