@@ -23,7 +23,7 @@ class ServerLiveness:
 
     def new_owner(self, space_id: int, role: str, now_us: int) -> Owner:
         """Lock a key that tells others, as long as this process lives and is connected, that it does."""
-        self._volume.check_usable()
+        self._volume.check_place()
         return self._volume.translated(lambda: self._session.new_owner(space_id, role, now_us))
 
     def release(self, owner: Owner, wakeups: Sequence[str] = ()) -> None:
@@ -53,12 +53,12 @@ class ServerWakeups:
 
     def new(self, *, in_turn: bool = False) -> ServerWakeup:
         """Return a new wake-up of this process. The server tells all processes; in each, one is woken in turn."""
-        self._volume.check_usable()
+        self._volume.check_place()
         return self._session.wakeup(in_turn=in_turn)
 
     def new_set(self) -> WakeupSet[Any]:
         """Return a new set of wake-ups, for an event loop of this process."""
-        self._volume.check_usable()
+        self._volume.check_place()
         return self._session.wakeup_set()
 
     def wake(self, addresses: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ class Journeys:
 
     def run(self, commands: Sequence[Command], purpose: Purpose) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and commit them."""
-        self._volume.check_usable()
+        self._volume.check_place()
         done, actions = self._volume.tried(partial(self._run, commands, purpose))
         for action in actions:
             action()
@@ -64,7 +64,7 @@ class Journeys:
             if command.before or command.guard.memory_pages:
                 # By several statements, which have to see the same.
                 return self._volume.read(lambda unit: ours(unit).execute(commands))
-        self._volume.check_usable()
+        self._volume.check_place()
         return self._volume.tried(partial(self._look, commands))
 
     def _look(self, commands: Sequence[Command], fresh: bool) -> Sequence[Result]:

@@ -251,7 +251,9 @@ class Liveness:
             self._check_open()
             if done():
                 return
-            self._start()
+            if self._thread is None:
+                here = threading.get_native_id()
+                threading.Thread(target=self._run, args=(here,), name="qmadmin-liveness", daemon=True).start()
             self._nudge()
             while not done():
                 left = end - time.monotonic()
@@ -283,11 +285,6 @@ class Liveness:
     def _check_open(self) -> None:
         if self._closed:
             raise NotOpenError(self._closed)
-
-    def _start(self) -> None:
-        if self._thread is None:
-            here = threading.get_native_id()
-            threading.Thread(target=self._run, args=(here,), name="qmadmin-liveness", daemon=True).start()
 
     def _nudge(self) -> None:
         # A full socket has enough nudges, and a closed one no reader.

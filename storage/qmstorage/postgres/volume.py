@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -94,7 +95,7 @@ class PostgresVolume:
         self.lock = VolumeLock(address)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         own = OwnRecords(address.schema, server)
-        self._liveness = Liveness(self._connected, address.schema, own=own, clock=server)
+        self._liveness = Liveness(partial(self.translated, self._connect), address.schema, own=own, clock=server)
         self.liveness = ServerLiveness(self, self._liveness)
         self.wakeups = ServerWakeups(self, self._liveness)
         self._closed = ""
@@ -129,19 +130,19 @@ class PostgresVolume:
         What fails before its commit because of others, or because the server has ended the session, is done again.
         Raises OutcomeUnknownError where the connection was lost while the commit was under way.
         """
-        self.check_usable()
+        self.check_place()
         if purpose.alone and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         return self.tried(lambda fresh: self._written(work, purpose, fresh=fresh))
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
-        self.check_usable()
+        self.check_place()
         return self.tried(lambda fresh: self._read(work, fresh=fresh))
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, or another holds the volume alone for longer."""
-        self.check_usable()
+        self.check_place()
         try:
             with self._sessions.one() as session:
                 session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.lock.together}")
@@ -153,7 +154,7 @@ class PostgresVolume:
 
     def write_on(self, connection: object, work: Callable[[Unit], T]) -> T:
         """Run `work` on the caller's own connection to the database, in its transaction, and stand or fall with it."""
-        self.check_usable()
+        self.check_place()
         return joining.write_on(self, connection, work)
 
     def is_joined(self, connection: object = None) -> bool:
@@ -170,7 +171,7 @@ class PostgresVolume:
         """
         if self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        self.check_usable()
+        self.check_place()
         try:
             with self._sessions.one() as session:
                 self.lock.begin_alone(session, seconds)
@@ -181,9 +182,9 @@ class PostgresVolume:
     @contextlib.contextmanager
     def snapshot(self, of: str = "", memory: Collection[str] = ()) -> Iterator[PostgresSnapshot]:
         """Open a snapshot of the volume as it is now, or join the one of that token, while others go on writing."""
-        self.check_usable()
+        self.check_place()
         with (
-            contextlib.closing(self._connected()) as connection,
+            contextlib.closing(self.translated(self._connect)) as connection,
             contextlib.closing(PostgresSnapshot(self.path, connection, self.unit_on, of)) as made,
         ):
             if memory and not self.readonly:
@@ -203,7 +204,8 @@ class PostgresVolume:
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
-        self.check_usable()
+        if self._closed:
+            raise NotOpenError(self._closed, path=self.path)
 
     def changes(self) -> None:
         """Return nothing: asking the server for that costs as much as looking for messages."""
@@ -242,7 +244,7 @@ class PostgresVolume:
 
     def is_in_progress(self, number: str) -> bool:
         """Return whether the transaction of that number, of any session, has not ended yet."""
-        self.check_usable()
+        self.check_place()
         question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
         ((found,),) = self.asked(lambda connection: connection.execute(question, [number]).fetchall())
         return bool(found)
@@ -353,7 +355,7 @@ class PostgresVolume:
     def _connect(self) -> WatchedConnection:
         connection = connection_timeouts.connected(self.address)
         self._server_clock.learn(connection.reading)
-        refusal = self._unfit(connection.identity)
+        refusal = _unfit(self, connection.identity)
         if refusal is not None:
             connection.close()
             raise refusal
@@ -362,21 +364,14 @@ class PostgresVolume:
             self._home = database_identity.settle_elsewhere(connection, self.address, self._home)
         return connection
 
-    def _unfit(self, session: Identity) -> QueueError | None:
-        """Return why a session cannot be used; None where it can."""
-        if session.on_standby and not self.readonly:
-            # It may be taking over, and have the address of the server a moment too early.
-            return translate.on_standby(self.path)
-        return translate.hidden(self.path) if session.started is None else None
-
-    def _connected(self) -> WatchedConnection:
-        return self.translated(self._connect)
-
     def connected_hastily(self) -> WatchedConnection:
         """Return a connection for quick statements; the caller closes it."""
         return connection_timeouts.connected_hastily(self.address)
 
-    def check_usable(self) -> None:
-        """Raise NotOpenError where the volume is closed."""
-        if self._closed:
-            raise NotOpenError(self._closed, path=self.path)
+
+def _unfit(volume: PostgresVolume, session: Identity) -> QueueError | None:
+    """Return why a session cannot be used; None where it can."""
+    if session.on_standby and not volume.readonly:
+        # It may be taking over, and have the address of the server a moment too early.
+        return translate.on_standby(volume.path)
+    return translate.hidden(volume.path) if session.started is None else None
