@@ -173,15 +173,9 @@ def of_one_size(found: Array) -> bytes | None:
 
 def is_constant(found: Array) -> bool:
     """Return whether all texts of an array, at least one, are present and the same."""
-    if found.null_count:
-        return False
-    bounds = _bounds(found)
-    first, size = bounds[0], bounds[1] - bounds[0]
+    data = of_one_size(found)
     # As bytes, which are compared at once.
-    if bounds.tobytes() != _steps(first, size, len(found)).tobytes():
-        return False
-    data = memoryview(found.buffers()[2] or b"")
-    return bytes(data[first : first + size]) * len(found) == data[first : bounds[-1]].tobytes()
+    return data is not None and data[: len(data) // len(found)] * len(found) == data
 
 
 def _steps(first: int, size: int, times: int) -> array.array[int]:

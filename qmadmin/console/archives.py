@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 from qmadmin import console
 from qmadmin.console import counted
 from qmadmin.console.formats import Format
-from qmadmin.console.results import Column, Field, Moment, Notice, Record, Shown, Table, Value, field, of_missing
+from qmadmin.console.results import (
+    Column,
+    Field,
+    Moment,
+    Notice,
+    Record,
+    Shown,
+    Table,
+    Value,
+    field,
+    hidden,
+    of_missing,
+)
 from qmcore.imports import Mode
 from qmcore.message import State
 from qmcore.redacted import redacted
@@ -64,7 +76,7 @@ class Told:
         if form is Format.JSON:
             keys = [column.key for column in self.queues.columns]
             queues = tuple(dict(zip(keys, row, strict=True)) for row in self.queues.rows)
-            return [Record(self.title, (*self.fields, _hidden(queues=queues))), *self.notices]
+            return [Record(self.title, (*self.fields, hidden(queues=queues))), *self.notices]
         queues_shown = _without_zeros(self.queues) if form is Format.TABLE else self.queues
         return [queues_shown, *([] if form is Format.CSV else [summary]), *self.notices]
 
@@ -73,7 +85,7 @@ def written(done: Exported) -> Told:
     """Return the report on an export, or on one that would be made."""
     manifest = done.manifest
     if done.place is None:
-        fields = (field("messages", "Messages", done.messages), _hidden(dry_run=manifest.source.device))
+        fields = (field("messages", "Messages", done.messages), hidden(dry_run=manifest.source.device))
         return Told(
             "Dry run, nothing is written",
             fields,
@@ -82,7 +94,7 @@ def written(done: Exported) -> Told:
         )
     return Told(
         f"Archive '{done.place}'",
-        (_hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
+        (hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
         _queues(manifest, done.counts),
         (*of_missing(done.missing), *_left_out(manifest)),
     )
@@ -92,14 +104,14 @@ def content(place: Place, manifest: Manifest) -> Told:
     """Return the report on the manifest of an archive."""
     source = manifest.source
     fields = (
-        _hidden(path=str(place)),
+        hidden(path=str(place)),
         *_identity(manifest, place),
         field("snapshot", "As it stood", Moment(source.snapshot_us)),
         field("device", "Of device", source.device),
-        _hidden(kind=source.kind, page_size=source.page_size),
+        hidden(kind=source.kind, page_size=source.page_size),
         Field("Written by", f"qmadmin {manifest.release}", {"release": manifest.release}),
         Field("Asked for", _selection(manifest.selection), {}),
-        _hidden(selection=dict(manifest.selection)),
+        hidden(selection=dict(manifest.selection)),
     )
     return Told(f"Archive '{place}'", fields, _queues(manifest, manifest.standings()), _left_out(manifest))
 
@@ -148,7 +160,7 @@ def brought(done: Imported, *, dry_run: bool, started: bool) -> Told:
         field("messages", "Messages", done.messages),
         *([Field("New queue spaces", created, {})] if created else []),
         *([] if dry_run else _pace(done.messages, done.seconds)),
-        _hidden(resumed=again, dry_run=dry_run),
+        hidden(resumed=again, dry_run=dry_run),
     )
     columns = (*_PLACE, Column("mode", "How"), _MESSAGES, _BYTES, Column("archived_as", "In the archive"))
     stopped = Notice.info(
@@ -255,7 +267,7 @@ def _identity(manifest: Manifest, place: Place) -> tuple[Field, ...]:
         field("manifest_sha256", "Manifest SHA-256", manifest_digest(place)),
         field("messages", "Messages", manifest.messages),
         Field("Size", f"{console.count(size)} bytes in {counted(len(manifest.parts), 'part')}", {}),
-        _hidden(bytes=size, parts=len(manifest.parts)),
+        hidden(bytes=size, parts=len(manifest.parts)),
     )
 
 
@@ -273,7 +285,7 @@ def _pace(messages: int, seconds: float) -> tuple[Field, ...]:
     return (
         # A step that an earlier attempt has done took no time now.
         *([Field("Time", f"{took}, {console.rate(rate)} messages a second", {})] if seconds else []),
-        _hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
+        hidden(seconds=round(seconds, 3), rate=round(rate, 1)),
     )
 
 
@@ -309,11 +321,6 @@ def _sentences(left: Any) -> Sequence[str]:
         for number, whose, what in told
         if number
     ]
-
-
-def _hidden(**data: Any) -> Field:
-    """Return fields that are for programs only."""
-    return Field("", None, data)
 
 
 # ---- moves -----------------------------------------------------------------------------------------------------------

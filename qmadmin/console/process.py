@@ -76,6 +76,12 @@ def say(*lines: str) -> None:
         click.echo(redacted("\n".join(line for line in lines if line)), err=True)
 
 
+def refuse(sentence: str, more: str) -> Exit:
+    """Say why a program cannot begin, and what to do; return its exit status."""
+    say(f"ERROR: {sentence}", more)
+    return Exit.UNUSABLE
+
+
 _SLEEP_SECONDS = 1.0
 
 

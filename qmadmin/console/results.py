@@ -169,6 +169,11 @@ class Field:
     data: Mapping[str, Datum]
 
 
+def hidden(**data: Datum) -> Field:
+    """Return properties that are for programs only."""
+    return Field("", None, data)
+
+
 def field(key: str, label: str, value: Value) -> Field:
     """Return a property that is the same for people and programs."""
     return Field(label, value, {key: value})

@@ -6,11 +6,11 @@ import dataclasses
 import enum
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from qmadmin.consumers import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording, current, verdict_of
-from qmadmin.consumers.batch import Batch
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failures import Backoff, FailureLog
@@ -34,11 +34,18 @@ from qmcore.errors import (
 from qmcore.message import Message, MessageInfo, State
 from qmcore.times import MICROS
 
+if TYPE_CHECKING:
+    from qmadmin.consumers.worker_pool import Poll
+    from qmcore.acts.transaction_part import Mark
+
 T = TypeVar("T")
 
 GRACE_SECONDS: Final = 5.0
 """By how many seconds a transaction outlives the time of its call, so that this process ends and logs a call that takes
 too long; other processes end it only if this one cannot."""
+
+_BEGIN_SECONDS: Final = 0.1
+"""For how many seconds calls of a batch are begun; then the remaining messages go back, and the batch commits."""
 
 _ORDER_SECONDS: Final = 5.0
 """The most seconds until a queue is polled again whose strict order waits for a message that is tried again."""
@@ -54,22 +61,6 @@ class PollResult(enum.Enum):
     MESSAGE = enum.auto()
     ABANDONED = enum.auto()
     """The call returned after its transaction was rolled back, and another worker has replaced this one."""
-
-
-class Worker(Protocol):
-    """The worker that processes a message: it is notified of the progress, and decides how to go on."""
-
-    def taken(self) -> None:
-        """Note that there is a message, before its handler is called."""
-
-    def abandoned(self) -> None:
-        """Note, in another thread, that the handler does not return in time."""
-
-    def has_ended(self) -> bool:
-        """Return whether no further call may begin."""
-
-    def can_go_on(self) -> bool:
-        """Return whether the next message may be taken with the commit of the current one."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -88,7 +79,7 @@ class Processor:
         self.queue = self.statistics.queue
         self.log = FailureLog(self.queue, self.wording)
 
-    def process(self, worker: Worker) -> PollResult:
+    def process(self, worker: Poll) -> PollResult:
         """Process the next message, or a batch of them, for a worker.
 
         Raises QueueError if the store has failed, or this process was taken for dead: the device has to be opened
@@ -125,7 +116,7 @@ class Processor:
             return 0
         return head.priority if head else 0
 
-    def _process(self, worker: Worker) -> PollResult:
+    def _process(self, worker: Poll) -> PollResult:
         if self._waits_for_order():
             return PollResult.NOTHING
         requests: list[Message] = []
@@ -150,7 +141,7 @@ class Processor:
             self.backoff.end()
         return PollResult.MESSAGE if requests else PollResult.NOTHING
 
-    def _process_one(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> _Taken | None:
+    def _process_one(self, requests: Sequence[Message], transaction: Transaction, worker: Poll) -> _Taken | None:
         """Call the handler with one request, and end the transaction; return what was taken with the commit.
 
         Failures are recorded, and raised too.
@@ -189,9 +180,7 @@ class Processor:
         self._succeeded(call.request.msgid, took)
         return following
 
-    def _commit(
-        self, request: Message, answer: Answer | None, transaction: Transaction, worker: Worker
-    ) -> _Taken | None:
+    def _commit(self, request: Message, answer: Answer | None, transaction: Transaction, worker: Poll) -> _Taken | None:
         """Queue the reply and commit, if possible in one step that takes the next message too, which is returned.
 
         If that is refused, the steps are taken one by one.
@@ -205,30 +194,72 @@ class Processor:
             transaction.commit()
         return _Taken(successor, found) if successor is not None and found else None
 
-    def _process_batch(self, requests: Sequence[Message], transaction: Transaction, worker: Worker) -> None:
-        """Call the handler with one request after the other, and commit what was processed."""
+    def _process_batch(self, requests: Sequence[Message], transaction: Transaction, worker: Poll) -> None:
+        """Call the handler with one request after the other, and commit; those that were not processed are given back.
 
-        def put(request: Message, reply: Reply) -> None:
-            put_answer(self.space, request, answer_to(request, reply), self._dropped)
+        Raises Unavailable and QueueError, after committing what was processed before, if a call could not be made or
+        its reply could not be queued at present; AbortedError, and whatever else a call raises, after which nothing is
+        committed.
+        """
+        took: list[tuple[str, float]] = []
+        try:
+            trouble = self._call_each(requests, transaction, worker, took)
+            transaction.commit()
+        except BaseException:
+            for _ in took:
+                self.statistics.abandoned()
+            raise
+        for msgid, seconds in took:
+            self._succeeded(msgid, seconds)
+        if trouble is not None:
+            raise trouble
 
-        def call(each: Call) -> float:
-            return self._call(each, transaction, worker, put, collects=True)[0]
+    def _call_each(
+        self, requests: Sequence[Message], transaction: Transaction, worker: Poll, took: list[tuple[str, float]]
+    ) -> Exception | None:
+        """Call one after the other; return the error that stopped it."""
+        end = time.monotonic() + _BEGIN_SECONDS
+        for number, request in enumerate(requests):
+            if number and (time.monotonic() >= end or worker.has_ended()):
+                _return(transaction, requests[number:])
+                break
+            call, marks = Call(request, self.policy.seconds), transaction.marks()
+            try:
+                seconds, _ = self._call(call, transaction, worker, self._put, collects=True)
+                took.append((request.msgid, seconds))
+            except Failure as failure:
+                self._record_failure(call, failure)
+                stops = self.policy.order is Order.STRICT and not failure.permanent
+                if stops:
+                    self._check_order()
+                _give_back_failed(transaction, request.msgid, failure, marks)
+                if stops:
+                    _return(transaction, requests[number + 1 :])
+                    break
+            except AbortedError:
+                self.statistics.abandoned()
+                raise
+            except (Unavailable, QueueError) as error:
+                if isinstance(error, Unavailable):
+                    self.statistics.unavailable(str(error))
+                else:
+                    self.statistics.abandoned()
+                if not transaction.forget_since(marks):
+                    # It has enqueued so much that it was spilled, together with the messages of other calls.
+                    transaction.rollback(str(error), counts=False)
+                    raise
+                _return(transaction, requests[number:])
+                return error
+        return None
 
-        def failed(each: Call, failure: Failure) -> bool:
-            self._record_failure(each, failure)
-            if self.policy.order is not Order.STRICT or failure.permanent:
-                return True
-            self._check_order()
-            return False
-
-        batch = transaction, requests, self.policy.seconds, self.statistics
-        Batch(*batch, call, failed, self._succeeded, worker.has_ended).work()
+    def _put(self, request: Message, reply: Reply) -> None:
+        put_answer(self.space, request, answer_to(request, reply), self._dropped)
 
     def _call(
         self,
         call: Call,
         transaction: Transaction,
-        worker: Worker,
+        worker: Poll,
         answer: Callable[[Message, Reply], T],
         *,
         collects: bool = False,
@@ -359,3 +390,19 @@ class _AbandonedError(Exception):
 def _give_back(transaction: Transaction, reason: str) -> None:
     if transaction.active:
         transaction.rollback(reason, counts=False)
+
+
+def _give_back_failed(transaction: Transaction, msgid: str, failure: Failure, marks: Mapping[str, Mark]) -> None:
+    """Give back the message of a call of a batch that failed, and forget what the call has enqueued."""
+    reason, verdict = str(failure), verdict_of(failure)
+    if transaction.forget_since(marks):
+        transaction.give_back([msgid], reason, **verdict)
+        return
+    # It was spilled already, together with the messages of other calls.
+    transaction.rollback(reason, **verdict, only=msgid, others=False)
+    raise AbortedError(f"the transaction was rolled back: {reason}")
+
+
+def _return(transaction: Transaction, requests: Sequence[Message]) -> None:
+    """Give back messages of a batch that were not processed."""
+    transaction.give_back([request.msgid for request in requests], counts=False)

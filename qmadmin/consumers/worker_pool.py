@@ -161,7 +161,7 @@ class WorkerPool:
             return True
 
     def _poll(self) -> PollResult:
-        poll = _Poll(self, self.processor)
+        poll = Poll(self, self.processor)
         try:
             self._keep_pace()
             with self.limit.permit(self.queue, poll.processor.head_priority) as poll.release_permit:
@@ -241,7 +241,7 @@ class WorkerPool:
         self.changed()
 
 
-class _Poll:
+class Poll:
     """A worker's poll for a message, and its notes on the message that it finds."""
 
     def __init__(self, pool: WorkerPool, processor: Processor) -> None:

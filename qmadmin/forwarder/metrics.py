@@ -92,20 +92,19 @@ class StatisticsCollector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         labels = ["space", "queue"]
-        counters = {
-            of: CounterMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in COUNTERS.items()
-        }
-        gauges = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in GAUGES.items()}
-        times = {of: GaugeMetricFamily(_named(name), help_, labels=labels) for of, (name, help_) in TIMES.items()}
+        kinds = ((COUNTERS, CounterMetricFamily, 1), (GAUGES, GaugeMetricFamily, 1), (TIMES, GaugeMetricFamily, MICROS))
+        figures = [
+            (of, family(_named(name), help_, labels=labels), unit)
+            for declared, family, unit in kinds
+            for of, (name, help_) in declared.items()
+        ]
         durations = HistogramMetricFamily(_named(DURATIONS[0]), DURATIONS[1], labels=labels)
         for each in self._statistics():
             told, values = each.forwarding(), [self._space, each.queue]
-            for of, family in (counters | gauges).items():
-                family.add_metric(values, getattr(told, of))
-            for of, gauge in times.items():
-                gauge.add_metric(values, (getattr(told, of) or 0) / MICROS)
+            for of, family, unit in figures:
+                family.add_metric(values, (getattr(told, of) or 0) / unit)
             _add_durations(durations, values, each)
-        yield from (*counters.values(), *gauges.values(), *times.values(), durations)
+        yield from (*(family for _, family, _ in figures), durations)
         info = GaugeMetricFamily(_named(INFO[0]), INFO[1], labels=["version"])
         info.add_metric([__version__], 1)
         yield info

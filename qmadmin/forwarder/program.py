@@ -13,7 +13,7 @@ import click
 
 from qmadmin import ulog
 from qmadmin.configuration import Configuration, ConfigurationError
-from qmadmin.console.process import Exit, prepare_process, say
+from qmadmin.console.process import Exit, prepare_process, refuse, say
 from qmadmin.console.results import Notice
 from qmadmin.forwarder import StartError, UsageError, options, program_log
 from qmadmin.options import Argument, Documented, with_options
@@ -120,9 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _call(arguments)
     except StartError as error:
-        return _refuse(str(error), USAGE if isinstance(error, UsageError) else error.hint)
+        return refuse(str(error), USAGE if isinstance(error, UsageError) else error.hint)
     except ConfigurationError as error:
-        return _refuse(str(error), "")
+        return refuse(str(error), "")
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the traceback is in the log
@@ -148,11 +148,6 @@ def _warn(notice: Notice) -> None:
     if terms is None:
         return
     logger.warning("%s", notice.text, extra={"catalogue": notice.number})
-
-
-def _refuse(sentence: str, more: str) -> int:
-    say(f"ERROR: {sentence}", more)
-    return Exit.UNUSABLE
 
 
 if __name__ == "__main__":

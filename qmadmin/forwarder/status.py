@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from qmadmin.console.formats import Format, write_document
 from qmadmin.console.process import Exit
 from qmadmin.console.render import OutputLostError, Screen, format_for, screen_for
-from qmadmin.console.results import Field, Notice, Record
+from qmadmin.console.results import Notice, Record, hidden
 from qmadmin.forwarder import StartError
 from qmadmin.monitoring import forwarding
 from qmadmin.opening import open_device
@@ -61,7 +61,7 @@ class Status:
 
     def _records(self) -> Iterator[Record]:
         for name, told in self._told.items():
-            yield Record(name, (Field("", None, {"queue": name, "forwarders": forwarding.data(told)}),))
+            yield Record(name, (hidden(queue=name, forwarders=forwarding.data(told)),))
 
     def _missing(self) -> Iterator[Notice]:
         living = {name for name, told in self._told.items() if any(process.alive for process, _ in told)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qmadmin.console import duration
-from qmadmin.console.results import Column, Datum, Field, Line, Moment, Table, Value, table_of
+from qmadmin.console.results import Column, Datum, Field, Line, Moment, Table, Value, hidden, table_of
 from qmcore import times
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def data(told: Iterable[Told]) -> Datum:
 
 def fields(told: Sequence[Told]) -> Iterator[Field]:
     """Yield the properties of a queue about the processes that forward it."""
-    yield Field("", None, {"forwarders": data(told)})
+    yield hidden(forwarders=data(told))
     if not told:
         yield _shown("Forwarded by", "no process")
     for process, figures in told:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.console import escaped
 from qmadmin.console.process import let_through
 from qmadmin.console.render import fsync
-from qmadmin.console.results import Field, Line, Moment, Notice, Outcome, Record, Shown, Value, Verbatim, field
+from qmadmin.console.results import Field, Line, Moment, Notice, Outcome, Record, Shown, Value, Verbatim, field, hidden
 from qmadmin.shell import putting
 from qmadmin.shell.declare import Option, Positional
 from qmadmin.shell.kinds import FileName, Number, QueueName, Span
@@ -247,7 +247,7 @@ def _settle(session: Session, sink: _Sink | None) -> None:
 
 def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record | Verbatim]:
     if session.modes.format.is_for_programs:
-        return [Record("", (*_facts(message), Field("", None, _encoded(message.body, in_hex=in_hex))))]
+        return [Record("", (*_facts(message), hidden(**_encoded(message.body, in_hex=in_hex))))]
     facts = tuple(fact for fact in _facts(message) if fact.value is not None)
     record = Record(f"Message {message.msgid}", facts)
     return [record, Verbatim(_lines(message.body, in_hex=in_hex))]

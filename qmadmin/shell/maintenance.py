@@ -23,6 +23,7 @@ from qmadmin.console.results import (
     Table,
     Term,
     field,
+    hidden,
     table_of,
 )
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
@@ -173,7 +174,7 @@ def _described(title: str, report: BackupReport) -> Record:
     return Record(
         title,
         (
-            Field("", None, {"path": report.path, "device": report.device}),
+            hidden(path=report.path, device=report.device),
             field("moment", "As it was at", Moment(report.made_us)),
             Field("Of device", report.device, {}),
             Field("Files", ", ".join(files), {"files": len(files)}),

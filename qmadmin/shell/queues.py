@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.console import counted
 from qmadmin.console.process import let_through
-from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Table, Value, field
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Table, Value, field, hidden
 from qmadmin.monitoring import forwarding
 from qmadmin.shell import notices, parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
@@ -188,7 +188,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
     return Record(
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
-            Field("", None, {"queue": found.name}),
+            hidden(queue=found.name),
             _figures("Messages", "{messages}: {ready} ready, {delayed} delayed, {held} held", use),
             _figures("Non-persistent", "{nonpersistent} of them, in {memory_pages} pages of memory", use),
             _figures("Space used", "{pages} pages, {size} bytes", use),

@@ -17,6 +17,7 @@ from qmadmin.console.results import (
     Record,
     Shown,
     field,
+    hidden,
     of_missing,
     table_of,
 )
@@ -143,7 +144,7 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
     return Record(
         f"Queue space '{space.name}'",
         (
-            Field("", None, {"queue_space": space.name}),
+            hidden(queue_space=space.name),
             field("ipckey", "IPC key", d.ipc_key),
             field("pages", "Pages", d.pages),
             _of("message_pages", "Pages for messages", usage.pages, d.capacity),

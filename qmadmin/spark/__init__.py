@@ -40,9 +40,7 @@ def held(device: str, spaces: Sequence[str] = ("*",)) -> Iterator[dict[str, str]
                 f"device {opened.path!r} is on SQLite, where no moment can be held for tasks that begin later",
                 hint="Read it with one partition, which sees one moment, or export it into an archive.",
             )
-        names = ArchiveSelection(spaces=tuple(spaces)).chosen_spaces(
-            [space.name for space in opened.spaces()], f"device {opened.path!r}"
-        )
+        names = ArchiveSelection(spaces=tuple(spaces)).spaces_of(opened)
         with contextlib.closing(SnapshotReader(opened, names)) as reader:
             yield {"device": device, "space": ",".join(names), "snapshot": json.dumps(dict(reader.begin({})))}
 

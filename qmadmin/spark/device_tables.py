@@ -80,8 +80,7 @@ def queue_batch(config: str, selection: ArchiveSelection) -> RecordBatch:
 
 def _queue_rows(config: str, selection: ArchiveSelection) -> Iterator[dict[str, Any]]:
     with open_device(config) as device:
-        names = [each.name for each in device.spaces()]
-        for name in selection.chosen_spaces(names, f"device {device.path!r}"):
+        for name in selection.spaces_of(device):
             for found, usage in device.queue_usages(name):
                 if selection.has_queue(found.name):
                     figures = {"bytes": usage.size, "first_at": usage.first_us, "oldest_at": usage.oldest_us}
@@ -130,8 +129,7 @@ def space_batch(config: str, selection: ArchiveSelection) -> RecordBatch:
 
 def _space_rows(config: str, selection: ArchiveSelection) -> Iterator[dict[str, Any]]:
     with open_device(config) as device:
-        names = [each.name for each in device.spaces()]
-        for name in selection.chosen_spaces(names, f"device {device.path!r}"):
+        for name in selection.spaces_of(device):
             used = dataclasses.asdict(device.space_usage(name))
             found = device.space(name)
             more = {"pages_used": used.pop("pages"), "memory_used": used.pop("memory"), "created_at": found.created_at}

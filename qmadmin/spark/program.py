@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qmadmin.audit import recorded_as
-from qmadmin.console.process import Exit, flush_quietly, prepare_process, say
+from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse, say
 from qmadmin.console.render import OutputLostError
 from qmadmin.options import Documented, with_options
 from qmadmin.spark import options
@@ -211,7 +211,7 @@ def _abandon(call: Call, destination: str, place: Place | None) -> None:
 
     identifier = None if place is None else open_archive(place, call.key()).manifest.archive
     with open_device(destination) as device:
-        names = call.selection().chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
+        names = call.selection().spaces_of(device)
     call.changes()
     counts = {name: importing.abandon(destination, name, identifier, dry_run=call.dry_run) for name in names}
     published = [name for name in importing.merging(destination, identifier) if name in names]
@@ -342,10 +342,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with recorded_as(shlex.join([_PROGRAM, *words])):
             return Exit(qmspark.main(words, prog_name=_PROGRAM, standalone_mode=False) or Exit.OK)
     except UnusableError as error:
-        return _refuse(str(error), error.hint)
+        return refuse(str(error), error.hint)
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
-        return _refuse(error.format_message().rstrip("."), f"Try {where.command_path} --help." if where else "")
+        return refuse(error.format_message().rstrip("."), f"Try {where.command_path} --help." if where else "")
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except OutputLostError as error:
@@ -358,11 +358,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.FAILED
     finally:
         flush_quietly()
-
-
-def _refuse(sentence: str, more: str) -> int:
-    say(f"ERROR: {sentence}", more)
-    return Exit.UNUSABLE
 
 
 if __name__ == "__main__":

@@ -321,8 +321,7 @@ class QueueSpaceReader(DataSourceReader):
         """Plan the read, and divide it among tasks."""
         asked = self._asked
         with open_device(asked.device) as device:
-            whose = f"device {device.path!r}"
-            names = tuple(asked.selection.chosen_spaces([space.name for space in device.spaces()], whose))
+            names = tuple(asked.selection.spaces_of(device))
             if asked.table in _SMALL:
                 return [_Part(None, names, {})]
             tokens = asked.tokens
@@ -330,7 +329,7 @@ class QueueSpaceReader(DataSourceReader):
                 own.begin(tokens)
                 exporting = ExportOptions(selection=asked.selection, outstanding=Outstanding.ROLLED_BACK)
                 plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)
-                asked.selection.refuse_unmatched(plan.queues, whose)
+                asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
                 units = list(plan.units(exporting, asked.partitions))
         if asked.partitions == 1 or not units:
             # One task reads all of it in one snapshot. An empty table needs a task too, because Spark requires one.

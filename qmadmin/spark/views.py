@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from qmadmin.console.formats import Format
 
 
-def place_at(named: str, key: bytes | None = None) -> Archive | str:
-    """Return the archive in a directory of this machine, which `key` signs; other names are devices or addresses."""
-    return open_archive(Path(named), key) if Path(named).is_dir() else named
+def place_at(named: str) -> Archive | str:
+    """Return the archive in a directory of this machine; other names are devices or addresses."""
+    return open_archive(Path(named)) if Path(named).is_dir() else named
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ def export(
     asked, place, began = options or ExportOptions(), place_at(where), time.monotonic()
     with open_device(config) as device:
         missing = device.missing_volumes()
-        names = asked.selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
+        names = asked.selection.spaces_of(device)
         if executor is None or place.staged:
             messages = sum(device.space_usage(name).messages for name in names)
             executor = fitting(messages, most=executor.count if executor else None)

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TypedDict
 
 from qmadmin.archive.file_systems import Place, place_at
-from qmadmin.archive.manifest import Content, Manifest
+from qmadmin.archive.manifest import ArchivedQueue, Content, Manifest
 from qmadmin.archive.reading import Archive, holds_archive, open_archive
 from qmadmin.archive.writing import refuse_occupied
 from qmadmin.audit import act
 from qmadmin.console import counted
 from qmadmin.device import Device
 from qmadmin.opening import open_device
+from qmadmin.space import QueueSpace
 from qmadmin.transfer import Executor, Local, Progress, no_progress, step_progress
 from qmadmin.transfer.comparing import Compared, Verified, compare
 from qmadmin.transfer.exporting import Exported, ExportOptions, export, fitting
-from qmadmin.transfer.import_planning import ImportOptions
+from qmadmin.transfer.import_planning import ImportOptions, Names
 from qmadmin.transfer.importing import Imported, abandon, imports_into, load_archive, refuse_what_does_not_fit
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding, SelectedMessages
 from qmadmin.transfer.snapshot import ROLE, StoppedQueues, stopped_queues
@@ -235,12 +236,23 @@ def _refuse_unfit(
 
 def _left(source: str, manifest: Manifest) -> int:
     """Return how many messages are left in the moved queues of the source."""
-    left = 0
-    with open_device(source) as device:
-        for archived in manifest.spaces:
-            with device.open_space(archived.name, role=ROLE) as space:
-                left += sum(space.usage(queue.name).messages for queue in archived.queues)
-    return left
+    with _queues_of(source, manifest, Names({}, {})) as queues:
+        return sum(space.usage(name).messages for space, name, _ in queues)
+
+
+@contextlib.contextmanager
+def _queues_of(config: str, manifest: Manifest, names: Names) -> Iterator[list[tuple[QueueSpace, str, ArchivedQueue]]]:
+    """Yield the queues of the archive under their names on a device, each with its queue space, which is open."""
+    with open_device(config) as device, contextlib.ExitStack() as opened:
+        spaces = [
+            (archived, opened.enter_context(device.open_space(names.space(archived.name), role=ROLE)))
+            for archived in manifest.spaces
+        ]
+        yield [
+            (space, names.queue(archived.name, queue.name), queue)
+            for archived, space in spaces
+            for queue in archived.queues
+        ]
 
 
 def _without_earlier(removed: Removed, left: int) -> Removed:
@@ -357,11 +369,9 @@ def _is_partial(selection: ArchiveSelection) -> bool:
 
 def _go_on(config: str, manifest: Manifest) -> None:
     """Start the queues at the source as they were before the move."""
-    with open_device(config) as device:
-        for archived in manifest.spaces:
-            with device.open_space(archived.name, role=ROLE) as space:
-                for queue in archived.queues:
-                    space.start_queue(queue.name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled)
+    with _queues_of(config, manifest, Names({}, {})) as queues:
+        for space, name, queue in queues:
+            space.start_queue(name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled)
 
 
 def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tuple[str, str]]:
@@ -370,15 +380,11 @@ def _start(config: str, manifest: Manifest, landing: ImportOptions) -> list[tupl
     Return the queue spaces and queues from which messages could be dequeued before, and cannot be now.
     """
     waiting = []
-    with open_device(config) as device:
-        for archived in manifest.spaces:
-            with device.open_space(landing.names.space(archived.name), role=ROLE) as space:
-                for queue in archived.queues:
-                    name = landing.names.queue(archived.name, queue.name)
-                    dequeue = queue.dequeue_enabled and landing.start
-                    space.start_queue(name, enqueue=queue.enqueue_enabled, dequeue=dequeue)
-                    if queue.dequeue_enabled and not space.queue(name).dequeue_enabled:
-                        waiting.append((space.name, name))
+    with _queues_of(config, manifest, landing.names) as queues:
+        for space, name, queue in queues:
+            space.start_queue(name, enqueue=queue.enqueue_enabled, dequeue=queue.dequeue_enabled and landing.start)
+            if queue.dequeue_enabled and not space.queue(name).dequeue_enabled:
+                waiting.append((space.name, name))
     return waiting
 
 

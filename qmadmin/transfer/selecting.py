@@ -8,7 +8,7 @@ import fnmatch
 import heapq
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from qmadmin.archive.manifest import Content
 from qmadmin.archive.rows import Standing
@@ -24,6 +24,9 @@ from qmcore.records import Use
 from qmcore.space import NUMBER_MAX
 from qmcore.times import MICROS
 from qmcore.values import dataclass
+
+if TYPE_CHECKING:
+    from qmadmin.device import Device
 
 
 class Outstanding(enum.Enum):
@@ -84,6 +87,10 @@ class ArchiveSelection:
                     f"{whose} has no queue space {pattern!r}", hint=f"It has {_listed(known)}.", space=pattern
                 )
         return [name for name in known if self.has_space(name)]
+
+    def spaces_of(self, device: Device) -> list[str]:
+        """Return the selected queue spaces of a device; refuse a pattern that selects none."""
+        return self.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
 
     def refuse_unmatched(self, names: Iterable[str], whose: str) -> None:
         """Refuse a pattern that selects none of these queues."""

@@ -162,7 +162,7 @@ def stopped_queues(config: str, selection: ArchiveSelection) -> Iterator[Stopped
     """
     with open_device(config) as device, contextlib.ExitStack() as opened, contextlib.ExitStack() as undo:
         found = StoppedQueues(undo)
-        for name in selection.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}"):
+        for name in selection.spaces_of(device):
             space = opened.enter_context(device.open_space(name, role=ROLE))
             # Two that begin at the same time see each other, because both are attached by now.
             _refuse_other_moves(device, name)
