@@ -18,6 +18,11 @@ def test_each_test_of_this_run_is_in_one_ring(request):
     assert {name: marks for name, marks in found.items() if len(marks) != 1} == {}
 
 
+def test_the_proof_comes_first_in_this_run(request):
+    is_proof = [item.get_closest_marker(rings.PROOF) is not None for item in request.session.items]
+    assert is_proof == sorted(is_proof, reverse=True)
+
+
 def test_no_quick_test_of_this_run_needs_a_server(request):
     quick = [item for item in request.session.items if item.get_closest_marker(rings.QUICK)]
     assert [item.nodeid for item in quick if "postgres_server" in item.fixturenames] == []
