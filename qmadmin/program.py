@@ -166,12 +166,7 @@ def qmadmin(
     command help lists them, and the manual page qmadmin(1) describes them.
     """
     refuse_together(
-        {
-            "-c": bool(commands),
-            "-f": command_file is not None,
-            "--mib": request is not None,
-            "--upgrade": upgrade,
-        }
+        {"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None, "--upgrade": upgrade}
     )
     refuse_together({"--backup": backup is not None, "--backed-up": backed_up})
     refuse_without(upgrade, {"--plan": plan, "--backup": backup is not None, "--backed-up": backed_up})

@@ -39,34 +39,24 @@ TPNOBLOCK: Final = Value(
 )
 TPSIGRSTRT: Final = Value(
     0x002,
-    enqueue=(
-        "A signal does not end a wait with TPNOTIME for another writer. Without the flag the call fails with TPGOTSIG"
-        " after a signal that the program handles."
-    ),
-    dequeue=(
-        "A signal does not end the wait. Without the flag a wait for a message, or with TPNOTIME for another writer,"
-        " fails with TPGOTSIG after a signal that the program handles. Only the main thread gets signals; a handler"
-        " that raises an exception, as that of Ctrl-C does, ends the call with that exception."
-    ),
+    enqueue="A signal does not end a wait with TPNOTIME for another writer. Without the flag the call fails with"
+    " TPGOTSIG after a signal that the program handles.",
+    dequeue="A signal does not end the wait. Without the flag a wait for a message, or with TPNOTIME for another"
+    " writer, fails with TPGOTSIG after a signal that the program handles. Only the main thread gets signals; a handler"
+    " that raises an exception, as that of Ctrl-C does, ends the call with that exception.",
 )
 TPNOTRAN: Final = Value(
     0x008,
-    both=(
-        "The call does not belong to the transaction of this thread; it still ends when the time of that"
-        " transaction is over."
-    ),
+    both="The call does not belong to the transaction of this thread; it still ends when the time of that"
+    " transaction is over.",
     keyword="transactional",
 )
 TPNOTIME: Final = Value(
     0x020,
-    enqueue=(
-        "The call waits without limit for another writer that blocks the file. Without the flag it fails with TPETIME"
-        " after 30 seconds."
-    ),
-    dequeue=(
-        "The call waits without limit for another writer that blocks the file. Without the flag it fails with TPETIME"
-        " after 30 seconds. It does not prolong TPQWAIT."
-    ),
+    enqueue="The call waits without limit for another writer that blocks the file. Without the flag it fails with"
+    " TPETIME after 30 seconds.",
+    dequeue="The call waits without limit for another writer that blocks the file. Without the flag it fails with"
+    " TPETIME after 30 seconds. It does not prolong TPQWAIT.",
 )
 TPNOCHANGE: Final = Value(
     0x100, dequeue="Fails with TPEOTYPE if the message is not of the type `kind`; the message then stays in the queue."

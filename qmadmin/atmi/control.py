@@ -31,11 +31,9 @@ TPQFAILUREQ: Final = Value(
 )
 TPQBEFOREMSGID: Final = Value(
     0x00004,
-    enqueue=(
-        "Puts the message directly before the message `msgid`; several before the same one are in the order of their"
-        " arrival. The queue must allow it (otherwise QMEINVAL), and the other message must exist (otherwise"
-        " QMEBADMSGID)."
-    ),
+    enqueue="Puts the message directly before the message `msgid`; several before the same one are in the order of"
+    " their arrival. The queue must allow it (otherwise QMEINVAL), and the other message must exist (otherwise"
+    " QMEBADMSGID).",
     keyword="before",
 )
 TPQGETBYMSGIDOLD: Final = Value(0x00008, dequeue="TPQGETBYMSGID as in programs for older releases.")
@@ -50,19 +48,15 @@ TPQPRIORITY: Final = Value(
 )
 TPQTOP: Final = Value(
     0x00040,
-    enqueue=(
-        "Puts the message before all others in the queue; the last one put on top is the first to be dequeued. The"
-        " queue must allow it (otherwise QMEINVAL)."
-    ),
+    enqueue="Puts the message before all others in the queue; the last one put on top is the first to be dequeued. The"
+    " queue must allow it (otherwise QMEINVAL).",
     keyword="top",
 )
 TPQWAIT: Final = Value(
     0x00080,
-    dequeue=(
-        "Waits for a message if there is none, until the timeout of the transaction or, outside a transaction, that"
-        " of tpinit(), by default 30 seconds; then the call fails with TPETIME. A further wait of the same process"
-        " takes an action of the queue space; if none is free, the call fails with QMESYSTEM."
-    ),
+    dequeue="Waits for a message if there is none, until the timeout of the transaction or, outside a transaction, that"
+    " of tpinit(), by default 30 seconds; then the call fails with TPETIME. A further wait of the same process"
+    " takes an action of the queue space; if none is free, the call fails with QMESYSTEM.",
     keyword="wait",
 )
 TPQREPLYQ: Final = Value(
@@ -76,7 +70,7 @@ TPQTIME_ABS: Final = Value(
 )
 TPQTIME_REL: Final = Value(
     0x00400,
-    enqueue=("The message can be dequeued `deq_time` seconds after the enqueue, in a transaction after the commit."),
+    enqueue="The message can be dequeued `deq_time` seconds after the enqueue, in a transaction after the commit.",
     keyword="delay",
 )
 TPQGETBYCORRIDOLD: Final = Value(0x00800, dequeue="TPQGETBYCORRID as in programs for older releases.")
@@ -167,18 +161,14 @@ class TPQCTL:
     flags: int = _field(
         TPNOFLAGS,
         "the flags below",
-        (
-            "Which of the other fields are set, and what is asked for. On return, flags for which the message has"
-            " nothing are off."
-        ),
+        "Which of the other fields are set, and what is asked for. On return, flags for which the message has"
+        " nothing are off.",
     )
     deq_time: int = _field(
         0,
         "seconds; absolute: since 1970, UTC",
-        (
-            "The time from which the message can be dequeued, or the seconds until then; see TPQTIME_ABS and "
-            "TPQTIME_REL. It is not returned."
-        ),
+        "The time from which the message can be dequeued, or the seconds until then; see TPQTIME_ABS and "
+        "TPQTIME_REL. It is not returned.",
     )
     priority: int = _field(
         PRIORITY_DEFAULT, "1 to 100", "The priority. In a queue that is ordered by priority, higher ones come first."
@@ -189,10 +179,8 @@ class TPQCTL:
     msgid: bytes | str = _field(
         b"",
         "32 bytes",
-        (
-            "The identifier of the message, or of another one that a flag refers to. It is opaque: compare"
-            " identifiers only for equality."
-        ),
+        "The identifier of the message, or of another one that a flag refers to. It is opaque: compare"
+        " identifiers only for equality.",
     )
     corrid: bytes | str = _field(
         b"",
@@ -213,10 +201,8 @@ class TPQCTL:
     exp_time: int = _field(
         0,
         "seconds; absolute: since 1970, UTC",
-        (
-            "The time at which the message is removed, or the seconds until then; see TPQEXPTIME_ABS and "
-            "TPQEXPTIME_REL. It is not returned."
-        ),
+        "The time at which the message is removed, or the seconds until then; see TPQEXPTIME_ABS and "
+        "TPQEXPTIME_REL. It is not returned.",
     )
     type: str = _field(
         "", "output", "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would return it."

@@ -44,10 +44,8 @@ TPEBLOCK: Final = Value(3, both="TPNOBLOCK was given, and another writer blocks 
 TPEINVAL: Final = Value(
     4,
     enqueue="An argument is of a wrong type, or a flag is not one of this call. A mistake in TPQCTL is QMEINVAL.",
-    dequeue=(
-        "An argument is of a wrong type, a flag is not one of this call, or TPNOCHANGE was given without `kind`. A"
-        " mistake in TPQCTL is QMEINVAL."
-    ),
+    dequeue="An argument is of a wrong type, a flag is not one of this call, or TPNOCHANGE was given without `kind`. A"
+    " mistake in TPQCTL is QMEINVAL.",
 )
 TPELIMIT: Final = 5
 TPENOENT: Final = Value(6, both="There is no queue space `qspace`, or no device.")
@@ -59,17 +57,13 @@ TPESVCFAIL: Final = 11
 TPESYSTEM: Final = Value(12, both="The call was to open the device, and that failed.")
 TPETIME: Final = Value(
     13,
-    enqueue=(
-        "Another writer blocked the file for 30 seconds; the connection, the disk or another process failed at a"
-        " moment that leaves it unknown whether the message is on the queue; or the time of the transaction is over."
-        " In the last case the transaction can only be aborted, and further calls in it fail with TPETIME too."
-    ),
-    dequeue=(
-        "No message came in the time that TPQWAIT waits; another writer blocked the file for 30 seconds; the"
-        " connection, the disk or another process failed at a moment that leaves it unknown whether the message was"
-        " taken; or the time of the transaction is over. In the last case, and if TPQWAIT waited in the transaction,"
-        " the transaction can only be aborted, and further calls in it fail with TPETIME too."
-    ),
+    enqueue="Another writer blocked the file for 30 seconds; the connection, the disk or another process failed at a"
+    " moment that leaves it unknown whether the message is on the queue; or the time of the transaction is over."
+    " In the last case the transaction can only be aborted, and further calls in it fail with TPETIME too.",
+    dequeue="No message came in the time that TPQWAIT waits; another writer blocked the file for 30 seconds; the"
+    " connection, the disk or another process failed at a moment that leaves it unknown whether the message was"
+    " taken; or the time of the transaction is over. In the last case, and if TPQWAIT waited in the transaction,"
+    " the transaction can only be aborted, and further calls in it fail with TPETIME too.",
 )
 TPETRAN: Final = 14
 TPGOTSIG: Final = Value(15, both="A signal ended the wait; TPSIGRSTRT was not given.")
@@ -77,9 +71,7 @@ TPERMERR: Final = 16
 TPEITYPE: Final = 17
 TPEOTYPE: Final = Value(
     18,
-    dequeue=(
-        "TPNOCHANGE was given, and the message is not of the type `kind`. A transaction can then only be aborted."
-    ),
+    dequeue="TPNOCHANGE was given, and the message is not of the type `kind`. A transaction can then only be aborted.",
 )
 TPERELEASE: Final = Value(19, both="The call was to open the device, and this release cannot use it.")
 TPEHAZARD: Final = 20
@@ -91,13 +83,10 @@ TPEMIB: Final = 25
 
 QMEINVAL: Final = Value(
     errors.InvalidArgumentError.number,
-    enqueue=(
-        "A field of TPQCTL is out of its range, its flags exclude each other or are not for this call, the body is "
-        "too long, or the queue does not allow TPQTOP or TPQBEFOREMSGID."
-    ),
-    dequeue=(
-        "A field of TPQCTL is out of its range, its flags exclude each other, or TPQPEEK was given without TPNOTRAN."
-    ),
+    enqueue="A field of TPQCTL is out of its range, its flags exclude each other or are not for this call, the body is"
+    " too long, or the queue does not allow TPQTOP or TPQBEFOREMSGID.",
+    dequeue="A field of TPQCTL is out of its range, its flags exclude each other, or TPQPEEK was given without"
+    " TPNOTRAN.",
 )
 QMEBADRMID: Final = errors.BadResourceError.number
 QMENOTOPEN: Final = Value(
@@ -112,10 +101,8 @@ QMEBADMSGID: Final = Value(
 QMESYSTEM: Final = Value(
     errors.SystemFailureError.number,
     enqueue="The store failed. The transaction can only be aborted.",
-    dequeue=(
-        "The store failed, and the transaction can only be aborted; or TPQWAIT found no free action, and nothing has"
-        " changed."
-    ),
+    dequeue="The store failed, and the transaction can only be aborted; or TPQWAIT found no free action, and nothing"
+    " has changed.",
 )
 QMEOS: Final = Value(
     errors.OperatingSystemError.number,

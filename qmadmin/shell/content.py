@@ -66,16 +66,7 @@ QUEUE = Positional(
     QUEUE,
 )
 def qget(
-    session: Session,
-    *,
-    queue_name: str,
-    msgid: str | None,
-    corrid: bytes | None,
-    condition: Condition | None,
-    count: int,
-    wait: int,
-    in_hex: bool,
-    output: str | None,
+    session: Session, *, queue_name: str, count: int, wait: int, in_hex: bool, output: str | None, **asked: Any
 ) -> Outcome:
     """Dequeue messages and show them.
 
@@ -87,7 +78,6 @@ def qget(
         qget -m 8f3b0c6d2a1e4f570000000000000007 -o order.json orders
     """
     space = session.opened()
-    asked: dict[str, Any] = {"msgid": msgid, "corrid": corrid, "condition": condition}
     taken = 0
     with _sink(output, on_disk=True) as sink:
         # A file that cannot be synced is refused before anything is dequeued.
@@ -104,8 +94,8 @@ def qget(
                 # It is removed once it has been delivered; releasing a lock does not count as a try.
                 space.remove(queue_name, msgid=found.msgid)
             taken += 1
-    if msgid is not None and not taken:
-        space.refuse_held(queue_name, msgid)
+    if asked["msgid"] is not None and not taken:
+        space.refuse_held(queue_name, asked["msgid"])
     return _what_was(queue_name, taken, output)
 
 
@@ -118,16 +108,7 @@ def qget(
     shows_only=True,
 )
 def qpeek(
-    session: Session,
-    *,
-    queue_name: str,
-    msgid: str | None,
-    corrid: bytes | None,
-    condition: Condition | None,
-    count: int,
-    in_hex: bool,
-    output: str | None,
-    retained: bool,
+    session: Session, *, queue_name: str, count: int, in_hex: bool, output: str | None, retained: bool, **asked: Any
 ) -> Outcome:
     """Show the content of messages of a queue, and leave them unchanged.
 
@@ -137,14 +118,14 @@ def qpeek(
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq
     """
-    asked = Criteria(msgid=msgid, corrid=corrid, condition=condition).whole
+    criteria = Criteria(**asked)
     shown, left_out = 0, DamagedCount(queue_name)
     with _sink(output, on_disk=False) as sink:
-        for read in _found(session, queue_name, asked, left_out, retained=retained):
+        for read in _found(session, queue_name, criteria.whole, left_out, retained=retained):
             try:
                 message = read()
             except SystemFailureError as error:
-                if msgid is not None or not is_damage(error):
+                if criteria.msgid is not None or not is_damage(error):
                     raise
                 left_out.count(1)
                 continue

@@ -6,7 +6,7 @@ import codecs
 import itertools
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import escaped, unescaped
 from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Table, Value, table_of
@@ -245,18 +245,7 @@ def qset(session: Session, queue_name: str | None) -> Outcome:
     shows_only=True,
     lasts=True,
 )
-def qscan(
-    session: Session,
-    *,
-    available: Range | None,
-    priority: Range | None,
-    msgid: str | None,
-    corrid: bytes | None,
-    delivery: str | None,
-    expires: Range | None,
-    condition: Condition | None,
-    nothing: str | None,
-) -> Outcome:
+def qscan(session: Session, *, delivery: str | None, nothing: str | None, **asked: Any) -> Outcome:
     r"""Set or print the criteria that select messages of the current queue.
 
     Messages that meet all criteria are selected; without criteria, all messages are. New criteria replace all earlier
@@ -266,7 +255,7 @@ def qscan(
         qscan -i hello\20world
         qscan none
     """
-    wanted = Criteria(available, priority, msgid, corrid, Delivery(delivery) if delivery else None, expires, condition)
+    wanted = Criteria(delivery=Delivery(delivery) if delivery else None, **asked)
     if wanted and nothing:
         raise UsageError("The argument none cannot be given with criteria")
     if wanted or nothing:

@@ -90,10 +90,9 @@ class Criteria:
         for name, asked in (("priority", self.priority), ("expires_at", self.expires)):
             if asked is not None:
                 parts.append(Between(BY_NAME[name], asked.low, asked.high))
-        if self.msgid is not None:
-            parts.append(compared("msgid", Operator.EQUAL, self.msgid))
-        if self.corrid is not None:
-            parts.append(compared("corrid", Operator.EQUAL, self.corrid))
+        for name, equal in (("msgid", self.msgid), ("corrid", self.corrid)):
+            if equal is not None:
+                parts.append(compared(name, Operator.EQUAL, equal))
         if self.condition is not None:
             parts.append(self.condition)
         return all_of(parts)
