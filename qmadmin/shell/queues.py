@@ -171,7 +171,16 @@ _SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
 def _attribute(name: str, value: Plain) -> Field:
     label, shown = _SHOWN[name]
     data = None if value in ("", FOREVER) else value
-    return Field(label, shown(value) if shown else data, {"groups" if name == "grouping" else name: data})
+    return Field(label, shown(value) if shown else data, {_key(name): data})
+
+
+def _key(name: str) -> str:
+    return "groups" if name == "grouping" else name
+
+
+def keys_of_attributes() -> list[str]:
+    """Return the keys by which programs get the attributes of a queue from qinfo, in their order."""
+    return [_key(name) for name in _SHOWN]
 
 
 def _figures(label: str, form: str, use: QueueUsage) -> Field:
