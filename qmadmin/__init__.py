@@ -47,27 +47,6 @@ if TYPE_CHECKING:
     from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
 
 _HOME = {
-    "qmcore.errors": (
-        "AbortedError",
-        "BadMessageIdError",
-        "BadQueueError",
-        "BadResourceError",
-        "InUseError",
-        "InvalidArgumentError",
-        "InvalidHandleError",
-        "NoMessageError",
-        "NoSpaceError",
-        "NotOpenError",
-        "OperatingSystemError",
-        "OutcomeUnknownError",
-        "ProtocolError",
-        "QueueError",
-        "ReleaseError",
-        "Resource",
-        "ShareError",
-        "SystemFailureError",
-        "TransactionStartError",
-    ),
     "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
     "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
     "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
@@ -76,58 +55,26 @@ _HOME = {
     "qmadmin.space": ("QueueSpace",),
     "qmadmin.transacting": ("Transaction",),
 }
+# What is not named there is an error.
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "AbortedError",
-    "BadMessageIdError",
-    "BadQueueError",
-    "BadResourceError",
-    "Delivery",
-    "Device",
-    "HighestUse",
-    "InUseError",
-    "InvalidArgumentError",
-    "InvalidHandleError",
-    "Message",
-    "MessageInfo",
-    "NoMessageError",
-    "NoSpaceError",
-    "NotOpenError",
-    "OperatingSystemError",
-    "Origin",
-    "OutcomeUnknownError",
-    "ProtocolError",
-    "QueueDefinition",
-    "QueueError",
-    "QueueSpace",
-    "QueueUsage",
-    "Reason",
-    "ReleaseError",
-    "Resource",
-    "ShareError",
-    "SpaceDefinition",
-    "SpaceUsage",
-    "State",
-    "SystemFailureError",
-    "Transaction",
-    "TransactionStartError",
-    "__version__",
-    "create_device",
-    "open_device",
-    "restore_device",
-]
+    "AbortedError", "BadMessageIdError", "BadQueueError", "BadResourceError", "Delivery", "Device", "HighestUse",
+    "InUseError", "InvalidArgumentError", "InvalidHandleError", "Message", "MessageInfo", "NoMessageError",
+    "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutcomeUnknownError", "ProtocolError",
+    "QueueDefinition", "QueueError", "QueueSpace", "QueueUsage", "Reason", "ReleaseError", "Resource", "ShareError",
+    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "Transaction", "TransactionStartError",
+    "__version__", "create_device", "open_device", "restore_device",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name == "mib":
         return importlib.import_module("qmadmin.mib")
-    try:
-        module = _MODULE_OF[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    return getattr(importlib.import_module(module), name)
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF.get(name, "qmcore.errors")), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, "mib"})
+    return sorted({*globals(), *__all__, "mib"})

@@ -65,9 +65,13 @@ def seconds(value: object) -> object:
     return int(found) if found != value and found.isdigit() else value
 
 
+_USUAL_KINDS: Final = {str: SettingKind.TEXT, bool: SettingKind.FLAG, int: SettingKind.NUMBER, tuple: SettingKind.TEXTS}
+
+
 class Setting(Generic[T]):
     """A setting, declared as an attribute of its section, where it gives the value.
 
+    Its kind is that of its default, unless it has choices or says otherwise.
     `variable` is the environment variable that overrides it, `older_variable` its older spelling, which has less
     precedence; `meaning` is the value that it gives, if not its own.
     `default_help` describes a default that does not explain itself.
@@ -76,10 +80,10 @@ class Setting(Generic[T]):
     # No dataclasses here and below: creating them would take a large part of the start time of a program.
     def __init__(
         self,
-        kind: SettingKind,
         default: T,
         help: str,  # noqa: A002 - as click names it
         *,
+        kind: SettingKind | None = None,
         choices: tuple[str, ...] = (),
         low: int = 0,
         high: int = 0,
@@ -88,7 +92,7 @@ class Setting(Generic[T]):
         meaning: str = "",
         default_help: str = "",
     ) -> None:
-        self.kind = kind
+        self.kind = kind or (SettingKind.CHOICE if choices else _USUAL_KINDS[type(default)])
         self.default = default
         self.help = help
         self.choices = choices
@@ -176,10 +180,9 @@ class ShellSettings(Section):
     name = "qmadmin"
 
     device = Setting(
-        SettingKind.PATH, "", "The device, unless an argument names one.", variable="QMCONFIG", default_help="none"
+        "", "The device, unless an argument names one.", kind=SettingKind.PATH, variable="QMCONFIG", default_help="none"
     )
     space = Setting(
-        SettingKind.TEXT,
         "",
         "The queue space that the shell opens at its start.",
         variable="QMSPACE",
@@ -187,41 +190,32 @@ class ShellSettings(Section):
         default_help="none",
     )
     format = Setting(
-        SettingKind.CHOICE,
         "auto",
         "How results are written: as a table, in plain lines that a script can parse, as JSON or as CSV. `auto` is"
         " a table at a terminal, and plain otherwise.",
         choices=("auto", "table", "plain", "json", "csv"),
     )
-    paginate = Setting(
-        SettingKind.FLAG, True, "Whether output that is longer than the screen goes through a pager at a terminal."
-    )
-    verbose = Setting(SettingKind.FLAG, False, "Whether verbose mode is on at the start.")
-    echo = Setting(SettingKind.FLAG, False, "Whether echo, which prints the lines of a script, is on at the start.")
+    paginate = Setting(True, "Whether output that is longer than the screen goes through a pager at a terminal.")
+    verbose = Setting(False, "Whether verbose mode is on at the start.")
+    echo = Setting(False, "Whether echo, which prints the lines of a script, is on at the start.")
     pager = Setting(
-        SettingKind.TEXT,
         "",
         "The shell command that shows long output; `cat` means no pager.",
         variable="PAGER",
         default_help="`less -FRX`, or `more` if less is not installed",
     )
     history = Setting(
-        SettingKind.STATE_PATH,
         "history",
         "The file that keeps the command lines that were typed. A relative path is relative to the directory qmadmin in"
         " `XDG_STATE_HOME`, which is `~/.local/state` unless it is set. With an empty path no history is kept.",
+        kind=SettingKind.STATE_PATH,
     )
-    history_lines = Setting(
-        SettingKind.NUMBER, 10_000, "How many command lines the history keeps.", low=1, high=1_000_000
-    )
+    history_lines = Setting(10_000, "How many command lines the history keeps.", low=1, high=1_000_000)
     bottom_line = Setting(
-        SettingKind.FLAG,
-        True,
-        "Whether a line at the bottom of the terminal shows the device, the queue space and the modes.",
+        True, "Whether a line at the bottom of the terminal shows the device, the queue space and the modes."
     )
-    hints = Setting(SettingKind.FLAG, True, "Whether earlier command lines are suggested while one is typed.")
+    hints = Setting(True, "Whether earlier command lines are suggested while one is typed.")
     color = Setting(
-        SettingKind.CHOICE,
         "auto",
         "Whether output is coloured, at a terminal that can show colours.",
         choices=("auto", "never"),
@@ -236,14 +230,12 @@ class LogSettings(Section):
     name = "log"
 
     prefix = Setting(
-        SettingKind.PATH,
         "ULOG",
         "The beginning of the names of log files; a dot and the day follow. `-` means the standard error output.",
+        kind=SettingKind.PATH,
         variable="ULOGPFX",
     )
-    format = Setting(
-        SettingKind.CHOICE, "text", "Whether an event is a line of text or a JSON object.", choices=("text", "json")
-    )
+    format = Setting("text", "Whether an event is a line of text or a JSON object.", choices=("text", "json"))
 
 
 class ForwarderSettings(Section):
@@ -252,38 +244,31 @@ class ForwarderSettings(Section):
     name = "tmqforward"
 
     services = Setting(
-        SettingKind.PATH, "services.toml", "The file that describes the services.", variable="QM_SERVICES"
+        "services.toml", "The file that describes the services.", kind=SettingKind.PATH, variable="QM_SERVICES"
     )
     trantime = Setting(
-        SettingKind.SECONDS,
         60,
         "How many seconds the transaction around a call may take; 0 means no limit.",
+        kind=SettingKind.SECONDS,
         high=SECONDS_MAX,
     )
     idletime = Setting(
-        SettingKind.SECONDS,
         30,
         "How many seconds to sleep at most while the queues have no messages; 0 means not to sleep.",
+        kind=SettingKind.SECONDS,
         high=SECONDS_MAX,
     )
     grace = Setting(
-        SettingKind.SECONDS,
         30,
         "How many seconds a stop waits for running calls; then they are ended, and their messages are given back.",
+        kind=SettingKind.SECONDS,
         high=SECONDS_MAX,
     )
     workers = Setting(
-        SettingKind.NUMBER,
-        1,
-        "How many calls of a service run at a time, unless the services file says otherwise.",
-        low=1,
-        high=1000,
+        1, "How many calls of a service run at a time, unless the services file says otherwise.", low=1, high=1000
     )
-    total_workers = Setting(
-        SettingKind.NUMBER, 0, "How many calls of all services run at a time; 0 means no limit.", high=10_000
-    )
+    total_workers = Setting(0, "How many calls of all services run at a time; 0 means no limit.", high=10_000)
     order = Setting(
-        SettingKind.CHOICE,
         "auto",
         "What happens to the messages behind one whose service failed, unless the services file says otherwise: they"
         " wait (strict), they go first (skip), or as many calls run at a time as there are workers (parallel). `auto`"
@@ -291,21 +276,18 @@ class ForwarderSettings(Section):
         choices=("auto", "strict", "skip", "parallel"),
     )
     batch = Setting(
-        SettingKind.NUMBER,
         1,
         "How many messages a worker takes and commits together, unless the services file says otherwise.",
         low=1,
         high=1000,
     )
     metrics = Setting(
-        SettingKind.TEXT,
         "",
         "Where metrics for Prometheus are served over HTTP: a port of this machine's loopback address, or `host:port`;"
         " if it is empty, nowhere.",
         default_help="none",
     )
     log_level = Setting(
-        SettingKind.CHOICE,
         "info",
         "The lowest level that the forwarder and its services log and show at a terminal; `debug` logs each call.",
         choices=("debug", "info", "warning", "error"),
@@ -318,13 +300,11 @@ class CapacitySettings(Section):
     name = "capacity"
 
     devices = Setting[tuple[str, ...]](
-        SettingKind.TEXTS,
         (),
         "The devices, named as in QMCONFIG, whose capacity commands run for this user, whoever set them.",
         default_help="none",
     )
     commands = Setting[tuple[str, ...]](
-        SettingKind.TEXTS,
         (),
         "The capacity commands, written as qinfo shows them, that run for this user on any device.",
         default_help="none",

@@ -21,17 +21,6 @@ QMIB_FORCEPURGE = Flags.QMIB_FORCEPURGE
 QMIB_FORCEDELETE = Flags.QMIB_FORCEDELETE
 
 __all__ = [
-    "CLASSES",
-    "QMIB_FORCECLOSE",
-    "QMIB_FORCEDELETE",
-    "QMIB_FORCEPURGE",
-    "Code",
-    "Flags",
-    "MibError",
-    "Value",
-    "Values",
-    "describe",
-    "get",
-    "set",
-    "stream",
-]
+    "CLASSES", "QMIB_FORCECLOSE", "QMIB_FORCEDELETE", "QMIB_FORCEPURGE", "Code", "Flags", "MibError", "Value", "Values",
+    "describe", "get", "set", "stream",
+]  # fmt: skip

@@ -38,15 +38,8 @@ def _columns_of(attributes: Mapping[str, Attribute], names: Mapping[str, str]) -
 
 _QUEUE: Final = _columns_of(queue.ATTRIBUTES, {"name": "queue", "retries": "retry_limit"})
 _QUEUE_FIRST: Final = (
-    "name",
-    "order",
-    "out_of_order",
-    "retries",
-    "retry_delay",
-    "delivery",
-    "expiration",
-    "error_queue",
-)
+    "name", "order", "out_of_order", "retries", "retry_delay", "delivery", "expiration", "error_queue",
+)  # fmt: skip
 """The attributes before the counts. Others follow the counts, so that no column of an earlier release moves."""
 
 _FIGURES: Final = _columns_of(queue.FIGURES, {"size": "bytes"})

@@ -78,19 +78,9 @@ class SourceOptions:
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     NAMES: ClassVar[tuple[str, ...]] = (
-        "device",
-        "table",
-        "space",
-        "queue",
-        "state",
-        "where",
-        "olderthan",
-        "newerthan",
-        "count",
-        "payload",
-        "partitions",
-        "snapshot",
-    )
+        "device", "table", "space", "queue", "state", "where", "olderthan", "newerthan", "count", "payload",
+        "partitions", "snapshot",
+    )  # fmt: skip
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> Self:
