@@ -91,21 +91,21 @@ class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and 
         self.retry_after = _seconds(retry_after)
 
 
-class Verdict(TypedDict, total=False):
+class RollbackTerms(TypedDict, total=False):
     """What a failure says of its message, by the names that `Failure` and the rollback of a transaction have for it."""
 
     permanent: bool
     retry_after: float | None
 
 
-def verdict_of(failure: Failure) -> Verdict:
+def rollback_terms(failure: Failure) -> RollbackTerms:
     """Return what a failure says of its message: whoever rolls back, or tells another process, passes all of it on."""
     return {"permanent": bool(failure.permanent), "retry_after": failure.retry_after}
 
 
-def failure_with(reason: str, reply: Reply, **verdict: Unpack[Verdict]) -> Failure:
+def failure_with(reason: str, reply: Reply, **terms: Unpack[RollbackTerms]) -> Failure:
     """Return a failure with the body, return code, type and headers of a reply for the client."""
-    failure = Failure(reason, **verdict)
+    failure = Failure(reason, **terms)
     failure.reply = reply
     return failure
 

@@ -10,7 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from qmadmin.consumers import Call, Failure, Handler, Order, Policy, Reply, Unavailable, Wording, current, verdict_of
+from qmadmin.consumers import (
+    Call,
+    Failure,
+    Handler,
+    Order,
+    Policy,
+    Reply,
+    Unavailable,
+    Wording,
+    current,
+    rollback_terms,
+)
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failures import Backoff, FailureLog
@@ -319,7 +330,7 @@ class Processor:
                 failure = worse
             else:
                 return failure
-        transaction.rollback(str(failure), **verdict_of(failure), only=request.msgid)
+        transaction.rollback(str(failure), **rollback_terms(failure), only=request.msgid)
         self._check_order()
         return failure
 
@@ -394,12 +405,12 @@ def _give_back(transaction: Transaction, reason: str) -> None:
 
 def _give_back_failed(transaction: Transaction, msgid: str, failure: Failure, marks: Mapping[str, Mark]) -> None:
     """Give back the message of a call of a batch that failed, and forget what the call has enqueued."""
-    reason, verdict = str(failure), verdict_of(failure)
+    reason, terms = str(failure), rollback_terms(failure)
     if transaction.forget_since(marks):
-        transaction.give_back([msgid], reason, **verdict)
+        transaction.give_back([msgid], reason, **terms)
         return
     # It was spilled already, together with the messages of other calls.
-    transaction.rollback(reason, **verdict, only=msgid, others=False)
+    transaction.rollback(reason, **terms, only=msgid, others=False)
     raise AbortedError(f"the transaction was rolled back: {reason}")
 
 

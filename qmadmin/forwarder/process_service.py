@@ -260,8 +260,8 @@ def _result(outcome: Any) -> tuple[Reply, list[Any]]:
             return Reply(body, urcode, kind, headers), collected
         case ("unavailable", reason, retry_after):
             raise Unavailable(reason, retry_after=retry_after)
-        case ("failure", reason, (body, urcode, kind, headers), verdict, trace):
+        case ("failure", reason, (body, urcode, kind, headers), terms, trace):
             reply = Reply(body, urcode, kind, headers)
-            failure = failure_with(reason, reply, **verdict)
+            failure = failure_with(reason, reply, **terms)
             raise failure from (RemoteTracebackError(trace) if trace else None)
     raise Failure("its process sent something that is not an outcome")

@@ -25,7 +25,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.consumers import Call, Failure, Reply, Unavailable, current, verdict_of
+from qmadmin.consumers import Call, Failure, Reply, Unavailable, current, rollback_terms
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
 from qmadmin.forwarder import StartError, program_log
@@ -99,7 +99,7 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
 def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
     if isinstance(failure, Unavailable):
         return packed(("unavailable", str(failure), failure.retry_after))
-    told = verdict_of(failure), trace
+    told = rollback_terms(failure), trace
     try:
         return packed(("failure", str(failure), _plain(failure.reply), *told))
     except Exception as error:  # noqa: BLE001 - what cannot be sent is left out

@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from qmadmin.consumers import function_handler, verdict_of
+from qmadmin.consumers import function_handler, rollback_terms
 from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
@@ -82,7 +82,7 @@ def test_failure_says_more_and_comes_through_as_it_is(serve):
 
 @pytest.mark.parametrize("takes", [Failure, Transaction.rollback, Transaction.give_back])
 def test_all_that_a_failure_says_of_its_message_is_passed_on_to_the_rollback(takes):
-    said = verdict_of(Failure("no"))
+    said = rollback_terms(Failure("no"))
     of_the_message = inspect.signature(Failure).parameters.keys() - {"reason", *Reply.__dataclass_fields__}
     assert said.keys() == of_the_message == of_the_message & inspect.signature(takes).parameters.keys()
 
