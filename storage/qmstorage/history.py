@@ -8,28 +8,16 @@ from typing import Any
 from qmcore.condition import Condition
 from qmcore.message import ConsumedMessage, Message, State
 from qmcore.queue import Queue
-from qmcore.records import Cursor, Part, Place, Role, Use
+from qmcore.records import Cursor, Part, Place
 from qmcore.space import Space
 from qmstorage import conditions, rows
 from qmstorage.dialect import first_of_each
-from qmstorage.schema import held, history, message
-from qmstorage.sql import Select, bindparam, delete, elements, insert, literal, or_, select, tuple_
-from qmstorage.statements import given, insert_into, written
+from qmstorage.schema import history, message
+from qmstorage.sql import Select, bindparam, delete, elements, literal, or_, select, tuple_
+from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import UnitPart
 
 _RETAIN = insert_into(history)
-_RETAIN_HELD = insert(history).from_select(
-    ["queue_id", "consumed_at", "message_id", "consumer", "trans_id"],
-    select(
-        held.c.queue_id,
-        bindparam("consumed", type_=history.c.consumed_at.type),
-        held.c.message_id,
-        bindparam("by", type_=history.c.consumer.type),
-        held.c.trans_id,
-    ).where(
-        given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), written(held.c.role, Role.DEQUEUED)
-    ),
-)
 _OF_QUEUE = given(history.c.queue_id, "of_queue")
 _AFTER = tuple_(history.c.consumed_at, history.c.message_id) > tuple_(
     bindparam("first", type_=history.c.consumed_at.type), bindparam("second", type_=history.c.message_id.type)
@@ -80,13 +68,6 @@ class History(UnitPart):
             consumer=consumer,
             trans_id=None,
         )
-
-    def retain_held(self, transaction_id: int, queue_id: int, consumed_us: int, consumer: str) -> Use:
-        """Keep all messages that the transaction dequeued from the queue; return how much that was."""
-        use, _ = self.unit.holdings.use_held(transaction_id, queue_id, Role.DEQUEUED)
-        self.run(_RETAIN_HELD, of_trans=transaction_id, of_queue=queue_id, consumed=consumed_us, by=consumer)
-        self.unit.holdings.release_held(transaction_id, queue_id, Role.DEQUEUED)
-        return use
 
     def of_queue(
         self, space: Space, of: Queue, after: Cursor | None, limit: int, condition: Condition | None = None

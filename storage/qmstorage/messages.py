@@ -182,11 +182,6 @@ class Messages(StorePart):
             row = *row[: message_rows.BODY], content
         return row, message_rows.fault_in(row, retries)
 
-    def remove_rows(self, its: Sequence[Sound]) -> None:
-        """Delete the rows of messages, and the bodies that are kept apart."""
-        self.many(rows.FORGET, [{"of_message": row[message_rows.ID]} for _, _, row in its])
-        self.remove_bodies(its)
-
     def remove_bodies(self, its: Sequence[Sound]) -> None:
         """Delete the bodies of messages that are kept apart."""
         for _, _, row in its:

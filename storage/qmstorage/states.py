@@ -9,7 +9,6 @@ from typing import Any, Final
 from qmcore import times
 from qmcore.condition import Condition
 from qmcore.damage import NO_RECORD, damaged
-from qmcore.message_rows import EXPIRES, ID
 from qmcore.order import rank
 from qmcore.records import Changeable, Holding, Place
 from qmcore.selection import Choice
@@ -273,13 +272,6 @@ class States(StorePart):
     def ready_of_group(self, queue_id: int, group_id: int) -> list[Row]:
         """Return the ready messages of a group in their order, as `choose` does."""
         return sorted(self.all(_OF_GROUP, of_queue=queue_id, of_group=group_id), key=_rank)
-
-    def take_out(self, queue_id: int, its: Sequence[tuple[bytes, int, Row]]) -> None:
-        """Take messages out of `ready`, by their keys, and forget when they expire."""
-        self.many(_TAKE_OUT, [{"of_queue": queue_id, "of_key": key} for key, _, _ in its])
-        for _, _, row in its:
-            if row[EXPIRES] is not None:
-                self.unmake_expiring(queue_id, row[ID], row[EXPIRES])
 
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from qmcore.condition import Condition
-from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
 from qmcore.order import rank
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Holding, Outcome, Place, Role, Spilled, TransactionRecord, Use
@@ -17,7 +16,6 @@ from qmcore.transitions import Arrival
 from qmstorage import conditions, rows, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import says
-from qmstorage.messages import Sound
 from qmstorage.schema import IS_LOCKED, chunk, held, message, trans
 from qmstorage.sql import (
     ColumnElement,
@@ -42,11 +40,11 @@ def written_state(outcome: Outcome) -> ColumnElement[str]:
 
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
-_ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == written_state(Outcome.ACTIVE))
-END = delete(trans).where(*_ACTIVE_OF_OWNER)
+ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == written_state(Outcome.ACTIVE))
+END = delete(trans).where(*ACTIVE_OF_OWNER)
 _FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
 # Locked, where several write at the same time: whoever ends the transaction then finds all that it holds.
-_IS_ACTIVE = select(trans.c.id).where(*_ACTIVE_OF_OWNER).with_for_update(read=True)
+_IS_ACTIVE = select(trans.c.id).where(*ACTIVE_OF_OWNER).with_for_update(read=True)
 _TRANSACTIONS = (
     select(trans.c.id, trans.c.space_id, trans.c.owner_id, trans.c.state, trans.c.started_at, trans.c.deadline)
     .where(given(trans.c.space_id, "of_space"))
@@ -57,11 +55,6 @@ _COUNT = (
     .select_from(trans)
     .where(given(trans.c.space_id, "of_space"), trans.c.state != Outcome.COMMITTED.value)
 )
-_MARK_COMMITTED = (
-    update(trans).where(*_ACTIVE_OF_OWNER).values(state=literal(Outcome.COMMITTED.value)).returning(trans.c.id)
-)
-
-
 _HOLD = insert_into(held)
 _OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
 _LOCKED_OF_QUEUE = (*_OF_QUEUE, IS_LOCKED)
@@ -136,7 +129,6 @@ _SPILLED = (
 )
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
 _TAKEN_FROM = _HELD_IN.where(held.c.role != int(Role.ENQUEUED))
-_HOLDS = select(held.c.message_id).where(*_OF_QUEUE).limit(1)
 _COUNT_HELD = select(held.c.trans_id, held.c.role, func.count()).group_by(held.c.trans_id, held.c.role)
 _HOLDERS = select(held.c.trans_id).distinct()
 
@@ -169,10 +161,6 @@ class Transactions(UnitPart):
         """Remove a committed transaction, because memory has followed it."""
         self.run(_FORGET_COMMITTED, trans_id=transaction_id)
 
-    def mark_committed(self, transaction_id: int, owner_id: int) -> bool:
-        """Record that the transaction is committed and memory has to follow; False means that it was given up."""
-        return self.one(_MARK_COMMITTED, trans_id=transaction_id, of_owner=owner_id) is not None
-
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
         """Return whether that owner still has the transaction, and it is active."""
         if self.purpose.again:
@@ -200,28 +188,6 @@ class Transactions(UnitPart):
 
 class Holdings(StorePart):
     """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
-
-    def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
-        """Let the transaction hold messages of a queue that were taken out of `ready`."""
-        self.many(
-            _HOLD,
-            [
-                {
-                    "trans_id": transaction_id,
-                    "message_id": row[ID],
-                    "queue_id": queue_id,
-                    "order_key": key,
-                    "retries": retries,
-                    "pages": row[PAGES],
-                    "size": row[SIZE],
-                    "expires_at": row[EXPIRES],
-                    "role": int(role),
-                    "delay": None,
-                    "lifetime": None,
-                }
-                for key, retries, row in its
-            ],
-        )
 
     def locked(self, transaction_id: int, queue_id: int, choice: Choice, limit: int) -> list[Row]:
         """Return the first `limit` messages that are chosen of those that the transaction has locked.
@@ -326,10 +292,6 @@ class Holdings(StorePart):
     def taken_from(self, queue_id: int) -> bool:
         """Return whether a transaction has dequeued or locked a message of the queue."""
         return self.one(_TAKEN_FROM, of_queue=queue_id) is not None
-
-    def holds_any(self, transaction_id: int, queue_ids: Iterable[int]) -> bool:
-        """Return whether the transaction has something of one of the queues."""
-        return any(self.one(_HOLDS, of_trans=transaction_id, of_queue=queue_id) for queue_id in queue_ids)
 
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""

@@ -10,7 +10,6 @@ from qmcore.purpose import Purpose, alone
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.times import Clock, SystemClock
-from qmcore.transitions import Route, Terms
 from qmstorage import rows
 from qmstorage.auditing import Audit
 from qmstorage.bodies import Bodies
@@ -130,11 +129,6 @@ class SqlUnit(Runner):
         self.actions: list[Callable[[], None]] = []
         self._generations: dict[int, int] = {}
 
-    def start_work(self) -> None:
-        """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
-        self.actions = []
-        self._generations = {}
-
     def memory(self, space_id: int) -> MemoryStore | None:
         """Return the store of a queue space's non-persistent messages, where it has one and this process can use it."""
         texts = self._memories.get(space_id)
@@ -149,13 +143,6 @@ class SqlUnit(Runner):
     def memory_of(self, texts: Texts) -> MemoryStore:
         """Return the store of non-persistent messages that the texts lead to."""
         return MemoryStore(self.cursor, texts, self.notifications)
-
-    def finds_place(self, space_id: int, route: Route, terms: Terms, before: dict[Terms, bytes]) -> bool:
-        """Look for the message that others are to stand before; note its order key, and return whether it is there."""
-        found = self.place_of(space_id, route.queue_id, terms.before)
-        if found is not None:
-            before[terms] = found
-        return found is not None
 
     def place_of(self, space_id: int, queue_id: int, candidates: Sequence[int]) -> bytes | None:
         """Return the order key of the first of these messages that is still to be consumed from the queue."""

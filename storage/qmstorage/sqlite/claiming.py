@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from qmcore.message_rows import BODY_ID, ID, PAGES, SIZE, fault_in
+from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.records import Outcome, Place, Role, Use
 from qmcore.transitions import STALE, Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Taken
-from qmstorage import claiming
-from qmstorage.claiming import Read
-from qmstorage.schema import owner, trans
-from qmstorage.sql import Integer, bindparam, exists, func, insert, select
+from qmstorage import claiming, rows
+from qmstorage.claiming import Read, Store
+from qmstorage.messages import Sound
+from qmstorage.schema import held, owner, ready, trans
+from qmstorage.sql import Integer, bindparam, delete, exists, func, insert, select
 from qmstorage.sqlite.counters import MAIN
 from qmstorage.sqlite.states import FACTS_IN_ORDER, IN_ORDER
 from qmstorage.statements import Row, given
@@ -44,6 +45,10 @@ _BEGIN: Final = insert(trans).from_select(
     [*_OF_TRANSACTION, "state"], select(*_RECORD, written_state(Outcome.ACTIVE)).where(*_MAY_BEGIN)
 )
 """Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
+_TAKE: Final = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
+_HOLD: Final = insert(held).values(
+    {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
+)
 
 
 def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
@@ -104,7 +109,7 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
     """Delete messages for good, or keep them for the record where their queue says so."""
     guard, source = command.guard, command.source
     for store, its, _ in parts:
-        store.states.take_out(source.queue_id, its)
+        _take_out(store, source.queue_id, its)
         pages = size = 0
         for _, _, row in its:
             pages += row[PAGES]
@@ -115,7 +120,7 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
             # The room of what is kept is given back when it is forgotten.
             pages = 0
         else:
-            store.messages.remove_rows(its)
+            _remove(store, its)
         # Counted once: each change of a counter leaves a dead row behind on stores that keep old ones for readers.
         store.counters.leave(guard.space_id, source.queue_id, count=len(its), pages=pages, size=size, how="dequeued")
     if source.levels:
@@ -141,15 +146,41 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
             for _, _, row in its:
                 store.holdings.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
         else:
-            store.states.take_out(source.queue_id, its)
-            store.holdings.hold(holder.transaction_id, source.queue_id, its, role)
+            _take_out(store, source.queue_id, its)
+            _let_hold(store, holder.transaction_id, source.queue_id, its, role)
     for store, its, _ in others:
-        store.states.take_out(source.queue_id, its)
-        store.holdings.hold(holder.transaction_id, source.queue_id, its, Role.LOCKED)
+        _take_out(store, source.queue_id, its)
+        _let_hold(store, holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.counters.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
     locks = role is Role.LOCKED or bool(others)
     return Claimed(_taken_of(unit, parts), locks, sequences, transactions, level)
+
+
+def _take_out(store: Store, queue_id: int, its: Sequence[Sound]) -> None:
+    """Take messages out of `ready`, by their keys, and forget when they expire."""
+    execute, text = store.cursor.execute, store.texts.in_order[_TAKE]
+    for key, _, row in its:
+        execute(text, (queue_id, key))
+        if row[EXPIRES] is not None:
+            store.states.unmake_expiring(queue_id, row[ID], row[EXPIRES])
+
+
+def _remove(store: Store, its: Sequence[Sound]) -> None:
+    """Delete the rows of messages, and the bodies that are kept apart."""
+    execute, text = store.cursor.execute, store.texts.in_order[rows.FORGET]
+    for _, _, row in its:
+        execute(text, (row[ID],))
+        if row[BODY_ID] is not None:
+            store.bodies.discard(row[BODY_ID])
+
+
+def _let_hold(store: Store, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
+    """Let the transaction hold messages of a queue that were taken out of `ready`."""
+    execute, text = store.cursor.execute, store.texts.in_order[_HOLD]
+    for key, retries, row in its:
+        held = row[ID], queue_id, key, retries, row[PAGES], row[SIZE], row[EXPIRES], int(role)
+        execute(text, (transaction_id, *held))
 
 
 def _taken_of(unit: Transitions, parts: Sequence[Read]) -> list[Taken]:

@@ -19,7 +19,7 @@ from qmstorage.sql import bindparam, select
 from qmstorage.statements import Row, given
 
 _ITS_ID = given(message.c.id, "of_message")
-READ: Final = select(*rows.READ).where(_ITS_ID)
+_READ: Final = select(*rows.READ).where(_ITS_ID)
 _READ_FACTS: Final = select(*rows.WITHOUT_BODY).where(_ITS_ID)
 _AT_ONCE: Final = 32
 """How many messages one statement reads, where there are so many."""
@@ -38,12 +38,6 @@ class ExclusiveMessages(Messages):
         """Return the rows of those of these messages that have one, by their numbers."""
         execute, texts = self.cursor.execute, self.texts.in_order
         found: dict[int, Row] = {}
-        if len(message_ids) < _AT_ONCE:
-            text = texts[READ if body else _READ_FACTS]
-            for message_id in message_ids:
-                for row in execute(text, (message_id,)):
-                    found[message_id] = row
-            return found
         for start in range(0, len(message_ids), _AT_ONCE):
             part = message_ids[start : start + _AT_ONCE]
             # As many values as the statement has places for.
@@ -59,7 +53,7 @@ class ExclusiveMessages(Messages):
         """
         if len(found) >= _AT_ONCE:
             return super().sound(found, body=body)
-        execute, text = self.cursor.execute, self.texts.in_order[READ if body else _READ_FACTS]
+        execute, text = self.cursor.execute, self.texts.in_order[_READ if body else _READ_FACTS]
         its = []
         for number, key, retries in found:
             row: Row | None = execute(text, (number,)).fetchone()
@@ -71,14 +65,6 @@ class ExclusiveMessages(Messages):
                 return number, fault
             its.append((key, retries, row))
         return its
-
-    def remove_rows(self, its: Sequence[Sound]) -> None:
-        """Delete the rows of messages, and the bodies that are kept apart."""
-        execute, text = self.cursor.execute, self.texts.in_order[rows.FORGET]
-        for _, _, row in its:
-            execute(text, (row[ID],))
-            if row[BODY_ID] is not None:
-                self.store.bodies.discard(row[BODY_ID])
 
     @contextlib.contextmanager
     def undecoded(self) -> Iterator[None]:

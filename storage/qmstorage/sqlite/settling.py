@@ -8,7 +8,7 @@ from operator import add, attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmcore.purpose import WrongPurposeError
-from qmcore.records import Role, Use
+from qmcore.records import Outcome, Role, Use
 from qmcore.transitions import (
     STALE,
     Admit,
@@ -23,14 +23,33 @@ from qmcore.transitions import (
     Source,
 )
 from qmstorage import claiming, settling
+from qmstorage.schema import held, history, trans
+from qmstorage.sql import bindparam, insert, literal, select, update
 from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
 from qmstorage.sqlite.transactions import HELD
-from qmstorage.statements import Row
-from qmstorage.transactions import END
+from qmstorage.statements import Row, given, written
+from qmstorage.transactions import ACTIVE_OF_OWNER, END
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.transitions import Transitions
 
+_OF_TRANSACTION: Final = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
+_HOLDS: Final = select(held.c.message_id).where(*_OF_TRANSACTION).limit(1)
+_RETAIN: Final = insert(history).from_select(
+    ["queue_id", "consumed_at", "message_id", "consumer", "trans_id"],
+    select(
+        held.c.queue_id,
+        bindparam("consumed", type_=history.c.consumed_at.type),
+        held.c.message_id,
+        bindparam("by", type_=history.c.consumer.type),
+        held.c.trans_id,
+    ).where(
+        given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"), written(held.c.role, Role.DEQUEUED)
+    ),
+)
+_MARK_COMMITTED: Final = (
+    update(trans).where(*ACTIVE_OF_OWNER).values(state=literal(Outcome.COMMITTED.value)).returning(trans.c.id)
+)
 _NOTHING: Final = Use(0, 0, 0)
 
 _DEQUEUED: Final = Role.DEQUEUED
@@ -108,7 +127,7 @@ def _end(unit: Transitions, command: Commit) -> Reason | None:
         return None if unit.owners.is_attached(command.owner_id) else Reason.GIVEN_UP
     transaction_id, owner_id = command.transaction_id, command.owner_id
     if command.guard.memory_pages and _has_part_in_memory(unit, command):
-        ended = unit.transactions.mark_committed(transaction_id, owner_id)
+        ended = unit.one(_MARK_COMMITTED, trans_id=transaction_id, of_owner=owner_id) is not None
     else:
         ended = unit.cursor.execute(unit.texts.in_order[END], (transaction_id, owner_id)).rowcount > 0
     return None if ended else Reason.GIVEN_UP
@@ -131,7 +150,9 @@ def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int
     changes, transaction_id = {}, command.transaction_id
     for (queue_id, _, retains, _, _), its, (count, pages, size) in gone:
         if retains:
-            unit.history.retain_held(transaction_id, queue_id, now, command.guard.consumer)
+            of_it = {"of_trans": transaction_id, "of_queue": queue_id}
+            unit.run(_RETAIN, consumed=now, by=command.guard.consumer, **of_it)
+            unit.holdings.release_held(transaction_id, queue_id, _DEQUEUED)
             # The room of what is kept is given back when it is forgotten.
             changes[queue_id] = [0, -count, 0, -size, 0, count]
         else:
@@ -209,4 +230,6 @@ def _end_in_part(unit: Transitions, command: Commit, now: int, reached: list[Rea
 def _has_part_in_memory(unit: Transitions, command: Commit) -> bool:
     memory = unit.memory(command.guard.space_id)
     queue_ids = {*(source.queue_id for source in command.sources), *(route.queue_id for route in command.stored)}
-    return memory is not None and memory.holdings.holds_any(command.transaction_id, queue_ids)
+    return memory is not None and any(
+        memory.one(_HOLDS, of_trans=command.transaction_id, of_queue=queue_id) for queue_id in queue_ids
+    )

@@ -12,15 +12,13 @@ from operator import attrgetter
 from typing import Any, Final
 
 from qmcore import numbers
-from qmcore.message_rows import EXPIRES, ID
 from qmcore.order import LAST, SEQUENCE_TOP
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
-from qmstorage.messages import Sound
 from qmstorage.positions import Position, position_of
 from qmstorage.rows import ALL, PLAIN, USUAL, new_row
 from qmstorage.schema import due, expiring, message, ready
-from qmstorage.sql import bindparam, delete, insert, select
+from qmstorage.sql import bindparam, insert, select
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.states import PENDING_WORK, States
 
@@ -39,7 +37,6 @@ def _in_order(columns: Sequence[Any]) -> Statement:
 
 IN_ORDER: Final = _in_order(rows.READ)
 FACTS_IN_ORDER: Final = _in_order(rows.WITHOUT_BODY)
-TAKE: Final = delete(ready).where(_OF_QUEUE, given(ready.c.order_key, "of_key"))
 
 
 def _putting(columns: tuple[str, ...]) -> Statement:
@@ -181,11 +178,3 @@ class ExclusiveStates(States):
         # In the order of its text: both parts ask for the queue and for the time.
         available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
         return bool(available), bool(expired)
-
-    def take_out(self, queue_id: int, its: Sequence[Sound]) -> None:
-        """Take messages out of `ready`, by their keys, and forget when they expire."""
-        execute, text = self.cursor.execute, self.texts.in_order[TAKE]
-        for key, _, row in its:
-            execute(text, (queue_id, key))
-            if row[EXPIRES] is not None:
-                self.unmake_expiring(queue_id, row[ID], row[EXPIRES])

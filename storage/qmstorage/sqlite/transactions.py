@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from qmcore.message_rows import EXPIRES, ID, PAGES, SIZE
 from qmcore.records import Role, Use
 from qmstorage import bodies, rows
-from qmstorage.messages import Sound
 from qmstorage.schema import held
-from qmstorage.sql import bindparam, delete, insert, select
+from qmstorage.sql import delete, select
 from qmstorage.statements import Row
 from qmstorage.transactions import Holdings, for_each_role
 
-HOLD: Final = insert(held).values(
-    {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
-)
 HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
 
 
 class ExclusiveHoldings(Holdings):
     """What transactions hold: messages that they took, and ones that they bring and do not keep themselves."""
-
-    def hold(self, transaction_id: int, queue_id: int, its: Sequence[Sound], role: Role) -> None:
-        """Let the transaction hold messages of a queue that were taken out of `ready`."""
-        execute, text = self.cursor.execute, self.texts.in_order[HOLD]
-        for key, retries, row in its:
-            held = row[ID], queue_id, key, retries, row[PAGES], row[SIZE], row[EXPIRES], int(role)
-            execute(text, (transaction_id, *held))
 
     def delete(self, transaction_id: int, queue_id: int, role: Role) -> Use:
         """Delete what the transaction has of the queue for this; return how much that was."""

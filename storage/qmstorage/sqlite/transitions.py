@@ -91,8 +91,11 @@ class Transitions(SqlUnit):
         in_memory = False
         for terms in its_terms:
             in_memory = in_memory or terms.memory
-            if terms.before and not self.finds_place(space_id, route, terms, before):
-                return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
+            if terms.before:
+                place = self.place_of(space_id, route.queue_id, terms.before)
+                if place is None:
+                    return Refused(Reason.NO_SUCH_MESSAGE, route.queue_id, wanted=terms.before[0])
+                before[terms] = place
         if messages + count > guard.messages:
             return Refused(Reason.MESSAGES, messages, guard.messages, count)
         if in_memory:

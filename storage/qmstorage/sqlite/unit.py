@@ -61,6 +61,11 @@ class SqliteUnit(Transitions):
             notifications.queues.clear()
             notifications.turns.clear()
 
+    def start_work(self) -> None:
+        """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
+        self.actions = []
+        self._generations = {}
+
     def commit(self) -> None:
         """Commit it."""
         self.cursor.execute("COMMIT")
