@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -20,17 +20,19 @@ from qmcore import names, times
 from qmcore.errors import InvalidArgumentError
 from qmcore.values import dataclass
 
+T = TypeVar("T")
+
 
 def settings_of(given: Mapping[str, Any], device: str, space: str, usual: ForwarderSettings, warn: Warn) -> Settings:
     """Return the settings of the forwarder: the given options, by names of parameters, or else the usual settings."""
-    delay, is_outside = other_time("-f", given["pace"], warn), given["non_transactional"]
+    delay, is_outside = span_of("-f", given["pace"], None, warn), given["non_transactional"]
     return Settings(
         device=device,
         space=space,
         queues=queue_names(given["queues"]),
         services=given["services"] or usual.services,
-        trantime=transaction_time(given["trantime"], usual.trantime, warn),
-        idletime=idle_time(given["idletime"], usual.idletime, warn),
+        trantime=span_of("-t", given["trantime"], usual.trantime, warn),
+        idletime=span_of("-i", given["idletime"], usual.idletime, warn),
         grace=usual.grace if given["grace"] is None else given["grace"],
         workers=worker_count(given["workers"], usual.workers, forgets=delay is not None),
         total_workers=usual.total_workers if given["total_workers"] is None else given["total_workers"],
@@ -177,11 +179,13 @@ TRANTIME_MAX: Final = SECONDS_MAX
 FORGETTING_WORKERS: Final = 32
 """Concurrent calls of a service with -f, unless a number is given."""
 
-TRANTIME_NOT_NUMERIC = Entry(1602, Severity.WARN, "-t option ignored as argument must be numeric")
-TRANTIME_TOO_LARGE = Entry(1603, Severity.WARN, "-t option ignored as argument is too large (must be below {limit})")
-IDLETIME_NOT_NUMERIC = Entry(1604, Severity.WARN, "-i option ignored as argument must be numeric")
+_NOT_NUMERIC: Final = "{option} option ignored as argument must be numeric"
+_TOO_LARGE: Final = "{option} option ignored as argument is too large (must be below {limit})"
+_NUMBERS: Final = {("-t", _NOT_NUMERIC): 1602, ("-t", _TOO_LARGE): 1603, ("-i", _NOT_NUMERIC): 1604}
 
-CATALOGUE = (TRANTIME_NOT_NUMERIC, TRANTIME_TOO_LARGE, IDLETIME_NOT_NUMERIC)
+CATALOGUE = tuple(
+    Entry(number, Severity.WARN, form.replace("{option}", option)) for (option, form), number in _NUMBERS.items()
+)
 """The sentences of Tuxedo's message catalogue that concern the forwarder, by number."""
 
 Warn = Callable[[Notice], None]
@@ -298,28 +302,26 @@ def metrics_address(text: str | None, usual: str) -> Address | None:
     return Address.parse(chosen) if chosen else None
 
 
-def transaction_time(text: str | None, usual: int, warn: Warn) -> int:
-    """Return the seconds that -t gives, or the usual ones; a value without meaning is warned about and ignored."""
-    too_large = TRANTIME_TOO_LARGE(limit=TRANTIME_MAX + 1)
-    return _number(text, usual, warn, TRANTIME_NOT_NUMERIC(), too_large)
-
-
-def idle_time(text: str | None, usual: int, warn: Warn) -> int:
-    """Return the seconds that -i gives, or the usual ones; a value without meaning is warned about and ignored."""
-    return _number(text, usual, warn, IDLETIME_NOT_NUMERIC(), _too_large("-i"))
-
-
-def other_time(option: str, text: str | None, warn: Warn) -> int | None:
-    """Return the seconds that an option gives, None without it; a value without meaning is warned about and ignored."""
+def span_of(option: str, text: str | None, usual: T, warn: Warn) -> int | T:
+    """Return the seconds that an option gives, or the usual ones; one without meaning is warned about and ignored."""
     if text is None:
-        return None
-    value = _number(text, -1, warn, _not_numeric(option), _too_large(option))
-    return None if value < 0 else value
+        return usual
+    text = times.in_seconds(text)
+    # Very many digits would take long to parse, and Python refuses them.
+    if text.isascii() and text.isdigit() and len(text) < 4000:
+        if int(text) <= TRANTIME_MAX:
+            return int(text)
+        form = _TOO_LARGE
+    else:
+        form = _NOT_NUMERIC
+    fault = form.format(option=option, limit=TRANTIME_MAX + 1)
+    warn(Notice(Severity.WARN, fault, number=_NUMBERS.get((option, form))))
+    return usual
 
 
 def block_time(text: str | None, warn: Warn, *, has_meaning: bool) -> int | None:
     """Return the seconds that -b gives, which applies with -n or -f only."""
-    value = other_time("-b", text, warn)
+    value = span_of("-b", text, None, warn)
     if value is not None and not has_meaning:
         warn(Notice.warning("-b option ignored as neither -n nor -f is given"))
         return None
@@ -331,30 +333,3 @@ def worker_count(asked: int | None, usual: int, *, forgets: bool) -> int:
     if asked is not None:
         return asked
     return max(usual, FORGETTING_WORKERS) if forgets else usual
-
-
-def _number(text: str | None, usual: int, warn: Warn, not_numeric: Notice, too_large: Notice) -> int:
-    if text is None:
-        return usual
-    text = times.in_seconds(text)
-    if not _is_number(text):
-        warn(not_numeric)
-    elif int(text) > TRANTIME_MAX:
-        warn(too_large)
-    else:
-        return int(text)
-    return usual
-
-
-def _not_numeric(option: str) -> Notice:
-    # The message catalogue has no number for these two.
-    return Notice.warning(f"{option} option ignored as argument must be numeric")
-
-
-def _too_large(option: str) -> Notice:
-    return Notice.warning(f"{option} option ignored as argument is too large (must be below {TRANTIME_MAX + 1})")
-
-
-def _is_number(text: str) -> bool:
-    # Very many digits would take long to parse, and Python refuses them.
-    return text.isascii() and text.isdigit() and len(text) < 4000

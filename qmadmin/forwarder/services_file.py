@@ -54,12 +54,10 @@ class ServicesFile:
     @classmethod
     def read(cls, path: str) -> ServicesFile:
         """Read a services file; raise StartError if it is missing, not TOML, or invalid."""
-        described = {}
-        for name, found in _described(path):
-            if isinstance(found, StartError):
-                raise found
-            described[name] = found
-        return cls(Path(path), described)
+        file, faults = cls._with_faults(path)
+        if faults:
+            raise faults[0]
+        return file
 
     @classmethod
     def check(cls, path: str, environ: Mapping[str, str]) -> tuple[ServicesFile, list[str]]:
@@ -68,23 +66,27 @@ class ServicesFile:
         The valid ones are tried: their modules are imported, worker processes are started and ended, commands and files
         are searched for. No service is called.
         """
+        file, faults = cls._with_faults(path)
+        for name in file.names:
+            try:
+                file.service(name, environ).close()
+            except StartError as error:
+                faults.append(error)
+        return file, list(map(str, faults))
+
+    @classmethod
+    def _with_faults(cls, path: str) -> tuple[ServicesFile, list[StartError]]:
         described: dict[str, Description] = {}
         faults = []
         try:
             for name, found in _described(path):
                 if isinstance(found, StartError):
-                    faults.append(str(found))
+                    faults.append(found)
                 else:
                     described[name] = found
         except StartError as error:
-            faults.append(str(error))
-        file = cls(Path(path), described)
-        for name in described:
-            try:
-                file.service(name, environ).close()
-            except StartError as error:
-                faults.append(str(error))
-        return file, faults
+            faults.append(error)
+        return cls(Path(path), described), faults
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Verbatim, table_of
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
-from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Given, Number, Words
+from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmcore import device
 from qmcore.device import FULL, DeviceEntry
@@ -153,15 +152,15 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
     ]
 
 
-def _present_name(session: Session, given: Given) -> Mapping[str, str]:
-    return {"present": _entry(session, given["dlindex"]).path}
-
-
 @DEVICES.command(
     "chdl",
     Positional("dlindex", DeviceIndex(), "The entry to rename.", "Device list index: "),
     Positional(
-        "newdevice", FileName(), "The new path of the file.", "New device name (now {present}): ", facts=_present_name
+        "newdevice",
+        FileName(),
+        "The new path of the file.",
+        "New device name (now {present}): ",
+        facts=lambda session, given: {"present": _entry(session, given["dlindex"]).path},
     ),
 )
 def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from qmadmin.monitoring.forwarding import Told
     from qmadmin.shell.session import Session
     from qmcore.attributes import Plain
-    from qmcore.errors import QueueError
 
 QUEUES = Group("Queues", needs=Needs.OPEN_SPACE)
-
-
-def _creation_failed(error: QueueError, given: Given, session: Session) -> Notice:  # noqa: ARG001 - the form is fixed
-    return notices.CREATION_FAILED(queue=given["queue_name"])
 
 
 @QUEUES.command(
@@ -38,7 +33,7 @@ def _creation_failed(error: QueueError, given: Given, session: Session) -> Notic
     parameters.ORDER,
     *parameters.POSITIONALS,
     short="qcr",
-    failure=_creation_failed,
+    failure=lambda _error, given, _session: notices.CREATION_FAILED(queue=given["queue_name"]),
 )
 def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Create a queue in the open queue space.
