@@ -20,8 +20,8 @@ class Guard(NamedTuple):
     """Who asks, and what must hold at the moment in which a store acts.
 
     `asker` is the user of the system, `owner_id` the attachment, None where nobody is attached, and `consumer` what is
-    recorded of who consumed a message. The queue space may
-    hold so many `messages` on disk and in memory together, so many `pages` on disk, and `memory_pages` in memory.
+    recorded of who consumed a message. The queue space may hold so many `messages` on disk and in memory together, so
+    many `pages` on disk, and `memory_pages` in memory.
     """
 
     space_id: int
