@@ -23,39 +23,19 @@ from qmadmin.shell import (
     transfer,
     watching,
 )
+from qmadmin.shell.declare import Group
 from qmadmin.shell.notices import UsageError
 
 if TYPE_CHECKING:
-    from qmadmin.shell.declare import Command, Group
+    from qmadmin.shell.declare import Command
 
-# Each module declares its commands in the group of its topic when it is imported.
+# Each module declares its commands in the group of its topic, its own or an earlier one's, when it is imported.
 MODULES = (
-    devices,
-    spaces,
-    resources,
-    queues,
-    listing,
-    messages,
-    putting,
-    content,
-    live,
-    watching,
-    maintenance,
-    transfer,
+    devices, spaces, queues, listing, messages, putting, content, live, watching, resources, maintenance, transfer,
     session_commands,
-)
-GROUPS = (
-    devices.DEVICES,
-    spaces.SPACES,
-    queues.QUEUES,
-    listing.SELECTION,
-    listing.MESSAGES,
-    putting.CONTENT,
-    live.WATCHING,
-    resources.TRANSACTIONS,
-    maintenance.MAINTENANCE,
-    transfer.ARCHIVES,
-    session_commands.SESSION,
+)  # fmt: skip
+GROUPS = tuple(
+    dict.fromkeys(found for module in MODULES for found in vars(module).values() if isinstance(found, Group))
 )
 
 
