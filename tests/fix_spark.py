@@ -22,6 +22,16 @@ _MOUNTED = {"spark.hadoop.fs.viewfs.mounttable.all.link./of": "file:///"}
 """A file system of Hadoop that is not that of this machine, and has its files nevertheless."""
 
 
+QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a Java that lives too short to be worth making it fast."""
+
+
+def pytest_configure() -> None:
+    """Have Java start quickly, by variables of which it says nothing: for the session, and for programs."""
+    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+        os.environ.setdefault(name, QUICK_TO_START)
+
+
 def address_of(directory: Path, scheme: str = "viewfs") -> str:
     """Return the address that a directory has for the session."""
     return f"file://{directory}" if scheme == "file" else f"viewfs://all/of{directory}"

@@ -22,6 +22,7 @@ import pytest
 from tests.doom import Doom, environment_of, over_beside
 from tests.fix_process import PATIENCE, environment, eventually, kill_all_of
 from tests.fix_qmspark import PROGRAM
+from tests.fix_spark import QUICK_TO_START
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Two machines, for Spark: it gives a task that lags behind to another machine than the one that has it."""
@@ -137,8 +138,8 @@ def of_spark(home: Path, host: str = "127.0.0.1") -> dict[str, str]:
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(home / "scratch"),
         "SPARK_DAEMON_MEMORY": "256m",
-        # Half of what a test takes is the start of Java, which lives too short to be worth making it fast.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Half of what a test takes is the start of Java.
+        "JAVA_TOOL_OPTIONS": QUICK_TO_START,
         "PYSPARK_PYTHON": sys.executable,
     }
 
