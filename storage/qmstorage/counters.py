@@ -9,10 +9,23 @@ from qmcore.numbers import random_number
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Queue, QueueUsage
 from qmcore.records import Counted, Role, Use
-from qmstorage.schema import counter, due, held, message, ready
-from qmstorage.sql import Update, bindparam, delete, func, literal_column, select, update
+from qmstorage.schema import counter, due, held, highest, message, ready
+from qmstorage.sql import (
+    BigInteger,
+    Integer,
+    Text,
+    Update,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from qmstorage.statements import Row, given, insert_into
-from qmstorage.unit_part import StorePart
+from qmstorage.unit_part import StorePart, UnitPart
 
 
 def adding(*names: str) -> Update:
@@ -88,6 +101,19 @@ _FIRST = (
     .where(given(ready.c.queue_id, "of_queue"))
     .order_by(ready.c.order_key)
     .limit(1)
+)
+_NOTED = select(highest.c.resource, highest.c.value).where(given(highest.c.space_id, "of_space"))
+ITS = (given(highest.c.space_id, "of_space"), given(highest.c.resource, "of_resource"))
+USED = bindparam("used", type_=BigInteger())
+NEW = select(bindparam("of_space", type_=Integer()), bindparam("of_resource", type_=Text()), USED)
+"""The row of a limit."""
+_RAISE = update(highest).where(*ITS, highest.c.value < USED).values(value=USED)
+_ADD_HIGHEST = insert(highest).from_select(highest.columns.keys(), NEW.where(~exists().where(*ITS)))
+_FORGET_HIGHEST = delete(highest).where(given(highest.c.space_id, "of_space"))
+_FORGET_MESSAGES = (
+    update(counter)
+    .where(given(counter.c.space_id, "of_space"), counter.c.queue_id == literal_column("0"))
+    .values(highest=literal_column("0"))
 )
 
 
@@ -197,3 +223,23 @@ class Counters(StorePart):
     def use_of(self, space_id: int, queue_id: int) -> Use:
         """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""
         return Use(*(self.one(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id) or (0, 0, 0)))
+
+
+class Highest(UnitPart):
+    """The highest use of limits."""
+
+    def of_space(self, space_id: int) -> dict[str, int]:
+        """Return the highest use that was noted of each limit of a queue space; none for one that was never used."""
+        return dict(self.all(_NOTED, of_space=space_id))
+
+    def raise_to(self, space_id: int, limit: str, used: int) -> None:
+        """Note how much of a limit is in use, unless more was noted before."""
+        values = {"of_space": space_id, "of_resource": limit, "used": used}
+        if self.run(_RAISE, **values).rowcount == 0:
+            self.run(_ADD_HIGHEST, **values)
+
+    def forget(self, space_id: int) -> None:
+        """Forget the highest use of a queue space, that of messages on disk too, and change the generation."""
+        self.run(_FORGET_HIGHEST, of_space=space_id)
+        self.run(_FORGET_MESSAGES, of_space=space_id)
+        self.unit.change_generation(space_id)

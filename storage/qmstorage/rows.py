@@ -1,12 +1,13 @@
-"""Rows of the `message` table: in which order they are read, what stores a message that comes, and what deletes one."""
+"""Rows of messages: the order in which they are read, what a message that comes is stored as, and where it stands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qmcore.message_rows import BODY_ID, FIELDS
-from qmcore.transitions import ALL_OPTIONS, USUAL_OPTIONS, Arrival
+from qmcore.order import head_before, head_of, head_on_top
+from qmcore.transitions import ALL_OPTIONS, NEVER, TOP, USUAL_OPTIONS, Arrival, Route, Terms, Times
 from qmstorage import bodies
 from qmstorage.schema import chunk, expiring, message
 from qmstorage.sql import ColumnElement, Table, delete, select, union_all
@@ -15,6 +16,7 @@ from qmstorage.statements import Row, Statement, given
 if TYPE_CHECKING:
     from sqlalchemy import Delete
 
+_NO_TIMES: Final = Times(None, None, None, None)
 ALL: Final = tuple(column.name for column in message.columns)
 """The columns of a message, in their order."""
 
@@ -151,3 +153,34 @@ def full_row(
         "body_id": number if is_apart else None,
         "body": None if is_apart else body,
     }
+
+
+class Position(NamedTuple):
+    """The times of a message, and what its order key is made of but for its sequence number.
+
+    `head` is the part before that; the number is inverted where the last of several messages comes first: `descends`.
+    """
+
+    available_us: int | None
+    expires_us: int | None
+    head: bytes
+    descends: bool
+
+
+def position_of(route: Route, terms: Terms, now: int, before: bytes = b"") -> Position:
+    """Return the position of a message that comes now; `before` is the key of the message that it stands before."""
+    delay, available, lifetime, expires = terms.times or _NO_TIMES
+    if delay is not None:
+        available = now + delay
+    if lifetime is None and expires is None:
+        lifetime = route.lifetime
+    if lifetime is not None and lifetime != NEVER:
+        expires = now + lifetime
+    place = before or terms.place
+    if place:
+        return Position(available, expires, *(head_on_top() if place == TOP else head_before(place)))
+    head = terms.head
+    if head is None:
+        moment = now if available is None else available
+        head = head_of(route.criteria, priority=terms.priority, available_at=moment, expires_at=expires)
+    return Position(available, expires, head, terms.descends)

@@ -31,7 +31,7 @@ from qmcore.transitions import (
 )
 from qmstorage.claiming import Store, begin_holding, stores_of
 from qmstorage.disposing import stand
-from qmstorage.positions import Position
+from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
 
 _AT_A_TIME = 500

@@ -16,26 +16,22 @@ from qmstorage.bodies import Bodies
 from qmstorage.bulk_load import BulkLoad
 from qmstorage.bulk_read import BulkRead
 from qmstorage.capacity_commands import CapacityCommands
-from qmstorage.counters import Counters
-from qmstorage.damage import Damage
+from qmstorage.counters import Counters, Highest
 from qmstorage.device import Device
-from qmstorage.forwardings import Forwardings
-from qmstorage.highest import Highest
 from qmstorage.history import History
 from qmstorage.imports import Imports
 from qmstorage.listing import Listing
 from qmstorage.messages import Messages
-from qmstorage.owners import Owners
+from qmstorage.owners import Forwardings, Owners, Waits
 from qmstorage.queues import Queues
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
-from qmstorage.soundness import Soundness
+from qmstorage.soundness import Damage, Soundness
 from qmstorage.spaces import Spaces
 from qmstorage.sql import bindparam, delete, update
 from qmstorage.statements import Cursor, Runner, Texts, given
 from qmstorage.states import States
 from qmstorage.transactions import Holdings, Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
-from qmstorage.waits import Waits
 
 _EMPTY_QUEUE = rows.emptying((ready, due, held))
 _NOTHING = Use(0, 0, 0)

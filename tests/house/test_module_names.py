@@ -9,7 +9,6 @@ OF_EACH_PROGRAM = {"program", "options", "settings", "errors"}
 
 SHARED = {
     "audit": "the record of destructive acts",
-    "damage": "messages whose record is gone or cannot be read",
     "declare": "how the parts of a face are declared",
     "device": "what QMCONFIG names",
     "disposing": "what becomes of messages that were taken out of their states",

@@ -30,11 +30,11 @@ from qmcore.transitions import (
     Terms,
 )
 from qmstorage import bodies
-from qmstorage.positions import position_of
 from qmstorage.postgres import keys
 from qmstorage.postgres.pipeline import Call
 from qmstorage.postgres.row_arrays import LENGTH_BYTES, SENT, Buffer, add_rows, array_of, row_of, rows_alike
 from qmstorage.postgres.tables import quoted
+from qmstorage.rows import position_of
 
 if TYPE_CHECKING:
     from qmstorage.postgres.transitions import Transitions

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Counted, Use
-from qmstorage.counters import Counters
+from qmstorage.counters import ITS, NEW, USED, Counters, Highest
 from qmstorage.postgres.tables import quoted
-from qmstorage.schema import counter
+from qmstorage.schema import counter, highest
 from qmstorage.sql import (
     BigInteger,
     Text,
@@ -23,6 +23,7 @@ from qmstorage.sql import (
     case,
     cast,
     delete,
+    exists,
     func,
     literal_column,
     postgresql,
@@ -124,6 +125,16 @@ _LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
 _SUMS = select(*(_sum(counter.c[name], name) for name in _COUNTS)).where(*_OF_QUEUE)
 _REMOVE = delete(counter).where(*_OF_QUEUE)
+# Where it does not rise no row is locked.
+_ADDING = postgresql.insert(highest).from_select(
+    highest.columns.keys(), NEW.where(~exists().where(*ITS, highest.c.value >= USED))
+)
+_RAISE = _ADDING.on_conflict_do_update(
+    index_elements=highest.primary_key.columns.keys(),
+    set_={"value": _ADDING.excluded.value},
+    where=highest.c.value < _ADDING.excluded.value,
+)
+"""Notes how much of a limit is in use, unless more was noted before."""
 
 
 class SharedCounters(Counters):
@@ -195,3 +206,11 @@ class SharedCounters(Counters):
 
     def _flow(self, space_id: int, queue_id: int) -> Row:
         return self.all(_SUMS, space_id=space_id, of_queue=queue_id)[0]
+
+
+class SharedHighest(Highest):
+    """The highest use of limits."""
+
+    def raise_to(self, space_id: int, limit: str, used: int) -> None:
+        """Note how much of a limit is in use, unless more was noted before."""
+        self.run(_RAISE, of_space=space_id, of_resource=limit, used=used)

@@ -18,8 +18,8 @@ from psycopg.pq import Format
 
 from qmcore.transitions import ALL_OPTIONS, Arrival, Terms
 from qmstorage import bodies
-from qmstorage.positions import Position
 from qmstorage.postgres.tables import TYPE_NAMES
+from qmstorage.rows import Position
 from qmstorage.schema import message
 from qmstorage.sql import type_of
 

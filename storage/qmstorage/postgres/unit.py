@@ -14,16 +14,15 @@ from qmstorage.postgres.bodies import SharedBodies
 from qmstorage.postgres.bulk_load import SharedBulkLoad
 from qmstorage.postgres.bulk_read import SharedBulkRead
 from qmstorage.postgres.capacity_commands import SharedCapacityCommands
-from qmstorage.postgres.counters import SharedCounters
-from qmstorage.postgres.highest import SharedHighest
+from qmstorage.postgres.counters import SharedCounters, SharedHighest
 from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.messages import SharedMessages
+from qmstorage.postgres.owners import SharedWaits
 from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
-from qmstorage.postgres.waits import SharedWaits
 from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
 from qmstorage.sql import bindparam, delete
 from qmstorage.statements import Cursor, Row, Texts, given

@@ -15,8 +15,7 @@ from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP
 from qmcore.transitions import Arrival, Guard, Route, Terms
 from qmstorage import bodies, rows
-from qmstorage.positions import Position, position_of
-from qmstorage.rows import ALL, PLAIN, USUAL, new_row
+from qmstorage.rows import ALL, PLAIN, USUAL, Position, new_row, position_of
 from qmstorage.schema import due, expiring, message, ready
 from qmstorage.sql import bindparam, insert, select
 from qmstorage.statements import Row, Statement, given, insert_into

@@ -14,7 +14,6 @@ from qmstorage.sql import select
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.counters import ExclusiveCounters
-from qmstorage.sqlite.damage import DecodedDamage
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.messages import ExclusiveMessages
 from qmstorage.sqlite.states import ExclusiveStates
@@ -38,7 +37,6 @@ class SqliteMemoryStore(MemoryStore):
     messages = LastingPartOf(ExclusiveMessages)
     holdings = LastingPartOf(ExclusiveHoldings)
     listing = PartOf(DecodedListing)
-    damage = PartOf(DecodedDamage)
 
 
 class SqliteUnit(Transitions):
@@ -46,7 +44,6 @@ class SqliteUnit(Transitions):
 
     listing = PartOf(DecodedListing)
     bulk_load = PartOf(LoggedBulkLoad)
-    damage = PartOf(DecodedDamage)
 
     brought_many = False
     """Whether there was so much that the log may have become long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmstorage.waits import Waits
+from qmstorage.owners import Waits
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresUnit
