@@ -7,9 +7,12 @@ from qmadmin.mib import MibError
 from qmcore.errors import QueueError
 from tests.fix_store import Store, device_path
 from tests.ways import planting
+from tests.ways.transitions import ARRIVE
 from tests.ways.ways import WAYS, RefusedError, Scene
 
 CASES = [(way, kind) for way in WAYS for kind in way.stores]
+# The forwarder plants in its own process.
+ARRIVALS = [case for case in CASES if case[0].transition is ARRIVE and case[0].name != "reply_of_the_forwarder"]
 
 
 @pytest.fixture
@@ -45,6 +48,15 @@ def test_a_rule_holds_for_every_way(scene, planted, way, kind):
     steps = way.steps(scene)
     next(steps)
     planted(planting.refusing(way.transition, "Q"))
+    assert is_refused(steps)
+
+
+@pytest.mark.parametrize(("way", "kind"), ARRIVALS, ids=[f"{way.name}-{kind}" for way, kind in ARRIVALS])
+def test_a_rule_about_each_message_holds_for_every_way_by_which_one_arrives(scene, way, kind, request):
+    del kind  # The scene is of it.
+    steps = way.steps(scene)
+    next(steps)
+    request.addfinalizer(planting.plant_on_messages(planting.refusing_larger(0, "Q")))
     assert is_refused(steps)
 
 
