@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
@@ -13,7 +15,6 @@ from urllib.parse import quote, unquote_to_bytes
 from qmcore import names
 from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
 from qmcore.values import dataclass
-from qmstorage.postgres import passfile
 
 DEFAULT_SCHEMA: Final = "qmadmin"
 DEFAULT_PORT: Final = "5432"
@@ -33,6 +34,9 @@ _SCHEMA_MAX = 40
 _APPLICATION_NAME_MAX = 63
 _FAMILY = ("postgresql", "postgres")
 _DRIVERS = ("", "psycopg")
+_NO_FILE: Final = "/dev/null/none"
+"""A password file that cannot exist: libpq does not complain about a missing one."""
+
 _FORM = "postgresql://user@host:port/database?schema=name"
 _PLACE = ("service", "host", "hostaddr", "port", "dbname")
 """The parameters of libpq that say where the database is."""
@@ -81,10 +85,10 @@ class Address:
     @property
     def refused_file(self) -> str:
         """Why the password file is ignored; empty where it is not, or no password is looked for in it."""
-        return "" if "password" in self._parameters else passfile.refused(self._parameters)
+        return "" if "password" in self._parameters else _password_file_refused(self._parameters)
 
     def _without_file(self) -> dict[str, str]:
-        return {"passfile": passfile.NONE} if self.refused_file else {}
+        return {"passfile": _NO_FILE} if self.refused_file else {}
 
     def sibling(self, schema: str) -> Address:
         """Return the address of another schema of the same database; InvalidArgumentError for an invalid name."""
@@ -294,3 +298,20 @@ def _shown_host(host: str, ports: list[str], number: int) -> str:
     port = ports[number] if len(ports) > 1 and number < len(ports) else ports[0]
     written = f"[{host}]" if ":" in host else quote(host.lower(), safe="")
     return f"{written}:{port or DEFAULT_PORT}"
+
+
+def _password_file_refused(parameters: Mapping[str, str]) -> str:
+    """Return why libpq ignores the password file, as a sentence without its end; empty where it does not.
+
+    Libpq itself writes to the standard error output where it ignores it.
+    """
+    path = parameters.get("passfile") or os.environ.get("PGPASSFILE") or str(Path("~/.pgpass").expanduser())
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, RuntimeError, ValueError):
+        return ""
+    if not stat.S_ISREG(mode):
+        return f"password file {path!r} is ignored: it is not a file"
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return f"password file {path!r} is ignored: its group or others may use it; give it mode 0600"
+    return ""

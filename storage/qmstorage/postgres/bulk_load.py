@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qmcore.records import Use
 from qmstorage.bulk_load import STANDING, BulkLoad, StateTable
-from qmstorage.postgres.copying import copy_rows
 from qmstorage.postgres.counters import ADJUST
+from qmstorage.postgres.tables import TYPE_NAMES, quoted
 from qmstorage.schema import message
-from qmstorage.sql import ARRAY, BigInteger, Table, bindparam, func
-from qmstorage.statements import Row
+from qmstorage.sql import ARRAY, BigInteger, Table, bindparam, func, type_of
+from qmstorage.statements import Cursor, Row
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresMemoryStore, PostgresUnit
@@ -40,4 +41,21 @@ class SharedBulkLoad(BulkLoad):
 
     def put_rows(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows, whose values are in the order of the columns."""
-        copy_rows(self.cursor, table, self.store.schema, rows)
+        _copy_rows(self.cursor, table, self.store.schema, rows)
+
+
+def _copy_rows(cursor: Cursor, table: Table, schema: str, rows: Iterable[Row]) -> None:
+    """Insert rows by COPY, which takes a fraction of the time of as many statements."""
+    text, types = _copying(table, schema)
+    driver: Any = cursor
+    with driver.copy(text) as copy:
+        copy.set_types(types)
+        for row in rows:
+            copy.write_row(row)
+
+
+@functools.cache
+def _copying(table: Table, schema: str) -> tuple[str, list[str]]:
+    names = ", ".join(f'"{column.name}"' for column in table.columns)
+    text = f"COPY {quoted(schema)}.{table.name} ({names}) FROM STDIN (FORMAT BINARY)"
+    return text, [TYPE_NAMES[type_of(column)] for column in table.columns]
