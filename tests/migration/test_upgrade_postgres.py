@@ -87,7 +87,7 @@ def shape(postgres_server, place, name):
         functions = connection.execute(
             "SELECT proname, regexp_replace(pg_get_functiondef(pg_proc.oid), %s, '', 'g'), proowner = nspowner"
             " FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace WHERE nspname = %s ORDER BY 1",
-            [rf"\m{name}(_memory)?\M", name],
+            [rf'\m{name}(_memory)?\M(?="?\.)', name],
         ).fetchall()
     return columns, indexes, kinds, functions
 

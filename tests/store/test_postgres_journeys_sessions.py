@@ -133,7 +133,8 @@ def test_a_session_that_is_interrupted_before_it_says_anything_is_as_it_was(spac
             session.connection.pgconn.enter_pipeline_mode()
             raise KeyboardInterrupt
 
-    pipeline = Pipeline(SimpleNamespace(pgconn=Interrupted()), session.prepared)
+    its = session.connection
+    pipeline = Pipeline(SimpleNamespace(pgconn=Interrupted(), adapters=its.adapters, connection=its))
     with pytest.raises(KeyboardInterrupt), pipeline:
         pass
     assert session.run("SELECT 1") == [(1,)]

@@ -12,7 +12,7 @@ import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from qmcore import numbers
 from qmcore.limits import Unit
@@ -171,9 +171,12 @@ def rows_of(
     return kinds, rows
 
 
-def packed_rows(rows: list[Buffer], caller: Caller, count: int) -> bytes | None:
-    """Return so many rows as an array; None for none."""
-    return array_of(caller.row_type, count, rows) if count else None
+def row_alone(guard: Guard, route: Route, arrival: Arrival, now: int) -> tuple[bytes, bytes]:
+    """Return the kind and the row of a message that comes alone and asks for nothing special."""
+    position = position_of(route, arrival.terms, now)
+    number = numbers.number(guard.space_id, arrival.sequence) if arrival.sequence else None
+    row = row_of(rows_alike(route.queue_id, arrival.terms, position, now), number, arrival)
+    return b"\1" if position.descends else b"\0", row
 
 
 def _refused(found: Sequence[int]) -> Refused:
@@ -181,23 +184,16 @@ def _refused(found: Sequence[int]) -> Refused:
     return Refused(Reason(reason), used, limit, wanted)
 
 
-class Caller(NamedTuple):
+class Caller(Protocol):
     """Who calls: the schema and the lock of the volume, the slot of the counters that are written.
 
-    `row_type` is the number of the type of the table's rows in this database. `has_memory` says whether the process has
-    a part in the non-persistent messages of the queue space.
+    `row_type` is the number of the type of the table's rows in this database.
     """
 
     schema: str
-    lock: int
+    lock_key: int
     slot: int
     row_type: int
-    has_memory: bool
-
-
-def caller_of(unit: Transitions, *, has_memory: bool = False) -> Caller:
-    """Return that a unit calls."""
-    return Caller(unit.schema, unit.lock_key, unit.slot, unit.row_type, has_memory)
 
 
 def note(unit: Transitions, queue_id: int, *, is_awaited: bool) -> None:
@@ -231,30 +227,23 @@ def values_for(command: Enqueue, caller: Caller, mark: int) -> list[Buffer | Non
 
 def values_of(command: Enqueue, common: list[Buffer | None], now: int) -> list[Buffer | None]:
     """Return the values of the one call for a small value, as they are sent."""
-    (space_id, *_), route, (arrival,), _ = command
-    position = position_of(route, arrival.terms, now)
-    number = numbers.number(space_id, arrival.sequence) if arrival.sequence else None
-    row = row_of(rows_alike(route.queue_id, arrival.terms, position, now), number, arrival)
-    return [
-        *common,
-        _LONG(now),
-        _LONG(arrival.pages),
-        _LONG(arrival.size),
-        b"\1" if position.descends else b"\0",
-        row,
-    ]
+    guard, route, (arrival,), _ = command
+    kinds, row = row_alone(guard, route, arrival, now)
+    return [*common, _LONG(now), _LONG(arrival.pages), _LONG(arrival.size), kinds, row]
 
 
 def enqueue(
     command: Enqueue,
     caller: Caller,
+    has_memory: bool,
     now: int,
     call: Callable[[Kind, Values], list[int] | None],
     keep_apart: Callable[[Arrival, int], None],
 ) -> tuple[Enqueued, Answer] | Refused:
     """Let messages arrive by as many calls as it takes, in one transaction; the last answer comes with the result.
 
-    `call` gives what the function does, `keep_apart` keeps the body of a message by its number.
+    `has_memory` says whether the process has a part in the non-persistent messages of the queue space. `call` gives
+    what the function does, `keep_apart` keeps the body of a message by its number.
     """
     guard, route, arrivals, _ = command
     is_alone = len(arrivals) == 1 and arrivals[0].size <= bodies.IN_ROW_MAX
@@ -262,7 +251,7 @@ def enqueue(
     values = _of_queue(command, caller, None) | {"at_time": now} | _counts(arrivals)
     places: dict[Terms, int] = {}
     if kind is Kind.SPECIAL:
-        values |= _special(command, caller, places)
+        values |= _special(command, has_memory, places)
     base, found = guard.space_id << numbers.SEQUENCE_BITS, list[int]()
     levels, answer = _levels(command), _NO_ANSWER
     for start, end in _parts(arrivals):
@@ -296,7 +285,7 @@ def enqueue(
 def _of_queue(command: Enqueue, caller: Caller, mark: int | None) -> Values:
     guard, route, _, _ = command
     return {
-        "volume_lock": caller.lock,
+        "volume_lock": caller.lock_key,
         "of_space": guard.space_id,
         "known": guard.generation,
         "most_messages": guard.messages,
@@ -308,10 +297,10 @@ def _of_queue(command: Enqueue, caller: Caller, mark: int | None) -> Values:
     }
 
 
-def _special(command: Enqueue, caller: Caller, places: dict[Terms, int]) -> Values:
+def _special(command: Enqueue, has_memory: bool, places: dict[Terms, int]) -> Values:
     """Return the values that few need; in `places` is noted which message those on such terms are to stand before."""
     guard, route, arrivals, _ = command
-    values = _NOTHING_SPECIAL | {"has_memory": caller.has_memory, "of_owner": guard.owner_id}
+    values = _NOTHING_SPECIAL | {"has_memory": has_memory, "of_owner": guard.owner_id}
     its = [arrival for arrival in arrivals if arrival.terms.memory]
     if its:
         ours = [arrival for arrival in arrivals if not arrival.terms.memory]

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from qmcore.message_rows import BODY_ID, FIELDS, ID, KEY, fault_in
-from qmcore.purpose import WrongPurposeError
+from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.records import Role, Use
 from qmcore.transitions import STALE, Claim, Claimed, Empty, Holder, Reason, Refused, Source, Taken
 from qmstorage import claiming
 from qmstorage.claiming import Part, Read, Store
 from qmstorage.messages import Sound
+from qmstorage.postgres.arriving import Caller
 from qmstorage.postgres.pipeline import Call
 from qmstorage.postgres.tables import quoted
 from qmstorage.statements import Row
@@ -62,7 +63,7 @@ _TYPES: Final = {_Kind.CONSUME: _ALWAYS, _Kind.HOLD: _ALWAYS | _HELD, _Kind.SPEC
 _NO_HOLDER: Final[Values] = dict.fromkeys(_HELD) | {"highest_transactions": 0, "wanted": 0, "is_relaxed": False}
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """The rows of messages that were taken, which need not be all, and of all of them the number and the retries.
 
     The rest is as in `Claimed`; the number of the database transaction is one by which it can be asked for.
@@ -78,15 +79,24 @@ class _Found(NamedTuple):
 
 def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
     """Take messages out of a queue: they go for good, or a transaction holds them."""
-    if unit.purpose.again if command.holder is not None else not unit.purpose.settles:
-        raise WrongPurposeError(unit.purpose, "claims messages")
     if not is_of_first(command):
+        _check(unit.purpose, command)
         return _claim_chosen(unit, command)
-    source, holder = command.source, command.holder
-    found = _take(unit, source, *_asked(unit, command))
-    if not isinstance(found, _Found):
+    asked_for = asked(command, unit, unit.clock.now(), unit.purpose)
+    return result_of(command, _take(unit, command.source, *asked_for), lambda: unit)
+
+
+def result_of(
+    command: Claim, found: Found | Empty | Refused, unit: Callable[[], Transitions]
+) -> Claimed | Empty | Refused:
+    """Return what came of a claim of the first messages, by the answer of the function.
+
+    A unit is asked for only where there is more to do, in the same database transaction.
+    """
+    if not isinstance(found, Found):
         return found
-    its = _sound(unit, unit, command, found, body=command.body)
+    source, holder = command.source, command.holder
+    its = _sound(unit, command, found, body=command.body)
     if isinstance(its, Refused):
         return its
     taken = []
@@ -95,14 +105,13 @@ def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
     if holder is not None:
         return Claimed(taken, holder.role == Role.LOCKED, found.sequences, found.transactions, found.level)
     if source.levels:
-        unit.capacity_commands.rearm_reached(command.guard, source, on_disk=True, in_memory=False)
+        unit().capacity_commands.rearm_reached(command.guard, source, on_disk=True, in_memory=False)
     return Claimed(taken)
 
 
-def asks_only(unit: Transitions, command: Claim) -> tuple[Call, dict[str, Any]] | None:
-    """Return the call by which messages are claimed, where it takes no other statement; else None."""
-    is_only = is_of_first(command) and not command.source.levels
-    return _asked(unit, command) if is_only else None
+def _check(purpose: Purpose, command: Claim) -> None:
+    if purpose.again if command.holder is not None else not purpose.settles:
+        raise WrongPurposeError(purpose, "claims messages")
 
 
 # Each refusal is a return.
@@ -148,7 +157,7 @@ def _claim_chosen(unit: Transitions, command: Claim) -> Claimed | Empty | Refuse
 
 def _take_parts(
     unit: Transitions, command: Claim, parts: Sequence[Part], role: Role, *, begins: bool, body: bool
-) -> tuple[list[Read], _Found | None] | Refused:
+) -> tuple[list[Read], Found | None] | Refused:
     """Take messages that are locked, or that the transaction has locked already; also return the first answer."""
     holder, source = command.holder, command.source
     its, first = list[Read](), None
@@ -161,33 +170,47 @@ def _take_parts(
             for number, _, _ in rows:
                 store.holdings.dequeue_locked(holder.transaction_id, source.queue_id, number)
         else:
-            keys, memory = [row[1] for row in rows], store is not unit
-            is_first = begins and first is None
-            asked = _asked_for(unit, command, keys, role, memory=memory, begins=is_first, body=body)
-            found = _take(unit, source, *asked)
+            found = _take_keys(unit, command, store, rows, role, begins=begins and first is None, body=body)
             if isinstance(found, Refused):
                 return found
-            if isinstance(found, Empty):
+            if found is None:
                 # Others of a group, which nobody has locked before, and which are gone.
                 continue
-            first = first or found
-            of_store = _sound(unit, store, command, found, body=body)
-            if isinstance(of_store, Refused):
-                return of_store
-            sound = of_store
+            first = first or found[0]
+            sound = found[1]
         its.append(Read(store, sound, is_locked))
     return its, first
 
 
-def _take(unit: Transitions, source: Source, call: Call, values: dict[str, Any]) -> _Found | Empty | Refused:
+def _take_keys(
+    unit: Transitions,
+    command: Claim,
+    store: Store,
+    rows: Sequence[Row],
+    role: Role,
+    *,
+    begins: bool,
+    body: bool,
+) -> tuple[Found, list[Sound]] | Refused | None:
+    """Take those of some messages that are there, and return what they are; None where there is none."""
+    keys = [row[1] for row in rows]
+    asked_for = _asked_for(unit, command, keys, role, memory=store is not unit, begins=begins, body=body)
+    found = _take(unit, command.source, *asked_for)
+    if isinstance(found, Empty | Refused):
+        return found if isinstance(found, Refused) else None
+    its = _sound(lambda: store, command, found, body=body)
+    return its if isinstance(its, Refused) else (found, its)
+
+
+def _take(unit: Transitions, source: Source, call: Call, values: Values) -> Found | Empty | Refused:
     """Call the function that takes messages."""
-    found = _read(source.queue_id, unit.ask(call, values))
-    if isinstance(found, _Found):
+    found = read(source.queue_id, unit.ask(call, values))
+    if isinstance(found, Found):
         unit.heard.append(found.transaction_number)
     return found
 
 
-def _sound(unit: Transitions, store: Store, command: Claim, found: _Found, *, body: bool) -> list[Sound] | Refused:
+def _sound(store: Callable[[], Store], command: Claim, found: Found, *, body: bool) -> list[Sound] | Refused:
     """Return what messages are that were taken, in their order, or refuse the first that is damaged.
 
     Bodies that are kept apart are read, and go with the messages.
@@ -197,15 +220,15 @@ def _sound(unit: Transitions, store: Store, command: Claim, found: _Found, *, bo
     for number, retries in found.tries.items():
         row = found.rows.get(number)
         if row is None or row[BODY_ID] is not None:
-            row, fault = store.messages.whole(row, retries, body=body)
+            row, fault = store().messages.whole(row, retries, body=body)
             are_apart = True
         else:
             fault = fault_in(row, retries)
         if fault is not None:
             return Refused(Reason.DAMAGED, command.source.queue_id, wanted=number, what=fault)
         its.append((row[KEY], retries, row))
-    if are_apart and command.holder is None and not (command.source.retains and store is unit):
-        store.messages.remove_bodies(its)
+    if are_apart and command.holder is None and not (command.source.retains and not store().in_memory):
+        store().messages.remove_bodies(its)
     return its
 
 
@@ -213,7 +236,7 @@ def _sound(unit: Transitions, store: Store, command: Claim, found: _Found, *, bo
 
 
 @functools.lru_cache(maxsize=64)
-def _call(schema: str, kind: _Kind, *, body: bool, memory: bool) -> Call:
+def _call(schema: str, kind: _Kind, body: bool, *, memory: bool) -> Call:
     """Return the call of the function of a schema, or of its twin for the memory, with or without the bodies."""
     name = "qm_claim_memory" if memory else "qm_claim"
     columns = ", ".join(f"(c.its).{field}" for field in (FIELDS if body else FIELDS[:-1]))
@@ -228,18 +251,24 @@ def is_of_first(command: Claim) -> bool:
     return not (choices or guard.memory_pages or source.grouping or (holder is not None and holder.locks))
 
 
-def _asked(unit: Transitions, command: Claim) -> tuple[Call, Values]:
+def is_one_call(command: Claim) -> bool:
+    """Return whether the call is all of a claim, but for bodies that are kept apart."""
+    return not command.source.levels and is_of_first(command)
+
+
+def asked(command: Claim, caller: Caller, now: int, purpose: Purpose) -> tuple[Call, Values]:
     """Return the call for the first messages of a queue on disk."""
+    _check(purpose, command)
     _, source, _, _, body, _, holder = command
-    now = unit.clock.now()
-    values = _values(unit, command, now)
-    kind = _Kind.CONSUME if holder is None else _Kind.HOLD
+    values = _values(command, caller, now)
+    kind = _Kind.CONSUME
     if holder is not None:
-        values |= _of_holder(unit, holder, begins=not holder.recorded)
+        kind = _Kind.HOLD
+        values |= _of_holder(holder, purpose, begins=not holder.recorded)
     if source.retains or (holder is not None and holder.role != Role.DEQUEUED):
         kind = _Kind.SPECIAL
         values = _NO_HOLDER | values | _special(command, now, Role.DEQUEUED if holder is None else holder.role)
-    return _call(unit.schema, kind, body=body, memory=False), values
+    return _call(caller.schema, kind, body, memory=False), values
 
 
 def _asked_for(
@@ -250,16 +279,16 @@ def _asked_for(
     The transaction that is to hold them in this role begins with that, or goes on.
     """
     now = unit.clock.now()
-    values = _NO_HOLDER | _values(unit, command, now) | _special(command, now, role)
+    values = _NO_HOLDER | _values(command, unit, now) | _special(command, now, role)
     values |= {"places": list(keys), "is_tidy": True}
     if command.holder is not None:
-        values |= _of_holder(unit, command.holder, begins=begins) | {"wanted": 0}
+        values |= _of_holder(command.holder, unit.purpose, begins=begins) | {"wanted": 0}
     if memory:
         values["kept_for"] = None
-    return _call(unit.schema, _Kind.SPECIAL, body=body, memory=memory), values
+    return _call(unit.schema, _Kind.SPECIAL, body, memory=memory), values
 
 
-def _read(queue_id: int, found: Sequence[Row]) -> _Found | Empty | Refused:
+def read(queue_id: int, found: Sequence[Row]) -> Found | Empty | Refused:
     """Return what the function has answered for a queue."""
     answer = found[0][-1] or next(row[-1] for row in found if row[-1] is not None)
     done = answer[0]
@@ -273,7 +302,7 @@ def _read(queue_id: int, found: Sequence[Row]) -> _Found | Empty | Refused:
         rows = {rest[0]: found[0][:-1]} if found[0][ID] is not None else {}
     else:
         rows = {row[ID]: row[:-1] for row in found}
-    return _Found(
+    return Found(
         rows,
         dict(zip(rest[:count], rest[count : 2 * count], strict=True)),
         str(transaction_number),
@@ -286,21 +315,21 @@ def _read(queue_id: int, found: Sequence[Row]) -> _Found | Empty | Refused:
 _NOTHING: Final = -1
 
 
-def _values(unit: Transitions, command: Claim, now: int) -> Values:
+def _values(command: Claim, caller: Caller, now: int) -> Values:
     guard, source, _, limit, _, is_tidy, _ = command
     return {
-        "volume_lock": unit.lock_key,
+        "volume_lock": caller.lock_key,
         "of_space": guard.space_id,
         "known": guard.generation,
         "of_queue": source.queue_id,
-        "of_slot": unit.slot,
+        "of_slot": caller.slot,
         "at_time": now,
         "most": limit,
         "is_tidy": is_tidy,
     }
 
 
-def _of_holder(unit: Transitions, holder: Holder, *, begins: bool) -> Values:
+def _of_holder(holder: Holder, purpose: Purpose, *, begins: bool) -> Values:
     return {
         "of_transaction": holder.transaction_id,
         "of_owner": holder.owner_id,
@@ -309,7 +338,7 @@ def _of_holder(unit: Transitions, holder: Holder, *, begins: bool) -> Values:
         "most_transactions": holder.transactions if begins else None,
         "highest_transactions": holder.highest,
         "wanted": holder.numbers,
-        "is_relaxed": not unit.purpose.durable,
+        "is_relaxed": not purpose.durable,
     }
 
 

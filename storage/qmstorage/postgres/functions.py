@@ -22,6 +22,7 @@ _NAME: Final = re.compile(r"CREATE FUNCTION \{device\}\.(\w+)\(")
 _STORE: Final = "{store}"
 """What stands in the text of a function for the schema of the disk, and in its twin for that of the memory."""
 _FORGETTING: Final = re.compile(r"FORGET FROM (\{\w+\})")
+_PIECE: Final = re.compile(r"^PIECE (\w+) AS \$piece\$\n(.*?)\n\$piece\$;\n", re.DOTALL | re.MULTILINE)
 _THERE: Final = """
 SELECT proname, prosrc, oid::regprocedure::text FROM pg_proc
 WHERE pronamespace = to_regnamespace(%s) AND proname = ANY(%s)
@@ -68,6 +69,9 @@ def _source(text: str) -> str:
 def _texts() -> dict[str, str]:
     text = Path(__file__).with_suffix(".sql").read_text()
     text = _FORGETTING.sub(lambda found: rows.FORGETTING.format(found[1]), text)
+    for name, piece in _PIECE.findall(text):
+        text = text.replace(f"{{{name}}}", piece)
+    text = _PIECE.sub("", text)
     starts = [found.start() for found in _NAME.finditer(text)]
     parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     texts = {_NAME.findall(part)[0]: part[: part.rindex("$function$;") + len("$function$")] for part in parts}

@@ -8,6 +8,47 @@
 -- each statement of PL/pgSQL takes about 1 and 5 microseconds: what most messages have no use for stands behind one
 -- test. One message has statements of its own where several are found by a list.
 
+-- PIECES of functions stand where their names are, in braces.
+--
+-- One message arrives alone, as most come: its row is complete, and the next statement also stores it and lets it stand
+-- in its queue. As a row of a function it is stored as it is, without an expression for each column.
+PIECE arrive AS $piece$
+arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
+arrival.order_key := arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea;
+WITH stored AS (
+  INSERT INTO {device}.message SELECT * FROM unnest(ARRAY[arrival])
+), stands AS (
+  INSERT INTO {device}.ready (queue_id, order_key, message_id, retries)
+  SELECT of_queue, arrival.order_key, arrival.id, 0 WHERE (arrival.available_at > at_time) IS NOT TRUE
+)
+$piece$;
+
+-- It becomes available later, or expires.
+PIECE arrive_later AS $piece$
+IF arrival.available_at > at_time THEN
+  INSERT INTO {device}.due (queue_id, available_at, message_id, order_key, retries)
+  VALUES (of_queue, arrival.available_at, arrival.id, arrival.order_key, 0);
+END IF;
+IF arrival.expires_at IS NOT NULL THEN
+  INSERT INTO {device}.expiring (queue_id, expires_at, message_id)
+  VALUES (of_queue, arrival.expires_at, arrival.id);
+END IF;
+$piece$;
+
+-- What has come and gone is counted, in the rows of one slot.
+PIECE count AS $piece$
+UPDATE {device}.counter AS c
+SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END,
+    messages = c.messages + brought[i] - gone[3 * i - 2], pages = c.pages + pages[i] - gone[3 * i - 1],
+    size = c.size + sizes[i] - gone[3 * i], enqueued = c.enqueued + brought[i],
+    dequeued = c.dequeued + gone[3 * i - 2],
+    highest = CASE WHEN i = 1 AND brought[1] > 0 THEN greatest(c.highest, used_messages + brought[1])
+                   ELSE c.highest END
+FROM generate_series(1, cardinality(queues)) AS i
+WHERE c.space_id = of_space AND c.queue_id = queues[i] AND c.slot = of_slot;
+GET DIAGNOSTICS written = ROW_COUNT;
+$piece$;
+
 -- Messages arrive in a queue, or are refused, and then nothing was changed.
 --
 -- volume_lock    the key of the volume's lock.
@@ -126,15 +167,7 @@ BEGIN
   END IF;
 
   IF arrivals IS NULL THEN
-    -- One alone, as most come. As a row of a function it is stored as it is, without an expression for each column.
-    arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
-    arrival.order_key := arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea;
-    WITH stored AS (
-      INSERT INTO {device}.message SELECT * FROM unnest(ARRAY[arrival])
-    ), stands AS (
-      INSERT INTO {device}.ready (queue_id, order_key, message_id, retries)
-      SELECT of_queue, arrival.order_key, arrival.id, 0 WHERE (arrival.available_at > at_time) IS NOT TRUE
-    )
+    {arrive}
     UPDATE {device}.counter AS c
     SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END, messages = c.messages + brought,
         pages = c.pages + pages, size = c.size + size, enqueued = c.enqueued + brought,
@@ -145,14 +178,7 @@ BEGIN
       RETURN ARRAY[done, number];
     END IF;
     numbers := ARRAY[number];
-    IF arrival.available_at > at_time THEN
-      INSERT INTO {device}.due (queue_id, available_at, message_id, order_key, retries)
-      VALUES (of_queue, arrival.available_at, arrival.id, arrival.order_key, 0);
-    END IF;
-    IF arrival.expires_at IS NOT NULL THEN
-      INSERT INTO {device}.expiring (queue_id, expires_at, message_id)
-      VALUES (of_queue, arrival.expires_at, arrival.id);
-    END IF;
+    {arrive_later}
   ELSE
     base := of_space::bigint << 48;
     numbers_of := ('{device}.sequence_' || of_space)::regclass;
@@ -469,10 +495,11 @@ BEGIN
   END IF;
 
   IF numbers IS NULL THEN
-    DELETE FROM {store}.ready AS r WHERE r.ctid = place;
     IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
+      WITH taken AS (DELETE FROM {store}.ready AS r WHERE r.ctid = place)
       SELECT m.* INTO its FROM {store}.message AS m WHERE m.id = number;
     ELSE
+      WITH taken AS (DELETE FROM {store}.ready AS r WHERE r.ctid = place)
       FORGET FROM {store} WHERE m.id = number RETURNING m.* INTO its;
     END IF;
     answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size,
@@ -574,47 +601,66 @@ $function$;
 -- refusal as its detail.
 --
 -- volume_lock    the key of the volume's lock.
--- of_space       the queue space; known: its generation; most_messages, most_pages, most_memory: what it may hold.
+-- of_space       the queue space; known: its generation; most_messages, most_pages: what it may hold.
 -- of_slot        whose rows of the counters are written. mark: where given, the row of the queue space tells by it who
 --                writes it, and also the last sequence number.
 -- of_transaction the transaction, which is that of an owner; null where it is not recorded, and holds nothing.
--- sources        the queues that it has taken messages from; keeps: whether they keep what is consumed, for the record
---                that `consumer` did it. held: how many messages it has taken, as far as is known.
--- to_queues      the queues that messages come to. Of each, in this order, how many are brought, their pages and size;
---                and of all messages their kinds and their rows, as qm_enqueue takes them.
+-- held           how many messages it has taken, as far as is known.
+-- queues         0, which stands for all of them, and then each queue once: first as many `sources` as it has taken
+--                messages from, then others that messages come to. Of each: how many are brought, their pages and size.
+-- of_queue       the queue that one message comes to which comes alone, as `arrival`; else null.
+-- targets        of several `arrivals`, which of the queues they come to, in their order; as them, kinds is what
+--                qm_enqueue takes.
+-- keeps          of the sources, whether they keep what is consumed, for the record that `consumer` did it.
 --
 -- It gives a list of numbers. Where it refuses, these are the reason, how much is used, the limit, and what is wanted.
--- Else they are -1; the sequence number of the mark, or the number of the database transaction; and, for each of the
--- queues, whether somebody waits for it.
+-- Else they are -1; the sequence number of the mark, or the number of the database transaction; and, of the queue or
+-- for each of the targets, whether somebody waits for it.
 CREATE FUNCTION {device}.qm_commit(
-  volume_lock bigint, of_space integer, known bigint, most_messages bigint, most_pages bigint, most_memory bigint,
-  of_slot integer, mark bigint, at_time bigint, of_transaction bigint, of_owner bigint, sources integer[], held bigint,
-  to_queues integer[], brought bigint[], pages bigint[], sizes bigint[], kinds bytea, arrivals {device}.message[],
+  volume_lock bigint, of_space integer, known bigint, most_messages bigint, most_pages bigint, of_slot integer,
+  mark bigint, at_time bigint, of_transaction bigint, of_owner bigint, held bigint, sources integer, queues integer[],
+  brought bigint[], pages bigint[], sizes bigint[],
+  kinds bytea DEFAULT NULL, of_queue integer DEFAULT NULL, arrival {device}.message DEFAULT NULL,
+  targets integer[] DEFAULT NULL, arrivals {device}.message[] DEFAULT NULL,
   keeps boolean[] DEFAULT NULL, consumer text DEFAULT NULL
 ) RETURNS bigint[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
-  source integer;
+  generation bigint;
+  used_messages bigint := 0;
+  used_pages bigint;
+  is_awaited bigint;
+  awaited bigint[];
+  number bigint;
   numbers bigint[];
   bodies bigint[];
   body bigint;
-  number bigint;
-  gone bigint;
-  gone_pages bigint;
-  gone_size bigint;
+  its_gone bigint;
+  its_pages bigint;
+  its_size bigint;
   all_gone bigint := 0;
+  all_pages bigint := 0;
+  all_size bigint := 0;
+  gone bigint[];
   written bigint;
+  at integer;
   first integer := 1;
+  last integer;
   answer bigint[];
-  awaited bigint[];
 BEGIN
   IF pg_advisory_xact_lock_shared(volume_lock) IS NULL THEN
     RETURN NULL;
   END IF;
-  IF NOT EXISTS (
-    SELECT FROM {device}.counter AS c
-    WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0 AND c.generation = known
-  ) THEN
+  IF brought[1] > 0 THEN
+    SELECT max(c.generation) FILTER (WHERE c.slot = 0), sum(c.messages)::bigint, sum(c.pages)::bigint,
+           EXISTS (SELECT FROM {device}.waiter AS w WHERE w.queue_id = of_queue)::integer
+    INTO generation, used_messages, used_pages, is_awaited
+    FROM {device}.counter AS c WHERE c.space_id = of_space AND c.queue_id = 0;
+  ELSE
+    SELECT c.generation INTO generation
+    FROM {device}.counter AS c WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = 0;
+  END IF;
+  IF generation IS DISTINCT FROM known THEN
     RETURN ARRAY[0, 0, 0, 0];
   END IF;
   -- First, so that others who end it wait.
@@ -628,27 +674,25 @@ BEGIN
       RETURN ARRAY[7, 0, 0, 0];
     END IF;
   END IF;
-  IF mark IS NOT NULL THEN
-    number := nextval(('{device}.sequence_' || of_space)::regclass);
-  END IF;
 
-  FOR i IN 1 .. cardinality(sources) LOOP
-    source := sources[i];
+  FOR i IN 2 .. sources + 1 LOOP
     WITH its AS (
       DELETE FROM {device}.held AS h
-      WHERE h.queue_id = source AND h.trans_id = of_transaction AND h.role = 0
+      WHERE h.queue_id = queues[i] AND h.trans_id = of_transaction AND h.role = 0
       RETURNING h.message_id, h.pages, h.size
     )
     SELECT array_agg(t.message_id), count(*), sum(t.pages)::bigint, sum(t.size)::bigint
-    INTO numbers, gone, gone_pages, gone_size FROM its AS t;
-    CONTINUE WHEN gone = 0;
-    all_gone := all_gone + gone;
-    IF keeps[i] THEN
+    INTO numbers, its_gone, its_pages, its_size FROM its AS t;
+    IF its_gone = 0 THEN
+      gone := gone || ARRAY[0, 0, 0]::bigint[];
+      CONTINUE;
+    END IF;
+    IF keeps[i - 1] THEN
       INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer, trans_id)
-      SELECT source, at_time, t.number, consumer, of_transaction FROM unnest(numbers) AS t (number);
+      SELECT queues[i], at_time, t.number, consumer, of_transaction FROM unnest(numbers) AS t (number);
       -- The room of what is kept is given back when it is forgotten.
-      gone_pages := 0;
-    ELSIF gone = 1 THEN
+      its_pages := 0;
+    ELSIF its_gone = 1 THEN
       FORGET FROM {device} WHERE m.id = numbers[1] RETURNING m.body_id INTO body;
       IF body IS NOT NULL THEN
         DELETE FROM {device}.chunk AS c WHERE c.body_id = body;
@@ -662,45 +706,69 @@ BEGIN
         DELETE FROM {device}.chunk AS c WHERE c.body_id = ANY(bodies);
       END IF;
     END IF;
-    UPDATE {device}.counter AS c
-    SET sequence = coalesce(number, c.sequence), messages = c.messages - gone, pages = c.pages - gone_pages,
-        size = c.size - gone_size, dequeued = c.dequeued + gone
-    WHERE c.space_id = of_space AND c.queue_id IN (0, source) AND c.slot = of_slot;
-    GET DIAGNOSTICS written = ROW_COUNT;
-    IF written < 2 THEN
-      INSERT INTO {device}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
-                                    dequeued, expired, discarded, moved)
-      SELECT of_space, q.id, of_slot, coalesce(mark, 0), coalesce(number, 0), -gone, -gone_pages, -gone_size, 0, gone,
-             0, 0, 0
-      FROM unnest(ARRAY[0, source]) AS q (id)
-      ON CONFLICT DO NOTHING;
-    END IF;
+    all_gone := all_gone + its_gone;
+    all_pages := all_pages + its_pages;
+    all_size := all_size + its_size;
+    -- Of each queue three numbers, as for all of them together.
+    gone := gone || ARRAY[its_gone, its_pages, its_size];
   END LOOP;
   IF all_gone < held THEN
     RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'a message that the transaction holds is lost',
                           DETAIL = '9 0 0 0';
   END IF;
-  IF all_gone = 0 AND mark IS NOT NULL THEN
-    UPDATE {device}.counter AS c SET sequence = number
-    WHERE c.space_id = of_space AND c.queue_id = 0 AND c.slot = of_slot;
+  IF brought[1] > 0 THEN
+    used_messages := used_messages - all_gone;
+    used_pages := used_pages - all_pages;
+    IF used_messages + brought[1] > most_messages THEN
+      answer := ARRAY[1, used_messages, most_messages, brought[1]];
+    ELSIF used_pages + pages[1] > most_pages THEN
+      answer := ARRAY[2, used_pages, most_pages, pages[1]];
+    END IF;
+    IF answer IS NOT NULL THEN
+      RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'the queue space has no room for what the transaction brings',
+                            DETAIL = array_to_string(answer, ' ');
+    END IF;
   END IF;
 
-  FOR i IN 1 .. cardinality(to_queues) LOOP
-    IF brought[i] = 1 THEN
-      answer := {device}.qm_enqueue(volume_lock, of_space, known, most_messages, most_pages, most_memory, to_queues[i],
-        of_slot, NULL, at_time, 1, pages[i], sizes[i], substr(kinds, first, 1), arrivals[first]);
-    ELSE
-      answer := {device}.qm_enqueue(volume_lock, of_space, known, most_messages, most_pages, most_memory, to_queues[i],
-        of_slot, NULL, at_time, brought[i], pages[i], sizes[i], substr(kinds, first, brought[i]::integer), NULL,
-        arrivals[first : first + brought[i]::integer - 1]);
-    END IF;
-    IF answer[1] >= 0 THEN
-      RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'the queue space has no room for what the transaction brings',
-                            DETAIL = array_to_string(answer[1:4], ' ');
-    END IF;
-    awaited := awaited || -1 - answer[1];
-    first := first + brought[i]::integer;
-  END LOOP;
-  RETURN ARRAY[-1, coalesce(number, pg_current_xact_id()::text::bigint)] || awaited;
+  IF mark IS NOT NULL OR of_queue IS NOT NULL THEN
+    number := nextval(('{device}.sequence_' || of_space)::regclass);
+  END IF;
+  gone := ARRAY[all_gone, all_pages, all_size] || gone
+          || array_fill(0::bigint, ARRAY[3 * (cardinality(queues) - sources - 1)]);
+  IF of_queue IS NULL THEN
+    {count}
+  ELSE
+    {arrive}
+    {count}
+    {arrive_later}
+    awaited := ARRAY[is_awaited];
+  END IF;
+  IF written < cardinality(queues) THEN
+    -- The first of this slot in a queue.
+    INSERT INTO {device}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                  dequeued, expired, discarded, moved, highest)
+    SELECT of_space, queues[i], of_slot, coalesce(mark, 0), CASE WHEN mark IS NULL THEN 0 ELSE number END,
+           brought[i] - gone[3 * i - 2], pages[i] - gone[3 * i - 1], sizes[i] - gone[3 * i], brought[i],
+           gone[3 * i - 2], 0, 0, 0,
+           CASE WHEN i = 1 AND brought[1] > 0 THEN used_messages + brought[1] ELSE 0 END
+    FROM generate_series(1, cardinality(queues)) AS i
+    ON CONFLICT DO NOTHING;
+  END IF;
+
+  IF arrivals IS NOT NULL THEN
+    FOREACH at IN ARRAY targets LOOP
+      last := first + brought[at] - 1;
+      -- They are counted, and there is room for them.
+      answer := {device}.qm_enqueue(volume_lock, of_space, known, most_messages, most_pages, 0, queues[at], of_slot,
+        NULL, at_time, 0, 0, 0, substr(kinds, first, last - first + 1), NULL, arrivals[first : last]);
+      IF answer[1] >= 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'what the transaction brings was refused',
+                              DETAIL = array_to_string(answer[1:4], ' ');
+      END IF;
+      awaited := awaited || -1 - answer[1];
+      first := last + 1;
+    END LOOP;
+  END IF;
+  RETURN ARRAY[-1, CASE WHEN mark IS NULL THEN pg_current_xact_id()::text::bigint ELSE number END] || awaited;
 END
 $function$;

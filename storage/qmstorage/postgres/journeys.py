@@ -18,11 +18,12 @@ import psycopg
 
 from qmcore.probe import Point
 from qmcore.purpose import WrongPurposeError
-from qmcore.transitions import STALE, Admit, Commit, Committed, Empty, Enqueue, Enqueued, Refused
-from qmstorage.postgres import arriving, committing, keys, own_marks, settling, translate, wakeup_notify
-from qmstorage.postgres.arriving import Caller, Kind
+from qmcore.transitions import STALE, Admit, Claim, Commit, Committed, Empty, Enqueue, Enqueued, Refused
+from qmstorage.postgres import arriving, claiming, committing, keys, own_marks, settling, translate, wakeup_notify
+from qmstorage.postgres.arriving import Kind
+from qmstorage.postgres.claiming import Found
 from qmstorage.postgres.committing import Again
-from qmstorage.postgres.pipeline import BEGIN, COMMIT, Call, Pipeline, Prepared, Step
+from qmstorage.postgres.pipeline import BEGIN, Call, Pipeline, Prepared, Step
 from qmstorage.postgres.transitions import asks_first, asks_only, refused_by
 from qmstorage.postgres.unit import ours
 from qmstorage.refused import RefusedError
@@ -42,8 +43,7 @@ class Journeys:
     def __init__(self, volume: PostgresVolume, schema: str, texts: Texts, lock: int) -> None:
         self._volume = volume
         self._schema = schema
-        self._lock_key = lock
-        self._lock = Prepared("qm_lock", own_marks.LOCK, texts).step(key=lock)
+        self._lock = Prepared("qm_lock", own_marks.LOCK, texts).step({"key": lock})
         self._mark = Prepared("qm_mark", own_marks.MARK, texts)
         self._tell = Prepared("qm_tell", own_marks.TELL, texts)
         self._enqueue = arriving.call_of(schema, Kind.ALONE)
@@ -67,29 +67,31 @@ class Journeys:
         self._volume.check_place()
         return self._volume.tried(partial(self._look, commands))
 
-    def _look(self, commands: Sequence[Command], fresh: bool) -> Sequence[Result]:
-        with self._volume.session(fresh=fresh) as session:
-            try:
-                return self._volume.unit_on(session.cursor, session.slot).execute(commands)
-            except psycopg.Error as error:
-                raise self._volume.before_commit(error, session) from error
+    def _look(self, commands: Sequence[Command], session: Session) -> Sequence[Result]:
+        try:
+            return self._volume.unit_on(session.cursor, session.slot).execute(commands)
+        except psycopg.Error as error:
+            raise self._volume.before_commit(error, session) from error
 
-    def _run(self, commands: Sequence[Command], purpose: Purpose, fresh: bool) -> _Done:
-        command = commands[0]
-        with self._volume.session(fresh=fresh) as session:
-            if len(commands) == 1 and purpose.settles:
+    def _run(self, commands: Sequence[Command], purpose: Purpose, session: Session) -> _Done:
+        if len(commands) == 1:
+            (command,) = commands
+            if isinstance(command, Claim):
+                if claiming.is_one_call(command):
+                    return self._claimed(session, command, purpose), ()
+            elif purpose.settles:
                 if isinstance(command, Enqueue) and arriving.is_small(command):
                     return self._enqueued(session, command), ()
                 if isinstance(command, Commit) and settling.is_whole(command):
                     return self._committed(session, command), ()
-            return self._asked(session, commands, purpose)
+        return self._asked(session, commands, purpose)
 
     def _enqueued(self, session: Session, command: Enqueue) -> Sequence[Result] | Refused:
         """Let one message arrive, in the journey of its commit."""
         guard, route, arrivals, _ = command
         sent_for = session.sent_for
         if sent_for is None or sent_for[0] is not guard or sent_for[1] is not route:
-            sent_for = guard, route, arriving.values_for(command, self._caller(session), session.mark)
+            sent_for = guard, route, arriving.values_for(command, session, session.mark)
             session.sent_for = sent_for
         step = Step(self._enqueue, arriving.values_of(command, sent_for[2], self._volume.clock.now()))
         number = self.sent(session, step, guard.space_id, guard.incarnation, (route.queue_id,), arriving.answer_of_one)
@@ -100,17 +102,39 @@ class Journeys:
     def _committed(self, session: Session, command: Commit) -> Sequence[Result] | Refused:
         """Commit a transaction in one journey."""
         guard, now = command.guard, self._volume.clock.now()
-        call, values = settling.asked(command, [], self._caller(session), session.mark, now)
+        call, values = settling.asked(command, [], session, session.mark, now)
         tells = [route.queue_id for route, _ in command.brings]
         its = guard.space_id, guard.incarnation, tells, settling.answer_of
-        number = self.sent(session, call.step(**values), *its)
+        number = self.sent(session, call.step(values), *its)
         return number if isinstance(number, Refused) else [Committed()]
+
+    def _claimed(self, session: Session, command: Claim, purpose: Purpose) -> Sequence[Result] | Refused:
+        """Take messages, and commit that when they are here."""
+        volume, probe, pipeline = self._volume, self._volume.probe, session.pipeline
+        call, values = claiming.asked(command, session, volume.clock.now(), purpose)
+        try:
+            if probe.actions:
+                probe.reach(Point.BEFORE_WRITE, 1)
+            with pipeline:
+                pipeline.send(BEGIN, call.step(values))
+                pipeline.sync()
+                pipeline.wait()
+            found = claiming.read(command.source.queue_id, pipeline.rows(0))
+            its = claiming.result_of(command, found, partial(volume.unit_of, session, purpose))
+            if probe.actions:
+                probe.reach(Point.AFTER_WRITE, 1)
+        except psycopg.Error as error:
+            raise volume.before_commit(error, session) from error
+        if isinstance(its, Refused):
+            return its
+        number = found.transaction_number if isinstance(found, Found) else ""
+        committing.commit(volume, session, pipeline.commit, number, is_repeatable=isinstance(its, Empty))
+        return [its]
 
     def _asked(self, session: Session, commands: Sequence[Command], purpose: Purpose) -> _Done:
         """Execute commands, and commit them when all that came of them is here."""
         volume, probe = self._volume, self._volume.probe
-        unit = volume.unit_on(session.cursor, session.slot, row_type=session.row_type)
-        unit.purpose = purpose
+        unit = volume.unit_of(session, purpose)
         conversation = _Conversation(session)
         unit.ask = conversation.ask  # type: ignore[method-assign]
         try:
@@ -131,16 +155,10 @@ class Journeys:
             raise volume.before_commit(error, session) from error
         is_repeatable = purpose.again or isinstance(results[0], Empty)
         number = unit.heard[-1] if unit.heard else ""
-        committing.commit(volume, session, partial(self._commit, session), number, is_repeatable=is_repeatable)
+        committing.commit(volume, session, session.pipeline.commit, number, is_repeatable=is_repeatable)
         if unit.notifications.queues:
             self._tell_waiters(session, unit)
         return results, unit.actions
-
-    def _commit(self, session: Session) -> None:
-        with Pipeline(session.connection, session.prepared) as pipeline:
-            pipeline.send(COMMIT)
-            pipeline.sync()
-            pipeline.wait()
 
     def _tell_waiters(self, session: Session, unit: PostgresUnit) -> None:
         """Notify those who wait for queues that messages have come to."""
@@ -149,14 +167,11 @@ class Journeys:
             self.note_awaited(session, queue_id, is_awaited=unit.awaited[queue_id])
         wakeup_notify.tell(session, self._schema, came - unit.awaited.keys(), self._volume.probe)
 
-    def _caller(self, session: Session) -> Caller:
-        return Caller(self._schema, self._lock_key, session.slot, session.row_type, has_memory=False)
-
     @contextlib.contextmanager
     def pipeline(self, session: Session) -> Iterator[Pipeline]:
         """Give a pipeline in which nothing is done before a commit that is asked for."""
         try:
-            with Pipeline(session.connection, session.prepared) as pipeline:
+            with session.pipeline as pipeline:
                 yield pipeline
         except psycopg.Error as error:
             raise self._volume.before_commit(error, session) from error
@@ -180,7 +195,7 @@ class Journeys:
         if before is None:
             return STALE
         told = session.awaited.intersection(tells)
-        pipeline = Pipeline(session.connection, session.prepared)
+        pipeline = session.pipeline
         try:
             with pipeline:
                 if probe.actions:
@@ -218,7 +233,7 @@ class Journeys:
         if incarnation in session.numbers:
             return session.numbers.pop(incarnation)
         with self.pipeline(session) as pipeline:
-            mark = self._mark.step(space_id=space_id, slot=session.slot, session=session.mark)
+            mark = self._mark.step({"space_id": space_id, "slot": session.slot, "session": session.mark})
             pipeline.send(self._lock, mark)
             pipeline.sync()
             pipeline.wait()
@@ -231,14 +246,15 @@ class Journeys:
             session.awaited.discard(queue_id)
             return
         session.awaited.add(queue_id)
-        with contextlib.suppress(psycopg.Error), Pipeline(session.connection, session.prepared) as pipeline:
+        with contextlib.suppress(psycopg.Error), session.pipeline as pipeline:
             self._tell_of(pipeline, queue_id)
             pipeline.wait()
             self._reach(Point.AFTER_WAKE_UP, {queue_id})
 
     def _tell_of(self, pipeline: Pipeline, queue_id: int) -> None:
         self._reach(Point.BEFORE_WAKE_UP, {queue_id})
-        pipeline.send(self._tell.step(channel=keys.channel(self._schema, queue_id), of_queue=queue_id))
+        values = {"channel": keys.channel(self._schema, queue_id), "of_queue": queue_id}
+        pipeline.send(self._tell.step(values))
         pipeline.sync()
 
     def _reach(self, point: Point, fact: object) -> None:
@@ -270,11 +286,11 @@ class _Conversation:
 
     def send(self, asked: Sequence[tuple[Call, dict[str, Any]]]) -> None:
         """Send calls together; what they give is returned when it is asked for, in the same order."""
-        steps = [call.step(**values) for call, values in asked]
+        steps = [call.step(values) for call, values in asked]
         session = self._session
         # Seen before it is in the mode for pipelines, in which it is not idle.
         sent = (BEGIN, *steps) if session.is_idle else steps
-        with Pipeline(session.connection, session.prepared) as pipeline:
+        with session.pipeline as pipeline:
             pipeline.send(*sent)
             pipeline.sync()
             try:

@@ -76,9 +76,10 @@ class WithValues(Command):
         self._constants = constants
         self._sent = [(each, kinds[each][1]) for each in names]
 
-    def step(self, **values: Any) -> Step:
+    def step(self, values: Mapping[str, Any]) -> Step:
         """Return the statement with its values, which are given by their names; there may be others."""
-        values.update(self._constants)
+        if self._constants:
+            values = {**values, **self._constants}
         return Step(self, [None if (value := values[name]) is None else send(value) for name, send in self._sent])
 
 
@@ -121,9 +122,11 @@ def _named(kind: str) -> _Kind:
     if name not in SENT:
         return 0, SENT["bytea"]
     found = psycopg.adapters.types[name]
-    return (
-        (found.oid, SENT[name]) if name == kind else (found.array_oid, functools.partial(_array, found.oid, SENT[name]))
-    )
+    if name == kind:
+        return found.oid, SENT[name]
+    if name in _WHOLE:
+        return found.array_oid, functools.partial(_whole_numbers, found.oid, name)
+    return found.array_oid, functools.partial(_array, found.oid, SENT[name])
 
 
 _ARRAY: Final = struct.Struct("!iiIii")
@@ -131,6 +134,26 @@ _ARRAY: Final = struct.Struct("!iiIii")
 
 _LENGTH: Final = struct.Struct("!i").pack
 _NULL: Final = _LENGTH(-1)
+
+
+_WHOLE: Final = {"int4": "i", "int8": "q"}
+"""The whole numbers, by what the server calls their types."""
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers_packed(kind: str, count: int) -> Callable[..., bytes]:
+    return struct.Struct("!iiIii" + ("i" + _WHOLE[kind]) * count).pack
+
+
+def _whole_numbers(oid: int, kind: str, values: Sequence[int | None]) -> bytes:
+    """Return the same as `_array`, which is quicker where there is no null."""
+    if None in values:
+        return _array(oid, SENT[kind], values)
+    size = struct.calcsize(_WHOLE[kind])
+    count = len(values)
+    each = [size] * (2 * count)
+    each[1::2] = values  # type: ignore[assignment]
+    return _numbers_packed(kind, count)(1, 1, oid, count, 1, *each)
 
 
 def _array(oid: int, send: Callable[[Any], Buffer], values: Sequence[Any]) -> bytes:
@@ -145,25 +168,28 @@ def _array(oid: int, send: Callable[[Any], Buffer], values: Sequence[Any]) -> by
 
 
 class Pipeline:
-    """One use of a session's connection for statements that are sent together.
+    """Sends statements together on a session's connection.
 
-        with Pipeline(connection, known) as pipeline:
+        with session.pipeline as pipeline:
             pipeline.send(lock, insertion)
             pipeline.sync()
             pipeline.wait()
-            found = pipeline.rows(1)
+        found = pipeline.rows(1)
 
-    What is sent between two syncs is one transaction, unless there are BEGIN and COMMIT, which may be further apart.
-    `known` are the statements that the session has prepared, and under which names.
+    It is used again and again; what the last use has found stays until the next begins. What is sent between two syncs
+    is one transaction, unless there are BEGIN and COMMIT, which may be further apart.
     """
 
-    def __init__(self, connection: WatchedConnection, known: dict[bytes, bytes]) -> None:
+    def __init__(self, connection: WatchedConnection) -> None:
         self._connection = connection
         self._driver: PGconn = connection.pgconn
-        self._known = known
+        self._reader = Transformer(connection)
+        # The statements that the session has prepared, and under which names; those that it prepares in this use.
+        self._known: dict[bytes, bytes] = {}
         self._new: dict[bytes, bytes] = {}
         # What each unanswered command prepares, None where it prepares nothing.
         self._expected: deque[bytes | None] = deque()
+        self._results: list[PGresult] = []
         self._tables: list[PGresult] = []
         self._refusal: PGresult | None = None
         self._syncs = 0
@@ -171,6 +197,13 @@ class Pipeline:
         """Whether the server has done what was sent before the first sync, and has committed it if that was all."""
 
     def __enter__(self) -> Pipeline:
+        self._new.clear()
+        self._expected.clear()
+        self._results = []
+        self._tables = []
+        self._refusal = None
+        self._syncs = 0
+        self.is_past_first_sync = False
         try:
             self._driver.enter_pipeline_mode()
         except BaseException:
@@ -204,12 +237,22 @@ class Pipeline:
 
     def wait(self) -> None:
         """Wait for all answers. Raises the driver's error for the first thing that the server refuses."""
-        self._connection.wait(self._read())
+        try:
+            self._connection.wait(self._read())
+        finally:
+            self._note_results()
         if self._refusal is None:
             return
         if self._refusal.error_field(DiagnosticField.SQLSTATE) == _FORGOTTEN:
             self._known.clear()
         raise error_from_result(self._refusal, "utf-8")
+
+    def commit(self) -> None:
+        """Commit what was begun before."""
+        with self:
+            self.send(COMMIT)
+            self.sync()
+            self.wait()
 
     @property
     def answered(self) -> int:
@@ -218,9 +261,9 @@ class Pipeline:
 
     def rows(self, at: int) -> list[Any]:
         """Return the rows that a statement has given, by its place among all that were sent and give rows."""
-        reader, table = Transformer(self._connection), self._tables[at]
-        reader.set_pgresult(table)
-        return reader.load_rows(0, table.ntuples, tuple)
+        table = self._tables[at]
+        self._reader.set_pgresult(table)
+        return self._reader.load_rows(0, table.ntuples, tuple)
 
     def values(self, at: int) -> list[bytes | None]:
         """Return the first row of a statement as the server has sent it, which is quicker; nothing if it has none."""
@@ -239,25 +282,27 @@ class Pipeline:
                 driver.consume_input()
             result = driver.get_result()
             if result is not None:
-                self._note(result)
+                self._results.append(result)
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    self._syncs -= 1
             elif driver.status == ConnStatus.BAD:
                 # It may be lost without an error, and then never returns anything.
                 raise psycopg.OperationalError("the connection to the server was lost")
 
-    def _note(self, result: PGresult) -> None:
-        if result.status == ExecStatus.PIPELINE_SYNC:
-            self._syncs -= 1
-            self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
-            return
-        # The server may also end the session where nothing is expected.
-        prepares = self._expected.popleft() if self._expected else None
-        match result.status:
-            case ExecStatus.TUPLES_OK:
+    def _note_results(self) -> None:
+        """Note what the results say that have come so far."""
+        for result in self._results:
+            status = result.status
+            if status == ExecStatus.PIPELINE_SYNC:
+                self.is_past_first_sync = self.is_past_first_sync or self._refusal is None
+                continue
+            # The server may also end the session where nothing is expected.
+            prepares = self._expected.popleft() if self._expected else None
+            if status == ExecStatus.TUPLES_OK:
                 self._tables.append(result)
-            case ExecStatus.COMMAND_OK:
+            elif status == ExecStatus.COMMAND_OK:
                 if prepares is not None:
                     self._known[prepares] = self._new[prepares]
-            case ExecStatus.PIPELINE_ABORTED:
-                pass
-            case _:
+            elif status != ExecStatus.PIPELINE_ABORTED:
                 self._refusal = self._refusal or result
+        self._results = []

@@ -75,9 +75,9 @@ LENGTH_BYTES: Final = 4
 """How long the length is that stands before a row among others."""
 
 _ARRAY: Final = struct.Struct("!iiIii").pack
-_ZERO: Final = {"urcode": 0, "appkey": 0}
-_OPTION_FIELDS: Final = [(name, _value(name, None), *_FIELDS[name]) for name in _OPTIONS]
-"""Of each of them the name, what is sent where there is no value, and how one is sent."""
+_UNSET: Final = [_value(name, {"urcode": 0, "appkey": 0}.get(name)) for name in _OPTIONS]
+"""What is sent of each option where a message does not have it."""
+_OPTION_AT: Final = {name: at for at, name in enumerate(_OPTIONS)}
 
 
 class RowsAlike(NamedTuple):
@@ -155,15 +155,11 @@ def array_of(row_type: int, count: int, rows: list[Buffer]) -> bytes:
 
 
 def _options(kind: str, options: tuple[Any, ...]) -> bytes:
-    given = _ZERO | dict(zip(ALL_OPTIONS, options, strict=False)) | {"type": kind}
-    parts: list[Buffer] = []
-    for name, none, oid, send in _OPTION_FIELDS:
-        value = given.get(name)
-        if value is None:
-            parts.append(none)
-        else:
-            sent = send(value)
-            parts += (_HEADER(oid, len(sent)), sent)
+    parts = _UNSET.copy()
+    parts[_OPTION_AT["type"]] = _value("type", kind)
+    for name, value in zip(ALL_OPTIONS, options, strict=False):
+        if value is not None:
+            parts[_OPTION_AT[name]] = _value(name, value)
     return b"".join(parts)
 
 

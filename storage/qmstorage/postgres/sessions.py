@@ -16,8 +16,9 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.numeric import NumericBinaryLoader
 
 from qmcore.errors import SystemFailureError
-from qmstorage.postgres import counter_slots, liveness_queries
+from qmstorage.postgres import counter_slots, keys, liveness_queries
 from qmstorage.postgres.nonblocking_connection import abandon_connection
+from qmstorage.postgres.pipeline import Pipeline
 from qmstorage.postgres.row_arrays import Packed, PackedDumper
 
 if TYPE_CHECKING:
@@ -85,26 +86,28 @@ def our_types(adapters: AdaptersMap) -> None:
 class Session:
     """A connection in which one thread works at a time.
 
-    `slot` says which rows of the counters are its own, `row_type` is the number of the type of rows of messages; `boot`
-    identifies the run of the server. It has prepared the statements in `prepared`; `numbers` has the last one that it
-    gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the session.
-    `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
+    `schema` and `lock_key` are those of its volume; `slot` says which rows of the counters are its own, `row_type` is
+    the number of the type of rows of messages; `boot` identifies the run of the server. `numbers` has the last one that
+    it gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the
+    session. `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
     of a guard and a route.
     """
 
-    def __init__(self, connection: WatchedConnection, slot: Slot, boot: str) -> None:
+    def __init__(self, connection: WatchedConnection, schema: str, slot: Slot, boot: str) -> None:
         self.connection = connection
+        self.schema = schema
+        self.lock_key = keys.key(schema, keys.Kind.VOLUME, 0)
         self.slot = slot.number
         self.row_type = slot.row_type
         self.boot = boot
         self.mark = secrets.randbits(62)
-        self.prepared: dict[bytes, bytes] = {}
         self.numbers: dict[str, int] = {}
         self.awaited: set[int] = set()
         self.sent_for: tuple[Guard, Route, list[Buffer | None]] | None = None
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)
+        self.pipeline = Pipeline(connection)
         # An interrupt may come between any two steps, while no code holds the session: then it ends by itself once
         # nothing refers to it any more.
         weakref.finalize(self, connection.close).atexit = False
@@ -222,7 +225,7 @@ class Sessions:
                 connection.execute("SET transaction_timeout = 0", prepare=False)
             slot = counter_slots.free_slot(connection, self._schema, counter_slots.FOR_SESSION)
             our_types(connection.adapters)
-            session = Session(connection, slot, liveness_queries.server(connection).boot)
+            session = Session(connection, self._schema, slot, liveness_queries.server(connection).boot)
             self._all.add(session)
         except BaseException:
             connection.close()

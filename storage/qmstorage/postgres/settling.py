@@ -6,6 +6,7 @@ be seen to besides: messages that `apart` tells arrive by calls of their own in 
 
 from __future__ import annotations
 
+import enum
 import functools
 import struct
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from qmcore.transitions import (
     Commit,
     Committed,
     Enqueue,
+    Guard,
     Reached,
     Reason,
     Refused,
@@ -30,6 +32,7 @@ from qmstorage import bodies, claiming, settling
 from qmstorage.postgres import arriving, own_marks
 from qmstorage.postgres.arriving import Caller
 from qmstorage.postgres.pipeline import Call
+from qmstorage.postgres.row_arrays import array_of
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
@@ -37,32 +40,42 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = Use(0, 0, 0)
 Values: TypeAlias = dict[str, Any]
-Brings: TypeAlias = list[tuple[Route, Sequence[Arrival]]]
+Brings: TypeAlias = Sequence[tuple[Route, Sequence[Arrival]]]
 
-_TYPES: Final = {
+_ALWAYS: Final = {
     "volume_lock": "int8",
     "of_space": "int4",
     "known": "int8",
     "most_messages": "int8",
     "most_pages": "int8",
-    "most_memory": "int8",
     "of_slot": "int4",
     "mark": "int8",
     "at_time": "int8",
     "of_transaction": "int8",
     "of_owner": "int8",
-    "sources": "int4[]",
     "held": "int8",
-    "to_queues": "int4[]",
+    "sources": "int4",
+    "queues": "int4[]",
     "brought": "int8[]",
     "pages": "int8[]",
     "sizes": "int8[]",
-    "kinds": "bytea",
-    "arrivals": "{device}.message[]",
 }
+_ONE: Final = _ALWAYS | {"of_queue": "int4", "kinds": "bytea", "arrival": "{device}.message"}
+_SEVERAL: Final = _ALWAYS | {"targets": "int4[]", "kinds": "bytea", "arrivals": "{device}.message[]"}
 _HEAD, _EACH = 20, 12
 """How many bytes of a list that the server sends stand before its numbers, and how many each takes with its length."""
-_KEEPING: Final = _TYPES | {"keeps": "bool[]", "consumer": "text"}
+_KEEPING: Final = {"keeps": "bool[]", "consumer": "text"}
+
+
+class _Kind(enum.Enum):
+    """What a call brings: nothing, one message, or several."""
+
+    NOTHING = "qm_commit"
+    ONE = "qm_commit_one"
+    SEVERAL = "qm_commit_several"
+
+
+_TYPES: Final = {_Kind.NOTHING: _ALWAYS, _Kind.ONE: _ONE, _Kind.SEVERAL: _SEVERAL}
 
 
 def admit(unit: Transitions, command: Admit) -> Admitted | Refused:
@@ -77,7 +90,7 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         raise WrongPurposeError(unit.purpose, "commits a transaction")
     guard, now = command.guard, unit.clock.now()
     besides = apart(command)
-    ended = _read(unit.ask(*asked(command, besides, arriving.caller_of(unit), None, now))[0][0])
+    ended = _read(unit.ask(*asked(command, besides, unit, None, now))[0][0])
     if isinstance(ended, Refused):
         return ended
     number, awaited = ended
@@ -121,19 +134,19 @@ def _settle_spilled(unit: Transitions, command: Commit, besides: Brings, now: in
 
 def asks_only(unit: Transitions, command: Commit) -> tuple[Call, dict[str, Any]] | None:
     """Return the call by which a transaction is committed, where it takes no other statement; else None."""
-    return asked(command, [], arriving.caller_of(unit), None, unit.clock.now()) if is_whole(command) else None
+    return asked(command, [], unit, None, unit.clock.now()) if is_whole(command) else None
 
 
 # ---- what is asked and answered --------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=64)
-def _call(schema: str, *, keeps: bool) -> Call:
+def _call(schema: str, kind: _Kind, keeps: bool) -> Call:
     """Return the call of the function of a schema; with what queues need that keep what is consumed, or without."""
-    types = _KEEPING if keeps else _TYPES
+    types = _TYPES[kind] | _KEEPING if keeps else _TYPES[kind]
     values = ", ".join(f"{name} => %({name})s::{its}" for name, its in types.items())
     text = f"SELECT {quoted(schema)}.qm_commit({values})".replace("{device}", quoted(schema))
-    return Call("qm_commit_keeping" if keeps else "qm_commit", text, types)
+    return Call(f"{kind.value}_keeping" if keeps else kind.value, text, types)
 
 
 def apart(command: Commit) -> Brings:
@@ -165,41 +178,61 @@ def is_whole(command: Commit) -> bool:
 def asked(command: Commit, besides: Brings, caller: Caller, mark: int | None, now: int) -> tuple[Call, Values]:
     """Return the call for a transaction; what is to be seen to `besides` does not arrive by it."""
     guard, transaction_id, owner_id, recorded, sources, holds, _, _, _, _ = command
-    brings = [each for each in command.brings if each not in besides] if besides else command.brings
-    kinds, rows = arriving.rows_of(brings, guard, now)
-    to_queues, pages, sizes = list[int](), list[int](), list[int]()
-    for route, arrivals in brings:
-        to_queues.append(route.queue_id)
-        pages.append(sum(map(arriving.PAGES, arrivals)))
-        sizes.append(sum(map(arriving.SIZE, arrivals)))
-    its_sources, keeps = list[int](), False
+    queues, keeps = [0], False
     for source in sources:
-        its_sources.append(source.queue_id)
+        queues.append(source.queue_id)
         keeps = keeps or source.retains
     values: Values = {
-        "volume_lock": caller.lock,
+        "volume_lock": caller.lock_key,
         "of_space": guard.space_id,
         "known": guard.generation,
         "most_messages": guard.messages,
         "most_pages": guard.pages,
-        "most_memory": guard.memory_pages,
         "of_slot": caller.slot,
         "mark": mark,
         "at_time": now,
         "of_transaction": transaction_id if recorded else None,
         "of_owner": owner_id,
-        "sources": its_sources,
         "held": holds.messages,
-        "to_queues": to_queues,
-        "brought": [len(arrivals) for _, arrivals in brings],
-        "pages": pages,
-        "sizes": sizes,
-        "kinds": kinds,
-        "arrivals": arriving.packed_rows(rows, caller, len(kinds)),
+        "sources": len(sources),
+        "queues": queues,
     }
+    brings = [each for each in command.brings if each not in besides] if besides else command.brings
+    kind = _bring(values, brings, guard, caller, now)
     if keeps:
         values |= {"keeps": [source.retains for source in sources], "consumer": guard.consumer}
-    return _call(caller.schema, keeps=keeps), values
+    return _call(caller.schema, kind, keeps), values
+
+
+def _bring(values: Values, brings: Brings, guard: Guard, caller: Caller, now: int) -> _Kind:
+    """Add what arrives to the values, and to the queues those that lack."""
+    queues: list[int] = values["queues"]
+    targets = list[int]()
+    for route, _ in brings:
+        if route.queue_id not in queues:
+            queues.append(route.queue_id)
+        targets.append(queues.index(route.queue_id))
+    brought, pages, sizes = ([0] * len(queues) for _ in range(3))
+    for at, (_, arrivals) in zip(targets, brings, strict=True):
+        brought[at] = len(arrivals)
+        pages[at] = sum(map(arriving.PAGES, arrivals))
+        sizes[at] = sum(map(arriving.SIZE, arrivals))
+    for each in (brought, pages, sizes):
+        # Of all queues.
+        each[0] = sum(each)
+    values |= {"brought": brought, "pages": pages, "sizes": sizes}
+    if not brings:
+        return _Kind.NOTHING
+    if brought[0] == 1:
+        ((route, (arrival,)),) = brings
+        values["of_queue"] = route.queue_id
+        values["kinds"], values["arrival"] = arriving.row_alone(guard, route, arrival, now)
+        return _Kind.ONE
+    values["kinds"], rows = arriving.rows_of(brings, guard, now)
+    values["arrivals"] = array_of(caller.row_type, brought[0], rows)
+    # They count from 1 there.
+    values["targets"] = [at + 1 for at in targets]
+    return _Kind.SEVERAL
 
 
 def answer_of(sent: Sequence[bytes | None]) -> tuple[int, Sequence[bool]] | Refused:

@@ -72,7 +72,7 @@ class Transitions(SqlUnit):
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
         space_id, has_apart = command.guard.space_id, False
-        caller = arriving.caller_of(self, has_memory=self.memory(space_id) is not None)
+        has_memory = self.memory(space_id) is not None
 
         def keep_apart(arrival: Arrival, number: int) -> None:
             nonlocal has_apart
@@ -85,7 +85,7 @@ class Transitions(SqlUnit):
             found: list[int] | None = self.ask(arriving.call_of(self.schema, kind), values)[0][0]
             return found
 
-        result = arriving.enqueue(command, caller, self.clock.now(), call, keep_apart)
+        result = arriving.enqueue(command, self, has_memory, self.clock.now(), call, keep_apart)
         if isinstance(result, Refused):
             return result
         enqueued, answer = result
@@ -127,7 +127,9 @@ def asks_only(unit: Transitions, command: Command) -> tuple[Call, dict[str, Any]
     """Return the call by which a command is done, where it takes no other statement; else None."""
     if isinstance(command, Commit):
         return settling.asks_only(unit, command)
-    return claiming.asks_only(unit, command) if isinstance(command, Claim) else None
+    if isinstance(command, Claim) and claiming.is_one_call(command):
+        return claiming.asked(command, unit, unit.clock.now(), unit.purpose)
+    return None
 
 
 def refused_by(error: psycopg.Error) -> Refused | None:

@@ -94,6 +94,7 @@ class PostgresVolume:
         self.memories = MemoryTables(self, address.schema)
         self.lock = VolumeLock(address)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
+        self.session = self._sessions.one
         own = OwnRecords(address.schema, server)
         self._liveness = Liveness(partial(self.translated, self._connect), address.schema, own=own, clock=server)
         self.liveness = ServerLiveness(self, self._liveness)
@@ -133,18 +134,21 @@ class PostgresVolume:
         self.check_place()
         if purpose.alone and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
-        return self.tried(lambda fresh: self._written(work, purpose, fresh=fresh))
+        result, actions = self.tried(partial(self._written, work, purpose))
+        for action in actions:
+            action()
+        return result
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one transaction that changes nothing and sees everything as it was at one moment."""
         self.check_place()
-        return self.tried(lambda fresh: self._read(work, fresh=fresh))
+        return self.tried(partial(self._read, work))
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, or another holds the volume alone for longer."""
         self.check_place()
         try:
-            with self._sessions.one() as session:
+            with self.session() as session:
                 session.run(f"BEGIN; SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}; {self.lock.together}")
         except LockNotAvailable:
             return False
@@ -173,7 +177,7 @@ class PostgresVolume:
             raise joining.would_wait_for_itself(self.path)
         self.check_place()
         try:
-            with self._sessions.one() as session:
+            with self.session() as session:
                 self.lock.begin_alone(session, seconds)
                 yield
         except psycopg.Error as error:
@@ -251,53 +255,59 @@ class PostgresVolume:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def tried(self, attempt: Callable[[bool], T]) -> T:
-        """Run an attempt until it succeeds; its argument is whether it has to take a fresh session."""
-        fresh = False
-        for _ in range(_ATTEMPTS - 1):
+    def tried(self, attempt: Callable[[Session], T]) -> T:
+        """Lend a session to an attempt, until one succeeds; a new one, where others may be lost."""
+        is_lost = False
+        for left in reversed(range(_ATTEMPTS)):
             try:
-                return attempt(fresh)
+                with self.session(fresh=is_lost) as session:
+                    return attempt(session)
             except Again as again:
-                fresh = fresh or again.is_lost
+                if not left:
+                    raise translate.from_psycopg(again.error, self.path) from again.error
+                is_lost = is_lost or again.is_lost
+            except psycopg.Error as error:
+                raise translate.from_psycopg(error, self.path) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _written(
+        self, work: Callable[[Unit], T], purpose: Purpose, session: Session
+    ) -> tuple[T, Sequence[Callable[[], None]]]:
+        """Run `work` and commit it; also return what is to be done afterwards."""
         try:
-            return attempt(fresh)
-        except Again as again:
-            raise translate.from_psycopg(again.error, self.path) from again.error
+            if self.probe.actions:
+                self.probe.reach(Point.BEFORE_WRITE, 1)
+            unit = self.unit_of(session, purpose)
+            self.lock.begin(session, unit, is_relaxed=self.is_durable and not purpose.durable)
+            result = work(unit)
+            if self.probe.actions:
+                self.probe.reach(Point.AFTER_WRITE, 1)
+        except psycopg.Error as error:
+            raise self.before_commit(error, session) from error
+        is_repeatable = purpose.again or committing.is_nothing(result)
+        committing.commit(
+            self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
+        )
+        wakeup_notify.tell(session, self._schema, unit.notifications.queues, self.probe)
+        return result, unit.actions
 
-    def _written(self, work: Callable[[Unit], T], purpose: Purpose, *, fresh: bool) -> T:
-        with self.session(fresh=fresh) as session:
-            try:
-                if self.probe.actions:
-                    self.probe.reach(Point.BEFORE_WRITE, 1)
-                unit = self.unit_on(session.cursor, session.slot, row_type=session.row_type)
-                unit.purpose = purpose
-                self.lock.begin(session, unit, is_relaxed=self.is_durable and not purpose.durable)
-                result = work(unit)
-                if self.probe.actions:
-                    self.probe.reach(Point.AFTER_WRITE, 1)
-            except psycopg.Error as error:
-                raise self.before_commit(error, session) from error
-            is_repeatable = purpose.again or committing.is_nothing(result)
-            committing.commit(
-                self, session, lambda: session.run("COMMIT"), unit.transaction_number, is_repeatable=is_repeatable
-            )
-            wakeup_notify.tell(session, self._schema, unit.notifications.queues, self.probe)
-        for action in unit.actions:
-            action()
-        return result
+    def _read(self, work: Callable[[Unit], T], session: Session) -> T:
+        try:
+            session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            result = work(self.unit_on(session.cursor, session.slot))
+            # After a rollback the driver forgets all statements that it has prepared.
+            session.run("COMMIT")
+            return result
+        except ReadOnlySqlTransaction:
+            raise WrongPurposeError(None) from None
+        except psycopg.Error as error:
+            raise self.before_commit(error, session) from error
 
-    def _read(self, work: Callable[[Unit], T], *, fresh: bool) -> T:
-        with self.session(fresh=fresh) as session:
-            try:
-                session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                result = work(self.unit_on(session.cursor, session.slot))
-                # After a rollback the driver forgets all statements that it has prepared.
-                session.run("COMMIT")
-                return result
-            except ReadOnlySqlTransaction:
-                raise WrongPurposeError(None) from None
-            except psycopg.Error as error:
-                raise self.before_commit(error, session) from error
+    def unit_of(self, session: Session, purpose: Purpose) -> PostgresUnit:
+        """Return a unit for a purpose, in the transaction of a session."""
+        unit = self.unit_on(session.cursor, session.slot, row_type=session.row_type)
+        unit.purpose = purpose
+        return unit
 
     def unit_on(
         self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None, *, row_type: int = 0
@@ -317,15 +327,6 @@ class PostgresVolume:
             clock=self.clock,
         )
 
-    @contextlib.contextmanager
-    def session(self, *, fresh: bool) -> Iterator[Session]:
-        """Lend a session for a transaction; a `fresh` one is new, where others may be lost."""
-        try:
-            with self._sessions.one(fresh=fresh) as session:
-                yield session
-        except psycopg.Error as error:
-            raise translate.from_psycopg(error, self.path) from error
-
     def before_commit(self, error: psycopg.Error, session: Session) -> Exception:
         """Return what to raise for an error by which nothing has been done."""
         is_lost = session.is_lost or translate.is_connection_lost(error)
@@ -336,12 +337,11 @@ class PostgresVolume:
     def asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Return the answer to a question that a session is asked outside of any work."""
 
-        def asked(fresh: bool) -> T:
-            with self.session(fresh=fresh) as session:
-                try:
-                    return question(session.connection)
-                except psycopg.Error as error:
-                    raise self.before_commit(error, session) from error
+        def asked(session: Session) -> T:
+            try:
+                return question(session.connection)
+            except psycopg.Error as error:
+                raise self.before_commit(error, session) from error
 
         return self.tried(asked)
 
