@@ -60,7 +60,7 @@ with open_device(path) as device, device.open_space("SPACE") as space:
 
 MOST = {
     "sqlite": {"enqueue": (35, 18), "delayed": (45, 20), "dequeue": (42, 17), "transaction": (122, 32)},
-    "postgresql": {"enqueue": (50, 16), "delayed": (59, 17), "dequeue": (83, 20), "transaction": (194, 35)},
+    "postgresql": {"enqueue": (47, 16), "delayed": (56, 17), "dequeue": (64, 15), "transaction": (169, 31)},
 }
 """The calls and the files of each. Aims: 25 and 14 of one message, 90 and 22 of a transaction, on both stores."""
 

@@ -460,15 +460,20 @@ BEGIN
         RETURN NEXT;
         RETURN;
       END IF;
-    ELSE
-      IF NOT EXISTS (SELECT FROM {device}.owner AS o WHERE o.id = of_owner) THEN
+    END IF;
+    SELECT coalesce(sum(c.messages), 0)::bigint, coalesce(sum(c.pages), 0)::bigint, coalesce(sum(c.size), 0)::bigint,
+           CASE WHEN most_transactions IS NULL THEN 0
+                WHEN EXISTS (SELECT FROM {device}.owner AS o WHERE o.id = of_owner)
+                THEN (SELECT count(*) FROM {device}.trans AS t WHERE t.space_id = of_space AND t.state <> 'committed')
+           END
+    INTO level_messages, level_pages, level_size, open_transactions
+    FROM {device}.counter AS c WHERE c.space_id = of_space AND c.queue_id = 0;
+    IF most_transactions IS NOT NULL THEN
+      IF open_transactions IS NULL THEN
         answer := ARRAY[7, 0, 0, 0];
         RETURN NEXT;
         RETURN;
-      END IF;
-      SELECT count(*) INTO open_transactions
-      FROM {device}.trans AS t WHERE t.space_id = of_space AND t.state <> 'committed';
-      IF open_transactions >= most_transactions THEN
+      ELSIF open_transactions >= most_transactions THEN
         answer := ARRAY[8, open_transactions, most_transactions, 1];
         RETURN NEXT;
         RETURN;
@@ -486,10 +491,9 @@ BEGIN
         ON CONFLICT (space_id, resource) DO UPDATE SET value = excluded.value WHERE h.value < excluded.value;
       END IF;
     END IF;
-    SELECT coalesce(sum(c.messages), 0)::bigint, coalesce(sum(c.pages), 0)::bigint, coalesce(sum(c.size), 0)::bigint
-    INTO level_messages, level_pages, level_size
-    FROM {device}.counter AS c WHERE c.space_id = of_space AND c.queue_id = 0;
-    IF wanted > 0 THEN
+    IF wanted = 1 THEN
+      given := ARRAY[nextval(('{device}.sequence_' || of_space)::regclass)];
+    ELSIF wanted > 1 THEN
       given := ARRAY(SELECT nextval(('{device}.sequence_' || of_space)::regclass) FROM generate_series(1, wanted));
     END IF;
   END IF;
@@ -503,10 +507,7 @@ BEGIN
       FORGET FROM {store} WHERE m.id = number RETURNING m.* INTO its;
     END IF;
     answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size,
-                    1, number, tries];
-    IF wanted > 0 THEN
-      answer := answer || given;
-    END IF;
+                    1, number, tries] || given;
     RETURN NEXT;
     IF its.id IS NULL THEN
       RETURN;

@@ -158,7 +158,8 @@ def _options(kind: str, options: tuple[Any, ...]) -> bytes:
     parts = _UNSET.copy()
     parts[_OPTION_AT["type"]] = _value("type", kind)
     for name, value in zip(ALL_OPTIONS, options, strict=False):
-        if value is not None:
+        # 0 is what the two numbers are that are always there.
+        if value is not None and value != 0:
             parts[_OPTION_AT[name]] = _value(name, value)
     return b"".join(parts)
 

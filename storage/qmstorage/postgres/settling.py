@@ -212,14 +212,14 @@ def _bring(values: Values, brings: Brings, guard: Guard, caller: Caller, now: in
         if route.queue_id not in queues:
             queues.append(route.queue_id)
         targets.append(queues.index(route.queue_id))
-    brought, pages, sizes = ([0] * len(queues) for _ in range(3))
+    brought = [0] * len(queues)
+    pages, sizes = brought.copy(), brought.copy()
     for at, (_, arrivals) in zip(targets, brings, strict=True):
         brought[at] = len(arrivals)
         pages[at] = sum(map(arriving.PAGES, arrivals))
         sizes[at] = sum(map(arriving.SIZE, arrivals))
-    for each in (brought, pages, sizes):
-        # Of all queues.
-        each[0] = sum(each)
+    # Of all queues.
+    brought[0], pages[0], sizes[0] = sum(brought), sum(pages), sum(sizes)
     values |= {"brought": brought, "pages": pages, "sizes": sizes}
     if not brings:
         return _Kind.NOTHING
