@@ -39,8 +39,9 @@ class LastingPartOf(PartOf[P_co]):
         self._name = name
 
     def __get__(self, whole: object, kind: object = None) -> P_co:
-        # Python looks there first.
-        part = vars(whole)[self._name] = self._part(whole)
+        part = self._part(whole)
+        # Python looks there first. To ask for the dictionary of the whole would make all its attributes slower.
+        setattr(whole, self._name, part)
         return part
 
 
