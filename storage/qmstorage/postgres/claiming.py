@@ -64,14 +64,13 @@ _NO_HOLDER: Final[Values] = dict.fromkeys(_HELD) | {"highest_transactions": 0, "
 
 
 class Found(NamedTuple):
-    """The rows of messages that were taken, which need not be all, and of all of them the number and the retries.
+    """Messages that were taken: of each its number, its retries, and its row where there is one.
 
     The rest is as in `Claimed`; the number of the database transaction is one by which it can be asked for.
     """
 
-    rows: dict[int, Row]
-    tries: dict[int, int]
-    transaction_number: str
+    taken: list[tuple[int, int, Row | None]]
+    transaction_number: int
     transactions: int
     level: Use
     sequences: Sequence[int]
@@ -206,7 +205,7 @@ def _take(unit: Transitions, source: Source, call: Call, values: Values) -> Foun
     """Call the function that takes messages."""
     found = read(source.queue_id, unit.ask(call, values))
     if isinstance(found, Found):
-        unit.heard.append(found.transaction_number)
+        unit.heard.append(str(found.transaction_number))
     return found
 
 
@@ -217,13 +216,12 @@ def _sound(store: Callable[[], Store], command: Claim, found: Found, *, body: bo
     """
     its: list[Sound] = []
     are_apart = False
-    for number, retries in found.tries.items():
-        row = found.rows.get(number)
-        if row is None or row[BODY_ID] is not None:
-            row, fault = store().messages.whole(row, retries, body=body)
+    for number, retries, stored in found.taken:
+        if stored is None or stored[BODY_ID] is not None:
+            row, fault = store().messages.whole(stored, retries, body=body)
             are_apart = True
         else:
-            fault = fault_in(row, retries)
+            row, fault = stored, fault_in(stored, retries)
         if fault is not None:
             return Refused(Reason.DAMAGED, command.source.queue_id, wanted=number, what=fault)
         its.append((row[KEY], retries, row))
@@ -299,17 +297,13 @@ def read(queue_id: int, found: Sequence[Row]) -> Found | Empty | Refused:
         return Empty(queue_id, next_due, bool(is_held), bool(is_untidy))
     _, transaction_number, transactions, messages, pages, size, count, *rest = answer
     if count == 1:
-        rows = {rest[0]: found[0][:-1]} if found[0][ID] is not None else {}
+        (row,), (number, retries, *given) = found, rest
+        taken = [(number, retries, row[:-1] if row[ID] is not None else None)]
     else:
         rows = {row[ID]: row[:-1] for row in found}
-    return Found(
-        rows,
-        dict(zip(rest[:count], rest[count : 2 * count], strict=True)),
-        str(transaction_number),
-        transactions,
-        Use(messages, pages, size),
-        rest[2 * count :],
-    )
+        given = rest[2 * count :]
+        taken = [(each, retries, rows.get(each)) for each, retries in zip(rest[:count], rest[count:], strict=False)]
+    return Found(taken, transaction_number, transactions, Use(messages, pages, size), given)
 
 
 _NOTHING: Final = -1

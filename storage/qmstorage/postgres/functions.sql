@@ -314,7 +314,7 @@ BEGIN
       reached_at := reached_at || measured;
     END IF;
   END LOOP;
-  RETURN ARRAY[done, pg_current_xact_id()::text::bigint, coalesce(cardinality(reached), 0)]
+  RETURN ARRAY[done, txid_current(), coalesce(cardinality(reached), 0)]
          || numbers || reached || reached_at;
 END
 $function$;
@@ -506,7 +506,7 @@ BEGIN
       WITH taken AS (DELETE FROM {store}.ready AS r WHERE r.ctid = place)
       FORGET FROM {store} WHERE m.id = number RETURNING m.* INTO its;
     END IF;
-    answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size,
+    answer := ARRAY[-2, txid_current(), open_transactions, level_messages, level_pages, level_size,
                     1, number, tries] || given;
     RETURN NEXT;
     IF its.id IS NULL THEN
@@ -530,7 +530,7 @@ BEGIN
       END IF;
     END IF;
   ELSE
-    answer := ARRAY[-2, pg_current_xact_id()::text::bigint, open_transactions, level_messages, level_pages, level_size]
+    answer := ARRAY[-2, txid_current(), open_transactions, level_messages, level_pages, level_size]
               || cardinality(numbers)::bigint || numbers || all_tries || given;
     DELETE FROM {store}.ready AS r WHERE r.ctid = ANY(row_places);
     IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
@@ -770,6 +770,6 @@ BEGIN
       first := last + 1;
     END LOOP;
   END IF;
-  RETURN ARRAY[-1, CASE WHEN mark IS NULL THEN pg_current_xact_id()::text::bigint ELSE number END] || awaited;
+  RETURN ARRAY[-1, CASE WHEN mark IS NULL THEN txid_current() ELSE number END] || awaited;
 END
 $function$;

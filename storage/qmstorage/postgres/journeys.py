@@ -127,7 +127,7 @@ class Journeys:
             raise volume.before_commit(error, session) from error
         if isinstance(its, Refused):
             return its
-        number = found.transaction_number if isinstance(found, Found) else ""
+        number = str(found.transaction_number) if isinstance(found, Found) else ""
         committing.commit(volume, session, pipeline.commit, number, is_repeatable=isinstance(its, Empty))
         return [its]
 
