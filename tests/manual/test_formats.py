@@ -65,7 +65,7 @@ qrestore -y {0}/backup {0}/restored
 @pytest.fixture(scope="module")
 def documented():
     """Return the keys of each command as the page has them."""
-    page = (ROOT / "man/qmadmin.1.in").read_text(encoding="utf-8")
+    page = (ROOT / "man/qmadmin.1").read_text(encoding="utf-8")
     section = page.partition("These are the keys of the rows:")[2].partition(".SH MODES")[0]
     names = [command.name for command in Catalogue().commands]
     found = {}
