@@ -155,6 +155,32 @@ class TestWhoBringsAMessage:
         assert begun == [queue]
         assert listener.heard(queue) == 1
 
+    def test_who_begins_to_wait_while_many_messages_go_by_that_statement_is_told(self, store, space, listener):
+        queue, url, schema = make_queue(space, "LATE"), *database_of(store.path)
+        make_queue(space, "OTHER")
+        space.enqueue_many("OTHER", [b"taken"] * 101)
+        listener.listen(queue)
+
+        def reply():
+            with space.transaction():
+                assert len(space.dequeue_many("OTHER", 101)) == 101
+                space.enqueue("LATE", b"x")
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                f"CREATE FUNCTION {schema}.late() RETURNS trigger LANGUAGE plpgsql AS"
+                " 'BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END';"
+                f"CREATE TRIGGER late AFTER DELETE ON {schema}.held EXECUTE FUNCTION {schema}.late();"
+                " SELECT pg_advisory_lock(42)"
+            )
+            replying = Work(reply)
+            held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
+            eventually(lambda: connection.execute(held).fetchone() == (1,), "a commit waits")
+            connection.execute(f"INSERT INTO {schema}.waiter VALUES ({queue.id}, 'somebody', 1)")
+            connection.execute("SELECT pg_advisory_unlock(42)")
+            replying.results()
+        assert listener.heard(queue) == 1
+
     @pytest.mark.parametrize("rings_in_vain", [0, 2])
     def test_a_wait_that_began_under_his_commit_is_not_woken_and_looks_again_soon(
         self, space, listener, stuck, monkeypatch, rings_in_vain

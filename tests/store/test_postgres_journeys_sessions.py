@@ -1,8 +1,11 @@
 """Sessions of PostgreSQL that have forgotten their statements, waited in vain, were interrupted or are lost."""
 
 import contextlib
+import ctypes
+import mmap
 import re
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -110,6 +113,18 @@ def test_a_session_that_an_interrupt_has_left_in_the_mode_of_a_pipeline_is_not_u
     with contextlib.closing(open_device(arena.url)) as device:
         attachment_of(device.open_space("SPACE")).volume.quiesced(5)
     assert space.enqueue("Q", b"x")
+
+
+def test_a_session_keeps_nothing_of_the_messages_that_it_has_read(space):
+    def resident():
+        ctypes.CDLL(None).malloc_trim(0)
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+
+    space.enqueue_many("Q", [bytes(100_000)] * 70)
+    before = resident()
+    assert len(space.dequeue_many("Q", 70)) == 70
+    space.enqueue("Q", b"x")
+    assert resident() - before < 3_500_000
 
 
 def test_a_message_that_cannot_be_read_stays(space, arena):

@@ -215,18 +215,18 @@ def _sound(store: Callable[[], Store], command: Claim, found: Found, *, body: bo
     Bodies that are kept apart are read, and go with the messages.
     """
     its: list[Sound] = []
-    are_apart = False
+    apart: Store | None = None
     for number, retries, stored in found.taken:
         if stored is None or stored[BODY_ID] is not None:
-            row, fault = store().messages.whole(stored, retries, body=body)
-            are_apart = True
+            apart = apart or store()
+            row, fault = apart.messages.whole(stored, retries, body=body)
         else:
             row, fault = stored, fault_in(stored, retries)
         if fault is not None:
             return Refused(Reason.DAMAGED, command.source.queue_id, wanted=number, what=fault)
         its.append((row[KEY], retries, row))
-    if are_apart and command.holder is None and not (command.source.retains and not store().in_memory):
-        store().messages.remove_bodies(its)
+    if apart is not None and command.holder is None and not (command.source.retains and not apart.in_memory):
+        apart.messages.remove_bodies(its)
     return its
 
 

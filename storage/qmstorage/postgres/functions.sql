@@ -731,6 +731,7 @@ BEGIN
     END IF;
   END IF;
 
+  -- One number for the mark, and for the place of the message that comes alone.
   IF mark IS NOT NULL OR of_queue IS NOT NULL THEN
     number := nextval(('{device}.sequence_' || of_space)::regclass);
   END IF;
@@ -742,6 +743,10 @@ BEGIN
     {arrive}
     {count}
     {arrive_later}
+    IF all_gone > 100 THEN
+      -- That has taken its time, in which somebody may have come to wait.
+      SELECT EXISTS (SELECT FROM {device}.waiter AS w WHERE w.queue_id = of_queue)::integer INTO is_awaited;
+    END IF;
     awaited := ARRAY[is_awaited];
   END IF;
   IF written < cardinality(queues) THEN

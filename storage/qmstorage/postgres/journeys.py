@@ -121,12 +121,12 @@ class Journeys:
                 pipeline.wait()
             found = claiming.read(command.source.queue_id, pipeline.rows(0))
             its = claiming.result_of(command, found, partial(volume.unit_of, session, purpose))
+            if isinstance(its, Refused):
+                return its
             if probe.actions:
                 probe.reach(Point.AFTER_WRITE, 1)
         except psycopg.Error as error:
             raise volume.before_commit(error, session) from error
-        if isinstance(its, Refused):
-            return its
         number = str(found.transaction_number) if isinstance(found, Found) else ""
         committing.commit(volume, session, pipeline.commit, number, is_repeatable=isinstance(its, Empty))
         return [its]

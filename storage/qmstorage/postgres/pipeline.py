@@ -124,8 +124,6 @@ def _named(kind: str) -> _Kind:
     found = psycopg.adapters.types[name]
     if name == kind:
         return found.oid, SENT[name]
-    if name in _WHOLE:
-        return found.array_oid, functools.partial(_whole_numbers, found.oid, name)
     return found.array_oid, functools.partial(_array, found.oid, SENT[name])
 
 
@@ -134,26 +132,6 @@ _ARRAY: Final = struct.Struct("!iiIii")
 
 _LENGTH: Final = struct.Struct("!i").pack
 _NULL: Final = _LENGTH(-1)
-
-
-_WHOLE: Final = {"int4": "i", "int8": "q"}
-"""The whole numbers, by what the server calls their types."""
-
-
-@functools.lru_cache(maxsize=64)
-def _numbers_packed(kind: str, count: int) -> Callable[..., bytes]:
-    return struct.Struct("!iiIii" + ("i" + _WHOLE[kind]) * count).pack
-
-
-def _whole_numbers(oid: int, kind: str, values: Sequence[int | None]) -> bytes:
-    """Return the same as `_array`, which is quicker where there is no null."""
-    if None in values:
-        return _array(oid, SENT[kind], values)
-    size = struct.calcsize(_WHOLE[kind])
-    count = len(values)
-    each = [size] * (2 * count)
-    each[1::2] = values  # type: ignore[assignment]
-    return _numbers_packed(kind, count)(1, 1, oid, count, 1, *each)
 
 
 def _array(oid: int, send: Callable[[Any], Buffer], values: Sequence[Any]) -> bytes:
@@ -263,7 +241,11 @@ class Pipeline:
         """Return the rows that a statement has given, by its place among all that were sent and give rows."""
         table = self._tables[at]
         self._reader.set_pgresult(table)
-        return self._reader.load_rows(0, table.ntuples, tuple)
+        try:
+            return self._reader.load_rows(0, table.ntuples, tuple)
+        finally:
+            # It would keep them until it reads others.
+            self._reader.set_pgresult(None)
 
     def values(self, at: int) -> list[bytes | None]:
         """Return the first row of a statement as the server has sent it, which is quicker; nothing if it has none."""
