@@ -107,6 +107,9 @@ class EnqueueControl:
             self._check_numbers()
         if (self.delay, self.available_us, self.lifetime, self.expires_us, self.never_expires) != _NO_TIMES:
             self._check_times()
+        corrid: bytes | str | None = self.corrid
+        if corrid is not None and (type(corrid) is not bytes or len(corrid) > names.CORRELATION_ID_MAX):
+            object.__setattr__(self, "corrid", names.correlation_id(corrid))
         if self.client_id != "":
             names.plain(self.client_id, "client identifier")
         for header, value in (self.headers or {}).items():

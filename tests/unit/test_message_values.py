@@ -88,6 +88,15 @@ class TestControl:
         with pytest.raises(InvalidArgumentError, match=f"must be a whole number from 1 to 100, got {priority}"):
             EnqueueControl(priority=priority)
 
+    @pytest.mark.parametrize("corrid", ["id", bytearray(b"id"), b"id".ljust(40, b"\0")])
+    def test_a_correlation_identifier_is_taken_as_text_or_in_any_buffer(self, corrid):
+        assert EnqueueControl(corrid=corrid).corrid == b"id"
+
+    @pytest.mark.parametrize(("corrid", "why"), [(5, "must be bytes or str"), (b"x" * 33, "the limit is 32")])
+    def test_another_correlation_identifier_is_refused_before_it_is_sent(self, corrid, why):
+        with pytest.raises(InvalidArgumentError, match=why):
+            EnqueueControl(corrid=corrid)
+
     def test_a_delay_and_a_time_of_availability_exclude_each_other(self):
         with pytest.raises(InvalidArgumentError, match="not both"):
             EnqueueControl(delay=1, available_us=1)
