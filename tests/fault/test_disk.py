@@ -381,17 +381,18 @@ class TestLocked:
         file_store.device.close()
 
     def test_a_process_that_is_stopped_while_it_writes_is_named_after_a_while(self, file_device, start):
-        child = start(
-            "from qmcore.purpose import Purpose\n"
-            "space = open_device(sys.argv[1]).open_space('SPACE')\n"
-            "def stop(unit):\n"
-            "    say('inside')\n"
-            "    os.kill(os.getpid(), signal.SIGSTOP)\n"
-            "space.probe.attachments['SPACE'].volume.write(stop, Purpose.ADMINISTRATION)\n"
-            "say('done')\n",
-            file_device.path,
-        )
+        # Before: opening it writes, too.
         with file_device.open_space("SPACE") as space:
+            child = start(
+                "from qmcore.purpose import Purpose\n"
+                "space = open_device(sys.argv[1]).open_space('SPACE')\n"
+                "def stop(unit):\n"
+                "    say('inside')\n"
+                "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+                "space.probe.attachments['SPACE'].volume.write(stop, Purpose.ADMINISTRATION)\n"
+                "say('done')\n",
+                file_device.path,
+            )
             child.expect("inside")
             with pytest.raises(SystemFailureError, match=str(child.pid)):
                 space.enqueue("Q", b"x")
@@ -399,7 +400,7 @@ class TestLocked:
             child.expect("done")
             space.enqueue("Q", "y")
             assert drain(space) == ["y"]
-        child.finish()
+            child.finish()
 
 
 def test_files_beside_that_were_removed_under_a_running_process_cost_no_message(file_device):
