@@ -10,6 +10,7 @@ from qmcore import names
 from qmcore.acts import housekeeping, processes, rolling_back, waiting
 from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError, may_pass
 from qmcore.purpose import Purpose
+from qmcore.records import HousekeepingTurn
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -160,10 +161,13 @@ class Attachment:
 
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
         """Clean up after dead processes if it is due, or `now`; return whether this process still counts as alive."""
-        if self.volume.take_housekeeping_turn(self.opened.space.id, self._clock.now()) or now:
-            return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
         me = self.opened.me
-        return unchanged or me is None or self.volume.read(lambda unit: unit.owners.is_attached(me.id))
+        turn = self.volume.take_housekeeping_turn(
+            self.opened.space.id, None if me is None else me.id, self._clock.now(), unchanged=unchanged
+        )
+        if now or turn is HousekeepingTurn.OURS:
+            return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
+        return turn is HousekeepingTurn.OTHERS
 
     def renew(self, error: BaseException) -> None:
         """Attach again after an operation was refused because this process was taken for dead."""

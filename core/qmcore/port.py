@@ -11,6 +11,7 @@ from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import (
+    HousekeepingTurn,
     Owner,
     TransactionRecord,
     Use,
@@ -410,8 +411,13 @@ class Volume(Protocol):
     def changes(self) -> object:
         """Return what is another value after each commit that changes something; None where that is not known."""
 
-    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
-        """Return whether no process has looked after the queue space in the last second, and note that we do now."""
+    def take_housekeeping_turn(
+        self, space_id: int, owner_id: int | None, now_us: int, *, unchanged: bool
+    ) -> HousekeepingTurn:
+        """Return who does the housekeeping of a queue space: this process, where nobody did in the last second.
+
+        `owner_id` is ours. Where the caller knows by `changes` that the volume is `unchanged`, it is not looked for.
+        """
 
     def compare_clocks(self) -> None:
         """Bring the clock of this process up to date with the one that all who share the volume go by."""

@@ -181,6 +181,14 @@ class Owner:
         return f"{self.role} {self.pid} on {self.host}"
 
 
+class HousekeepingTurn(enum.Enum):
+    """Who does the housekeeping of a queue space, as a process is told that asks for it."""
+
+    OURS = "nobody did it in the last second, and this process does it now"
+    OTHERS = "another process did it"
+    LOST = "another process did it, and this one is not recorded as attached: it was taken for dead"
+
+
 class Outcome(enum.Enum):
     """What the volume knows of a transaction."""
 

@@ -5,11 +5,10 @@ import math
 import pytest
 
 from qmadmin.opening import open_device
-from qmcore.acts import housekeeping, waiting
+from qmcore.acts import waiting
 from qmcore.errors import BadQueueError
 from qmcore.purpose import Purpose
 from qmcore.records import Nothing
-from qmstorage.sqlite.files import run_directory
 from tests.fix_store import Work, attachment_of, eventually, make_queue
 
 
@@ -25,60 +24,6 @@ def waits(space):
     """Return who waits for messages of the queue space."""
     attachment = attachment_of(space)
     return attachment.volume.read(lambda unit: unit.waits.of_space(attachment.opened.space.id))
-
-
-@pytest.fixture
-def upkeeps(monkeypatch):
-    """How often somebody has looked for what others left behind."""
-    counted = []
-    end_what_was_left = housekeeping.end_what_was_left
-
-    def counting(*args):
-        counted.append(args)
-        return end_what_was_left(*args)
-
-    monkeypatch.setattr(housekeeping, "end_what_was_left", counting)
-    return counted
-
-
-def test_one_process_of_all_looks_after_a_queue_space_in_a_second(file_store, space, clock, upkeeps):
-    spaces = [space, *(file_store.another().open_space("SPACE") for _ in range(4))]
-    for _ in range(3):
-        clock.advance(1)
-        upkeeps.clear()
-        for each in spaces:
-            attachment_of(each).do_housekeeping()
-        assert len(upkeeps) == 1
-
-
-def test_it_is_looked_after_at_once_where_somebody_misses_what_another_holds(space, clock, upkeeps):
-    space.enqueue("Q", "x")
-    clock.advance(1)
-    attachment_of(space).do_housekeeping()
-    upkeeps.clear()
-    with space.transaction():
-        space.dequeue("Q")
-        assert space.dequeue("Q", transactional=False) is None
-    assert len(upkeeps) == 1
-
-
-def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(file_store, space, clock, upkeeps):
-    clock.advance(10)
-    attachment_of(space).do_housekeeping()
-    clock.set_back(8)
-    clock.advance(1.1)
-    upkeeps.clear()
-    attachment_of(space).do_housekeeping()
-    assert len(upkeeps) == 1
-
-
-def test_where_the_time_cannot_be_noted_everybody_looks(file_store, space, clock, upkeeps):
-    (run_directory(file_store.path) / f"{attachment_of(space).opened.space.id}.turn").mkdir()
-    other = file_store.another().open_space("SPACE")
-    clock.advance(1)
-    for each in (space, other):
-        each.enqueue("Q", "x")
-    assert len(upkeeps) == 2
 
 
 class TestWaiting:

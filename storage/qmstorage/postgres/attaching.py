@@ -32,12 +32,12 @@ class ServerLiveness:
 
     def living(self, owners: Sequence[Owner]) -> set[int]:
         """Return the numbers of those owners whose processes are connected and still attached."""
-        alive = self._volume.asked(lambda connection: self._session.alive(owners, connection)) if owners else []
+        alive = self._volume.asked(lambda session: self._session.alive(owners, session.connection)) if owners else []
         return {owner.id for owner in alive}
 
     def is_same_boot(self, owner: Owner) -> bool:
         """Return whether the server has run without restart since the owner attached."""
-        return self._volume.asked(lambda connection: self._session.is_same_boot(owner, connection))
+        return self._volume.asked(lambda session: self._session.is_same_boot(owner, session.connection))
 
 
 class ServerWakeups:

@@ -22,6 +22,7 @@ class Kind(enum.StrEnum):
     SLOT = "slot"
     QUEUE = "queue"
     CLAIM = "claim"
+    TURN = "turn"
 
 
 @functools.lru_cache(maxsize=256)

@@ -90,7 +90,7 @@ class Session:
     the number of the type of rows of messages; `boot` identifies the run of the server. `numbers` has the last one that
     it gave in each queue space, by its incarnation, which the counters tell too, together with the `mark` of the
     session. `awaited` are the queues that had waiters when the session last enqueued. `sent_for` is what was sent last
-    of a guard and a route.
+    of a guard and a route. `turns` has the key of the last turn of housekeeping that it took in each queue space.
     """
 
     def __init__(self, connection: WatchedConnection, schema: str, slot: Slot, boot: str) -> None:
@@ -104,6 +104,7 @@ class Session:
         self.numbers: dict[str, int] = {}
         self.awaited: set[int] = set()
         self.sent_for: tuple[Guard, Route, list[Buffer | None]] | None = None
+        self.turns: dict[int, int] = {}
         self._heard = select.poll()
         self._heard.register(connection.pgconn.socket, select.POLLIN)
         self.cursor: Cursor = connection.cursor(binary=True)

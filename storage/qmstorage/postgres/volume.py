@@ -19,12 +19,14 @@ from qmcore.errors import NotOpenError, QueueError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose, WrongPurposeError
+from qmcore.records import HousekeepingTurn
 from qmstorage.forks import FORKS
 from qmstorage.postgres import (
     committing,
     connection_timeouts,
     database_identity,
     health,
+    housekeeping_turns,
     joining,
     liveness_queries,
     translate,
@@ -204,7 +206,7 @@ class PostgresVolume:
 
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
-        return self.asked(lambda connection: health.examined(connection, self.address, info))
+        return self.asked(lambda session: health.examined(session.connection, self.address, info))
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
@@ -214,14 +216,16 @@ class PostgresVolume:
     def changes(self) -> None:
         """Return nothing: asking the server for that costs as much as looking for messages."""
 
-    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
-        """Return that this process may do housekeeping: the server tells in one answer who is alive."""
-        del space_id, now_us
-        return True
+    def take_housekeeping_turn(
+        self, space_id: int, owner_id: int | None, now_us: int, *, unchanged: bool
+    ) -> HousekeepingTurn:
+        """Return who does the housekeeping of a queue space: this process, where nobody did in the last second."""
+        del unchanged
+        return self.asked(lambda session: housekeeping_turns.take(session, space_id, owner_id, now_us))
 
     def compare_clocks(self) -> None:
         """Ask the server for the time."""
-        self._server_clock.learn(self.asked(liveness_queries.reading))
+        self._server_clock.learn(self.asked(lambda session: liveness_queries.reading(session.connection)))
 
     def close(self) -> None:
         """Close the volume, and wake its waiters."""
@@ -250,7 +254,7 @@ class PostgresVolume:
         """Return whether the transaction of that number, of any session, has not ended yet."""
         self.check_place()
         question = "SELECT pg_xact_status(%s::text::xid8) = 'in progress'"
-        ((found,),) = self.asked(lambda connection: connection.execute(question, [number]).fetchall())
+        ((found,),) = self.asked(lambda session: session.connection.execute(question, [number]).fetchall())
         return bool(found)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
@@ -334,12 +338,12 @@ class PostgresVolume:
             return Again(error, is_lost=is_lost)
         return translate.from_psycopg(error, self.path)
 
-    def asked(self, question: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Return the answer to a question that a session is asked outside of any work."""
+    def asked(self, question: Callable[[Session], T]) -> T:
+        """Return the answer to a question that is asked in a session outside of any work."""
 
         def asked(session: Session) -> T:
             try:
-                return question(session.connection)
+                return question(session)
             except psycopg.Error as error:
                 raise self.before_commit(error, session) from error
 

@@ -11,7 +11,7 @@ from qmcore.port import Unit
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
-from qmcore.records import Owner
+from qmcore.records import HousekeepingTurn, Owner
 from qmcore.space import Space
 from qmcore.times import Clock, SystemClock
 from qmstorage.sqlite import files, translate
@@ -145,10 +145,12 @@ class ReadOnlyVolume:
     def changes(self) -> None:
         """Return nothing: a reader does not wait."""
 
-    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
+    def take_housekeeping_turn(
+        self, space_id: int, owner_id: int | None, now_us: int, *, unchanged: bool
+    ) -> HousekeepingTurn:
         """Return that housekeeping is left to others."""
-        del space_id, now_us
-        return False
+        del space_id, owner_id, now_us, unchanged
+        return HousekeepingTurn.OTHERS
 
     def compare_clocks(self) -> None:
         """Do nothing: all processes use the machine's clock."""

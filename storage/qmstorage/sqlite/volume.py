@@ -17,7 +17,7 @@ from qmcore.errors import InvalidArgumentError, NotOpenError
 from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
-from qmcore.records import Use
+from qmcore.records import HousekeepingTurn, Use
 from qmcore.transitions import Dispose, Refused
 from qmstorage.forks import FORKS
 from qmstorage.refused import RefusedError
@@ -285,9 +285,15 @@ class SqliteVolume:
                 raise translate.from_sqlite(error, self.path) from error
             return versions, self._connection.total_changes
 
-    def take_housekeeping_turn(self, space_id: int, now_us: int) -> bool:
-        """Return whether no process has looked after the queue space in the last second, and note that we do now."""
-        return self._resources.turns.take(space_id, now_us)
+    def take_housekeeping_turn(
+        self, space_id: int, owner_id: int | None, now_us: int, *, unchanged: bool
+    ) -> HousekeepingTurn:
+        """Return who does the housekeeping of a queue space: this process, where nobody did in the last second."""
+        if self._resources.turns.take(space_id, now_us):
+            return HousekeepingTurn.OURS
+        if unchanged or owner_id is None or self.read(lambda unit: unit.owners.is_attached(owner_id)):
+            return HousekeepingTurn.OTHERS
+        return HousekeepingTurn.LOST
 
     def compare_clocks(self) -> None:
         """Do nothing: all go by the machine's clock."""
