@@ -185,11 +185,21 @@ class Filled:
             [f"{self.schema}%"],
         ).fetchall():
             self.connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
-        getattr(self, f"_{statistics}")()
         session = session_of(attachment_of(self.space).volume)
+        self._count_other_queues(session.slot)
+        getattr(self, f"_{statistics}")()
         self.cursor = session.cursor = Explaining(session.cursor)
         self.run_in_functions = set()
         self._listen_to(session.connection)
+
+    def _count_other_queues(self, slot):
+        """Let the session have counted messages in many other queues; the server has no statistics of that."""
+        self.connection.execute(
+            f"INSERT INTO {self.schema}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size,"
+            " enqueued, dequeued, expired, discarded, moved)"
+            " SELECT %s, 10000 + n, %s, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM generate_series(1, %s) AS n",
+            [attachment_of(self.space).opened.space.id, slot, ROWS],
+        )
 
     def _listen_to(self, connection):
         """Have the server tell the plan of each statement that a function runs."""

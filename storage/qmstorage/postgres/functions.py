@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,12 +72,17 @@ def _texts() -> dict[str, str]:
     text = _FORGETTING.sub(lambda found: rows.FORGETTING.format(found[1]), text)
     for name, piece in _PIECE.findall(text):
         text = text.replace(f"{{{name}}}", piece)
+        text = re.sub(rf"{{{name} of ({{\w+}})}}", partial(_piece_of, piece), text)
     text = _PIECE.sub("", text)
     starts = [found.start() for found in _NAME.finditer(text)]
     parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     texts = {_NAME.findall(part)[0]: part[: part.rindex("$function$;") + len("$function$")] for part in parts}
     twins = {f"{name}_memory": _in_memory(text) for name, text in texts.items() if _STORE in text}
     return {name: text.replace(_STORE, "{device}") for name, text in texts.items()} | twins
+
+
+def _piece_of(piece: str, found: re.Match[str]) -> str:
+    return piece.replace("{of}", found[1])
 
 
 def _in_memory(text: str) -> str:

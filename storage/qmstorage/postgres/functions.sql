@@ -8,7 +8,7 @@
 -- each statement of PL/pgSQL takes about 1 and 5 microseconds: what most messages have no use for stands behind one
 -- test. One message has statements of its own where several are found by a list.
 
--- PIECES of functions stand where their names are, in braces.
+-- PIECES of functions stand where their names are, in braces; {of} in one is what its name is followed by there.
 --
 -- One message arrives alone, as most come: its row is complete, and the next statement also stores it and lets it stand
 -- in its queue. As a row of a function it is stored as it is, without an expression for each column.
@@ -35,6 +35,14 @@ IF arrival.expires_at IS NOT NULL THEN
 END IF;
 $piece$;
 
+-- The rows of a slot, which nobody else writes: that of the queue space, and that of the queue. Each is looked for by
+-- its whole key. Together they would be looked for among the rows of all queues, where the server believes these few.
+PIECE own_rows AS $piece$
+c.ctid = ANY(ARRAY[
+  (SELECT o.ctid FROM {of}.counter AS o WHERE o.space_id = of_space AND o.queue_id = 0 AND o.slot = of_slot),
+  (SELECT o.ctid FROM {of}.counter AS o WHERE o.space_id = of_space AND o.queue_id = of_queue AND o.slot = of_slot)])
+$piece$;
+
 -- What has come and gone is counted, in the rows of one slot.
 PIECE count AS $piece$
 UPDATE {device}.counter AS c
@@ -45,7 +53,8 @@ SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END,
     highest = CASE WHEN i = 1 AND brought[1] > 0 THEN greatest(c.highest, used_messages + brought[1])
                    ELSE c.highest END
 FROM generate_series(1, cardinality(queues)) AS i
-WHERE c.space_id = of_space AND c.queue_id = queues[i] AND c.slot = of_slot;
+WHERE c.ctid = (SELECT o.ctid FROM {device}.counter AS o
+                WHERE o.space_id = of_space AND o.queue_id = queues[i] AND o.slot = of_slot);
 GET DIAGNOSTICS written = ROW_COUNT;
 $piece$;
 
@@ -172,7 +181,7 @@ BEGIN
     SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END, messages = c.messages + brought,
         pages = c.pages + pages, size = c.size + size, enqueued = c.enqueued + brought,
         highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, used_messages + brought) ELSE c.highest END
-    WHERE c.space_id = of_space AND c.queue_id IN (0, of_queue) AND c.slot = of_slot;
+    WHERE {own_rows of {device}};
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written = 2 AND mark IS NOT NULL AND arrival.expires_at IS NULL AND arrival.available_at IS NULL THEN
       RETURN ARRAY[done, number];
@@ -219,7 +228,7 @@ BEGIN
       SET messages = c.messages + brought, pages = c.pages + pages, size = c.size + size,
           enqueued = c.enqueued + brought,
           highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, used_messages + brought) ELSE c.highest END
-      WHERE c.space_id = of_space AND c.queue_id IN (0, of_queue) AND c.slot = of_slot;
+      WHERE {own_rows of {device}};
       GET DIAGNOSTICS written = ROW_COUNT;
     END IF;
   END IF;
@@ -267,7 +276,7 @@ BEGIN
     SET messages = c.messages + memory_brought, pages = c.pages + memory_pages, size = c.size + memory_size,
         enqueued = c.enqueued + memory_brought,
         highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, memory_messages + memory_brought) ELSE c.highest END
-    WHERE c.space_id = of_space AND c.queue_id IN (0, of_queue) AND c.slot = of_slot;
+    WHERE {own_rows of {memory}};
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written < 2 THEN
       INSERT INTO {memory}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
@@ -583,7 +592,7 @@ BEGIN
     UPDATE {store}.counter AS c
     SET messages = c.messages - gone, pages = c.pages - gone_pages, size = c.size - gone_size,
         dequeued = c.dequeued + gone
-    WHERE c.space_id = of_space AND c.queue_id IN (0, of_queue) AND c.slot = of_slot;
+    WHERE {own_rows of {store}};
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written < 2 THEN
       INSERT INTO {store}.counter (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
