@@ -1,5 +1,6 @@
 """What PostgreSQL and its driver refuse comes as one clear sentence, and never with a password."""
 
+import contextlib
 import re
 
 import pytest
@@ -280,6 +281,24 @@ def test_a_statement_that_fails_is_neither_lost_nor_to_be_tried_again(server):
         with pytest.raises(psycopg.Error) as failure:
             connection.execute("SELECT %s::text", ["a\0b"])
         assert not translate.is_connection_lost(failure.value)
+
+
+def test_a_statement_after_one_that_failed_is_told_to_be_undone_but_where_the_application_decides_that(server):
+    def go_on(connection):
+        with connection.transaction():
+            with contextlib.suppress(psycopg.errors.DivisionByZero):
+                connection.execute("SELECT 1/0")
+            with pytest.raises(psycopg.errors.InFailedSqlTransaction) as failure:
+                connection.execute("SELECT 1")
+            joined = translate.from_psycopg(failure.value, SHOWN, joined=True)
+            assert joined.message.startswith(f"the store of device {SHOWN!r} failed: ")
+            assert not joined.hint
+            raise failure.value
+
+    refusal = refusal_of(server(), go_on)
+    assert isinstance(refusal, SystemFailureError)
+    assert "is undone, because a statement before had failed" in refusal.message
+    assert "nothing of it was done" in refusal.hint
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from qmcore.probe import Point
 from qmcore.records import Nothing
@@ -120,6 +121,9 @@ def commit(
     try:
         if probe.actions:
             probe.reach(Point.BEFORE_COMMIT, 1)
+        # Here and not in a function: each commit of a message comes by.
+        if session.connection.pgconn.transaction_status == TransactionStatus.INERROR:
+            raise translate.aborted()
         act()
         if probe.actions:
             probe.reach(Point.AFTER_COMMIT, 1)

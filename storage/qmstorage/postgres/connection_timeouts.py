@@ -14,11 +14,12 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from qmcore.errors import OperatingSystemError
 from qmstorage.forks import FORKS
-from qmstorage.postgres import liveness_queries
+from qmstorage.postgres import liveness_queries, translate
 from qmstorage.postgres.clock import Reading
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ class WatchedConnection(psycopg.Connection[Any]):
         """Close the connection."""
         with FORKS.held_off():
             super().close()
+
+    def refuse_aborted(self) -> None:
+        """Raise InFailedSqlTransaction where a statement has failed in the transaction that is to be committed."""
+        if self.pgconn.transaction_status == TransactionStatus.INERROR:
+            raise translate.aborted()
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
         """Run what waits for the server; OperationalError where the session is lost without a sign of it."""

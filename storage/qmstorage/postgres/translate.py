@@ -122,6 +122,11 @@ _CONFLICT_IN_JOINED = _Entry(
 _LOST_IN_JOINED = _LOST._replace(
     hint="The application's transaction is rolled back; run all of it again when the server is back."
 )
+_ABORTED = _Entry(
+    SystemFailureError,
+    "what was to be committed on device {shown!r} is undone, because a statement before had failed: {words}",
+    "Repeat the operation; nothing of it was done. The log of the server shows the statement that failed.",
+)
 _NOT_A_DEVICE = _Entry(BadResourceError, NOT_A_DEVICE, NAME_ANOTHER)
 _BAD_TEXT = _Entry(
     InvalidArgumentError,
@@ -135,6 +140,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
     "22021": _BAD_TEXT,
     "22P05": _BAD_TEXT,
     "25006": _READ_ONLY,
+    "25P02": _ABORTED,
     "28000": _WRONG_PASSWORD,
     "28P01": _WRONG_PASSWORD,
     "3D000": _NO_DATABASE,
@@ -163,7 +169,7 @@ _BY_STATE: Final[dict[str, _Entry]] = {
 _BY_CLASS: Final[dict[str, _Entry]] = {"08": _LOST, "40": _CONFLICT, "54": _TOO_LARGE, "57": _LOST}
 """By the first two characters of the state, which are its class."""
 
-_IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED}
+_IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED, _ABORTED: _OTHERWISE}
 """What is said instead in a transaction of the application: one call of it cannot be repeated by itself."""
 
 FORGOTTEN: Final = "26000"
@@ -273,6 +279,17 @@ def is_connection_lost(error: psycopg.Error) -> bool:
     if error.pgconn is not None:
         return bool(error.pgconn.status == driver.pq.ConnStatus.BAD)
     return isinstance(error, driver.OperationalError | driver.InterfaceError)
+
+
+def aborted() -> psycopg.Error:
+    """Return the error of a commit in a transaction in which a statement has failed: nothing is done.
+
+    The server would end it with a rollback, and not call that an error. So whoever commits looks for the status INERROR
+    first, which the driver knows by itself.
+    """
+    import psycopg as driver
+
+    return driver.errors.InFailedSqlTransaction("its transaction is aborted")
 
 
 def outcome_unknown(error: psycopg.Error, shown: str) -> QueueError:

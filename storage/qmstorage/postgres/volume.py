@@ -299,6 +299,7 @@ class PostgresVolume:
         try:
             session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             result = work(self.unit_on(session.cursor, session.slot))
+            session.connection.refuse_aborted()
             # After a rollback the driver forgets all statements that it has prepared.
             session.run("COMMIT")
             return result
