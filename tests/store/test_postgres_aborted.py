@@ -8,6 +8,8 @@ import pytest
 from qmcore.errors import OutcomeUnknownError, SystemFailureError
 from qmcore.probe import Point
 from qmstorage import bodies
+from qmstorage.postgres import opening
+from qmstorage.postgres.clock import ServerClock
 from tests.fix_store import make_queue
 from tests.fix_storm import session_of
 
@@ -104,3 +106,22 @@ def test_a_look_of_which_a_part_had_failed_gives_nothing_and_the_session_goes_on
     assert session_of(arena.volume) is session
     assert session.is_idle
     assert arena.volume.read(look) == 4096
+
+
+def test_the_transaction_that_makes_or_upgrades_a_device_does_not_end_as_if_it_were_done(known_space, arena):
+    def change(connection):
+        with connection.transaction():
+            connection.execute(f'UPDATE "{arena.schema}".device SET home = %s', ["changed"])
+            if failing:
+                fail_unnoticed(connection)
+
+    failing, before = True, arena.sql("SELECT home FROM qm.device")
+    with refused(), opening.connected(arena.volume.address, ServerClock()) as connection:
+        change(connection)
+    assert arena.sql("SELECT home FROM qm.device") == before
+    with opening.connected(arena.volume.address, ServerClock()) as connection:
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            change(connection)
+        failing = False
+        change(connection)
+    assert arena.sql("SELECT home FROM qm.device") == [("changed",)]

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import select
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -80,6 +80,13 @@ class WatchedConnection(psycopg.Connection[Any]):
         """Close the connection."""
         with FORKS.held_off():
             super().close()
+
+    @contextlib.contextmanager
+    def transaction(self, *arguments: Any, **options: Any) -> Iterator[psycopg.Transaction]:
+        """Begin a transaction, and commit it at the end; InFailedSqlTransaction where that would undo it."""
+        with super().transaction(*arguments, **options) as begun:
+            yield begun
+            self.refuse_aborted()
 
     def refuse_aborted(self) -> None:
         """Raise InFailedSqlTransaction where a statement has failed in the transaction that is to be committed."""
