@@ -163,7 +163,7 @@ class Attachment:
         """Clean up after dead processes if it is due, or `now`; return whether this process still counts as alive."""
         me = self.opened.me
         turn = self.volume.take_housekeeping_turn(
-            self.opened.space.id, None if me is None else me.id, self._clock.now(), unchanged=unchanged
+            self.opened.space.id, None if me is None else me.id, self._clock.now(), unchanged=unchanged or now
         )
         if now or turn is HousekeepingTurn.OURS:
             return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)

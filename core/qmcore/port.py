@@ -416,7 +416,8 @@ class Volume(Protocol):
     ) -> HousekeepingTurn:
         """Return who does the housekeeping of a queue space: this process, where nobody did in the last second.
 
-        `owner_id` is ours. Where the caller knows by `changes` that the volume is `unchanged`, it is not looked for.
+        Where others do it, the answer tells too whether our owner, `owner_id`, was taken for dead. That is not looked
+        for where the caller knows by `changes` that the volume is `unchanged`.
         """
 
     def compare_clocks(self) -> None:

@@ -185,8 +185,8 @@ class HousekeepingTurn(enum.Enum):
     """Who does the housekeeping of a queue space, as a process is told that asks for it."""
 
     OURS = "nobody did it in the last second, and this process does it now"
-    OTHERS = "another process did it"
-    LOST = "another process did it, and this one is not recorded as attached: it was taken for dead"
+    OTHERS = "it was done in the last second, or is left to others"
+    LOST = "the same, and this process is not recorded as attached: it was taken for dead"
 
 
 class Outcome(enum.Enum):

@@ -297,7 +297,7 @@ def test_a_statement_after_one_that_failed_is_told_to_be_undone_but_where_the_ap
 
     refusal = refusal_of(server(), go_on)
     assert isinstance(refusal, SystemFailureError)
-    assert "is undone, because a statement before had failed" in refusal.message
+    assert "is undone, because a statement in it had failed" in refusal.message
     assert "nothing of it was done" in refusal.hint
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from qmcore.acts import housekeeping
 from qmcore.purpose import Purpose
+from qmstorage.postgres import keys
 from qmstorage.sqlite.files import run_directory
 from tests.fix_postgres import database_of
-from tests.fix_store import Store, attachment_of, make_queue
+from tests.fix_store import Store, attachment_of, eventually, make_queue
 
 
 def laid_out(store):
@@ -79,6 +80,21 @@ def test_a_clock_that_was_set_back_keeps_nobody_from_looking_after_it(space, clo
     assert len(looks) == 1
 
 
+def test_nor_do_the_turns_that_others_had_before(shared_store, space, clock, looks):
+    spaces = [space, *(shared_store.another().open_space("SPACE") for _ in range(2))]
+    for first in range(6):
+        clock.advance(1)
+        for each in spaces[first % 3 :] + spaces[: first % 3]:
+            attachment_of(each).do_housekeeping()
+    for _ in range(2):
+        clock.set_back(2)
+        clock.advance(1)
+        looks.clear()
+        for each in spaces:
+            attachment_of(each).do_housekeeping()
+        assert len(looks) == 1
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_one_that_was_taken_for_dead_attaches_again_though_others_do_the_housekeeping(
     shared_store, space, clock, looks, waits
@@ -117,6 +133,22 @@ def test_on_postgresql_a_session_keeps_no_turn_but_its_last(database_url, clock,
             attachment_of(space).do_housekeeping()
         assert locks() == before
     assert len(looks) == 6
+
+
+def test_on_postgresql_one_that_cannot_tell_who_is_dead_leaves_it_to_others_to_tell(database_url, clock, looks):
+    store = Store("postgres", database_url, clock)
+    space = laid_out(store)
+    other = store.another().open_space("SPACE")
+    url, _ = database_of(database_url)
+    lock = int(attachment_of(space).owner.lock)
+    with contextlib.closing(store), psycopg.connect(url, autocommit=True) as server:
+        (alive,) = keys.holders(server, lock)
+        server.execute("SELECT pg_terminate_backend(%s)", [alive])
+        eventually(lambda: keys.holders(server, lock) not in ([], [alive]), "its session is made again")
+        clock.advance(1)
+        for each in (space, other):
+            attachment_of(each).do_housekeeping()
+    assert len(looks) == 2
 
 
 def test_where_the_time_cannot_be_noted_everybody_looks(file_store, clock, looks):

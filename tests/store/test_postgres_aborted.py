@@ -23,7 +23,7 @@ def fail_unnoticed(connection):
 @contextlib.contextmanager
 def refused():
     """Expect the diagnostic of a commit by which nothing was done."""
-    with pytest.raises(SystemFailureError, match="is undone, because a statement before had failed") as failure:
+    with pytest.raises(SystemFailureError, match="is undone, because a statement in it had failed") as failure:
         yield
     assert not isinstance(failure.value, OutcomeUnknownError)
     assert failure.value.hint.startswith("Repeat the operation; nothing of it was done.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,7 +71,7 @@ def _texts() -> dict[str, str]:
     text = _FORGETTING.sub(lambda found: rows.FORGETTING.format(found[1]), text)
     for name, piece in _PIECE.findall(text):
         text = text.replace(f"{{{name}}}", piece)
-        text = re.sub(rf"{{{name} of ({{\w+}})}}", partial(_piece_of, piece), text)
+        text = re.sub(rf"{{{name} of ({{\w+}})}}", functools.partial(_piece_of, piece), text)
     text = _PIECE.sub("", text)
     starts = [found.start() for found in _NAME.finditer(text)]
     parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]

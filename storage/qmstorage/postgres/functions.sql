@@ -35,8 +35,9 @@ IF arrival.expires_at IS NOT NULL THEN
 END IF;
 $piece$;
 
--- The rows of a slot, which nobody else writes: that of the queue space, and that of the queue. Each is looked for by
--- its whole key. Together they would be looked for among the rows of all queues, where the server believes these few.
+-- The rows of a slot: that of the queue space, and that of the queue. Each is looked for by its whole key. Together they
+-- would be looked for among the rows of all queues, where the server believes these few. Nobody else may write them: a
+-- row that has moved meanwhile would not be found again by its place, and not be counted.
 PIECE own_rows AS $piece$
 c.ctid = ANY(ARRAY[
   (SELECT o.ctid FROM {of}.counter AS o WHERE o.space_id = of_space AND o.queue_id = 0 AND o.slot = of_slot),

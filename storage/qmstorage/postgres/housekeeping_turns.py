@@ -1,8 +1,8 @@
 """Turns of housekeeping: one process does it for all that are attached to a queue space.
 
-A turn lasts for less than a second and has a number, by the time. It belongs to the session that has locked its number
-first: a look for what is due costs several statements, which each of many processes would ask for each second. Nothing
-is written for it, and a turn that nobody uses, because its process has died or only waits, is over soon.
+There is a turn for each nine tenths of a second, with a number by the time. It belongs to the session that has locked
+its number first: a look for what is due costs several statements, which each of many processes would ask for each
+second. Nothing is written for it, and a turn that nobody uses, because its process has died, is over soon.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 _TURN_MICROS: Final = 900_000
 """How long a turn lasts. Each process asks once a second, and is early now and then."""
 
-_TAKE: Final = "SELECT pg_try_advisory_lock(%s), EXISTS (SELECT FROM {}.owner WHERE id = %s)"
-_END: Final = "SELECT pg_advisory_unlock(%s)"
+_TAKE: Final = """
+SELECT pg_try_advisory_lock(%s), EXISTS (SELECT FROM {}.owner WHERE id = %s), pg_advisory_unlock(%s)
+"""
 
 
 def take(session: Session, space_id: int, owner_id: int | None, now_us: int) -> HousekeepingTurn:
     """Take the turn of this time in a queue space, unless somebody has it; return whose it is.
 
-    The session keeps it until it takes another of that queue space, or ends. Where it is another's, the answer also
-    tells whether the owner of this process is still recorded, in the same journey.
+    The answer also tells whether the owner of this process is still recorded. A session lets go of a turn when it asks
+    for a later one, or ends: turns that are over must be free, should the clock be set back.
     """
     turn = keys.key(session.schema, keys.Kind.TURN, space_id << 40 | now_us // _TURN_MICROS)
-    last = session.turns.get(space_id)
-    # A lock that a session has it would get once more; none is asked for by null.
-    asked = None if turn == last else turn
-    ((is_ours, is_attached),) = session.connection.execute(_TAKE.format(quoted(session.schema)), [asked, owner_id])
-    if not is_ours:
-        return HousekeepingTurn.OTHERS if is_attached else HousekeepingTurn.LOST
-    session.turns[space_id] = turn
-    if last is not None:
-        session.connection.execute(_END, [last])
-    return HousekeepingTurn.OURS
+    last = session.turns.pop(space_id, None)
+    # A lock that a session has it would get once more; none is asked for, or left, by null.
+    asked, over = (None, None) if turn == last else (turn, last)
+    (answer,) = session.connection.execute(_TAKE.format(quoted(session.schema)), [asked, owner_id, over])
+    is_ours, is_attached, _ = answer
+    if is_ours or turn == last:
+        session.turns[space_id] = turn
+    if is_ours:
+        return HousekeepingTurn.OURS
+    return HousekeepingTurn.OTHERS if is_attached else HousekeepingTurn.LOST

@@ -182,15 +182,20 @@ class Liveness:
         dead = {owner.id for owner in missing} - self._awaited(missing, connection)
         return [owner for owner in owners if owner.id not in dead]
 
+    def can_judge(self) -> bool:
+        """Return whether an owner whose key is not locked is dead, as far as this process knows.
+
+        Where we have lost the server too, it was the network or the server, and others come back as we do.
+        """
+        return not self._lost and time.monotonic() - self._since >= liveness_queries.GRACE_SECONDS
+
     def _awaited(self, missing: Sequence[Owner], connection: Connection) -> set[int]:
         """Return which of the missing owners may still come back: they were there before the server restarted."""
         absent = [owner for owner in missing if liveness_queries.key_of(owner) not in (None, *self._dropped)]
         if not absent:
             return set()
         server = liveness_queries.server(connection)
-        # Where we have lost the server too, it was the network or the server, and others come back as we do.
-        were_lost = self._lost or self._boot not in ("", server.boot)
-        if were_lost or time.monotonic() - self._since < liveness_queries.GRACE_SECONDS:
+        if not self.can_judge() or self._boot not in ("", server.boot):
             return {owner.id for owner in absent}
         if server.age_seconds >= liveness_queries.GRACE_SECONDS:
             return set()

@@ -124,7 +124,7 @@ _LOST_IN_JOINED = _LOST._replace(
 )
 _ABORTED = _Entry(
     SystemFailureError,
-    "what was to be committed on device {shown!r} is undone, because a statement before had failed: {words}",
+    "a transaction on device {shown!r} is undone, because a statement in it had failed: {words}",
     "Repeat the operation; nothing of it was done. The log of the server shows the statement that failed.",
 )
 _NOT_A_DEVICE = _Entry(BadResourceError, NOT_A_DEVICE, NAME_ANOTHER)

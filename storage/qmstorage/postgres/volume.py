@@ -219,8 +219,13 @@ class PostgresVolume:
     def take_housekeeping_turn(
         self, space_id: int, owner_id: int | None, now_us: int, *, unchanged: bool
     ) -> HousekeepingTurn:
-        """Return who does the housekeeping of a queue space: this process, where nobody did in the last second."""
+        """Return who does the housekeeping of a queue space: this process, where nobody did in the last second.
+
+        One that cannot tell who is dead, because its own session was lost, does not keep those from it who can.
+        """
         del unchanged
+        if not self._liveness.can_judge():
+            return HousekeepingTurn.OURS
         return self.asked(lambda session: housekeeping_turns.take(session, space_id, owner_id, now_us))
 
     def compare_clocks(self) -> None:
