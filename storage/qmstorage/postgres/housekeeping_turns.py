@@ -34,8 +34,8 @@ def take(session: Session, space_id: int, owner_id: int | None, now_us: int) -> 
     last = session.turns.pop(space_id, None)
     # A lock that a session has it would get once more; none is asked for, or left, by null.
     asked, over = (None, None) if turn == last else (turn, last)
-    (answer,) = session.connection.execute(_TAKE.format(quoted(session.schema)), [asked, owner_id, over])
-    is_ours, is_attached, _ = answer
+    question = _TAKE.format(quoted(session.schema))
+    ((is_ours, is_attached, _),) = session.connection.execute(question, [asked, owner_id, over])
     if is_ours or turn == last:
         session.turns[space_id] = turn
     if is_ours:
