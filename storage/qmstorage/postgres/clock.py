@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """What the server's clock says, in microseconds since 1970."""
@@ -80,6 +81,12 @@ class ServerClock:
     def unasked_seconds(self) -> float:
         """Return how long ago the server said what time it is."""
         return (elapsed() - self._last) / 1_000_000
+
+    def ask(self, ask: Callable[[str], Sequence[Sequence[Any]]]) -> None:
+        """Set the clock by the answer to a statement, which `ask` sends to the server; it returns the rows."""
+        asked = elapsed()
+        ((said,),) = ask(f"SELECT {NOW}")
+        self.learn(Reading(asked, int(said), elapsed()))
 
     def learn(self, reading: Reading) -> None:
         """Set the clock by what the server said.

@@ -26,7 +26,7 @@ from qmcore.errors import NotOpenError, QueueError, SystemFailureError
 from qmcore.records import Owner
 from qmcore.values import dataclass
 from qmstorage.postgres import liveness_queries, translate
-from qmstorage.postgres.clock import NOW, Reading, ServerClock, elapsed
+from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.keys import Kind, channel, key
 from qmstorage.postgres.nonblocking_connection import NonblockingConnection, drain
 from qmstorage.postgres.own_records import OwnRecords
@@ -334,7 +334,8 @@ class Liveness:
                 self._note_reached()
                 ping_due = self._patience.ping_seconds - max(connection.silent_seconds(), self._clock.unasked_seconds())
                 if ping_due <= 0:
-                    self._send_heartbeat(connection)
+                    # It shows the server that we are alive, and tells what time it is.
+                    self._clock.ask(connection.ask)
                 if self._own is not None:
                     self._own.follow_clock(connection, tuple(self._keys))
                 for told in connection.sleep(ping_due):
@@ -342,12 +343,6 @@ class Liveness:
         finally:
             connection.close()
             self._connection = None
-
-    def _send_heartbeat(self, connection: NonblockingConnection) -> None:
-        """Show the server that we are alive, and learn what time it is."""
-        asked = elapsed()
-        ((said,),) = connection.ask(f"SELECT {NOW}")
-        self._clock.learn(Reading(asked, int(said), elapsed()))
 
     def _new_connection(self) -> NonblockingConnection | None:
         """Connect; None where a fork came in between, as the child has a copy of the socket then."""
