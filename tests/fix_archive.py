@@ -14,6 +14,7 @@ from qmadmin.archive.manifest import ArchivedQueue, ArchivedSpace, ArchiveSource
 from qmadmin.archive.rows import batch_of, rows_of
 from qmadmin.archive.writing import ArchiveWriter
 from qmcore import bulk_rows
+from qmcore.backoff import Growth
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import QueueError
 from qmcore.limits import CapacityLimit, Threshold, Unit
@@ -165,6 +166,20 @@ QUEUES = {
         (QueueDefinition(name="EMPTY"), True, True),
     ],
 }
+_GROWING = {
+    "retries": 5,
+    "retry_delay": 2,
+    "retry_growth": Growth.EXPONENTIAL,
+    "retry_factor": 1.5,
+    "retry_maximum": 60,
+    "retry_jitter": 0.25,
+    "default_delay": 7,
+}
+QUEUES_OF_MINOR_3 = QUEUES | {
+    "OTHER": [QUEUES["OTHER"][0], (QueueDefinition(name="EMPTY", **_GROWING), True, True)],
+}
+"""The same, and the attributes that the third minor version brought."""
+
 SPACES = {
     "QSPACE": SpaceDefinition(
         name="QSPACE",
@@ -206,15 +221,15 @@ def written(writer, parts=GROUPS):
     return tuple(entries)
 
 
-def manifest_of(entries, **given):
-    """Return the manifest of an archive with such parts."""
+def manifest_of(entries, queues=QUEUES, **given):
+    """Return the manifest of an archive with such parts and queues."""
     counts = counted(entries)
-    queues = {
+    archived = {
         space: tuple(
             ArchivedQueue(definition, enqueue, dequeue, counts.get((space, definition.name), ()))
             for definition, enqueue, dequeue in of_space
         )
-        for space, of_space in QUEUES.items()
+        for space, of_space in queues.items()
     }
     left_out = LeftOut(held=1, as_rolled_back=2, pending=3, active=4, prepared=5)
     values = {
@@ -224,18 +239,18 @@ def manifest_of(entries, **given):
         "source": ArchiveSource("QUE", "device-1", "sqlite", 4096, NOON + 9_000_000),
         "selection": {"spaces": ["*"], "states": ["ready", "delayed"], "count": None},
         "spaces": (
-            ArchivedSpace(SPACES["QSPACE"], FIRST_SPACE, 1, 18, (), queues["QSPACE"], left_out),
-            ArchivedSpace(SPACES["OTHER"], SECOND_SPACE, 20, 22, ADOPTED, queues["OTHER"]),
+            ArchivedSpace(SPACES["QSPACE"], FIRST_SPACE, 1, 18, (), archived["QSPACE"], left_out),
+            ArchivedSpace(SPACES["OTHER"], SECOND_SPACE, 20, 22, ADOPTED, archived["OTHER"]),
         ),
         "parts": entries,
     }
     return Manifest(**(values | given))
 
 
-def make(directory, key=None, parts=GROUPS, **given):
+def make(directory, key=None, parts=GROUPS, queues=QUEUES, **given):
     """Write the archive into a directory."""
     writer = ArchiveWriter.create(Path(directory), key)
-    manifest = manifest_of(written(writer, parts), **given)
+    manifest = manifest_of(written(writer, parts), queues, **given)
     writer.finish(manifest)
     return manifest
 

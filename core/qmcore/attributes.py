@@ -1,7 +1,7 @@
 """The attributes of queues and queue spaces: each is declared once, at its field, and every face derives from there.
 
 A face is what shows attributes or takes them: the columns of a table, an archive, the management information base, a
-command, a table of Spark, the manual. It knows an attribute by its name, and its value in a plain form: a text, a whole
+command, a table of Spark, the manual. It knows an attribute by its name, and its value in a plain form: a text, a
 number, a flag, or None. Besides, it declares only what is its own, such as the words of a prompt.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from qmcore import limits, names
-from qmcore.checks import check_int, flag_of, seconds_of
+from qmcore.checks import check_int, check_number, flag_of, seconds_of
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.values import dataclass
 
-Plain: TypeAlias = str | int | bool | None
+Plain: TypeAlias = str | int | float | bool | None
 """A value in the form that columns and JSON have."""
 
 R = TypeVar("R")
@@ -31,9 +31,9 @@ class Kind:
     `may_be_none`.
     """
 
-    plain_type: type[str | int | bool] = str
-    least = 0
-    most = 0
+    plain_type: type[str | int | float | bool] = str
+    least: int = 0
+    most: int = 0
     may_be_none = False
 
     def __init__(self, what: str, unit: str = "") -> None:
@@ -110,6 +110,21 @@ class Seconds(Whole):
         if value is None and self.may_be_none:
             return None
         return self.least if self.least and value == self.least else seconds_of(value, self.called(of), self.most)
+
+
+class Decimal(Kind):
+    """A number in a range, with decimals."""
+
+    plain_type = float
+
+    def __init__(self, what: str, least: int, most: int) -> None:
+        super().__init__(what)
+        self.least = least
+        self.most = most
+
+    def kept(self, value: Any, of: str = "") -> float:
+        """Return the number."""
+        return check_number(value, self.called(of), self.least, self.most)
 
 
 class Flag(Kind):

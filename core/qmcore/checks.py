@@ -18,6 +18,14 @@ def check_int(value: object, what: str, low: int, high: int) -> int:
     return number
 
 
+def check_number(value: object, what: str, low: int, high: int) -> float:
+    """Return a number from `low` to `high`, of any numeric type; refuse anything else."""
+    number = None if flag_of(value) is not None else number_of(value)
+    if number is None or not low <= number <= high:
+        raise InvalidArgumentError(f"the {what} must be a number from {low} to {high}, got {value!r}")
+    return float(number)
+
+
 def index_of(value: object) -> int | None:
     """Return the int of a whole number of another type, such as one of numpy; None for what is not one."""
     try:

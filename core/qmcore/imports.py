@@ -12,13 +12,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeAlias
 
-from qmcore import limits
+from qmcore.attributes import attributes_of, defaults, made, plain
 from qmcore.bulk_rows import Adopted
 from qmcore.errors import InvalidArgumentError
-from qmcore.limits import Threshold
 from qmcore.numbers import SEQUENCE_MAX
-from qmcore.order import OutOfOrder, QueueOrder
-from qmcore.queue import Delivery, QueueDefinition
+from qmcore.queue import QueueDefinition
 from qmcore.records import Use
 from qmcore.values import dataclass
 
@@ -247,26 +245,21 @@ def _planned_from_json(values: dict[str, Any]) -> PlannedQueue:
 
 
 def _definition_to_json(definition: QueueDefinition) -> dict[str, Any]:
-    values = {field.name: getattr(definition, field.name) for field in dataclasses.fields(definition)}
-    for name in ("order", "out_of_order"):
-        values[name] = str(values[name])
-    for name in ("threshold", "memory_threshold"):
-        limit: Threshold = values[name]
-        values[name] = [str(limit.high), str(limit.low), limit.command]
-    return {**values, "delivery": definition.delivery.value}
+    """Return the attributes, without later ones that have their defaults: so an earlier release wrote the same text."""
+    known, usual = attributes_of(QueueDefinition), defaults(QueueDefinition)
+    told: dict[str, Any] = plain(definition)
+    told = {name: value for name, value in told.items() if not known[name].since or value != usual[name]}
+    for name, parts in _THRESHOLDS.items():
+        told[name] = [told.pop(part) for part in parts]
+    return told
 
 
 def _definition_from_json(values: dict[str, Any]) -> QueueDefinition:
-    changed: dict[str, Any] = {
-        "order": QueueOrder.parse(values["order"]),
-        "out_of_order": OutOfOrder.parse(values["out_of_order"]),
-        "delivery": Delivery(values["delivery"]),
-    }
-    for name in ("threshold", "memory_threshold"):
-        high, low, command = values[name]
-        upper = limits.parse_high(high)
-        changed[name] = Threshold(upper, limits.parse_low(low, upper), command)
-    return QueueDefinition(**{**values, **changed})
+    limits = {part: told for name, parts in _THRESHOLDS.items() for part, told in zip(parts, values[name], strict=True)}
+    return made(QueueDefinition, defaults(QueueDefinition) | values | limits)
 
 
+_THRESHOLDS = {
+    f"{prefix}threshold": tuple(f"{prefix}{part}" for part in ("high", "low", "command")) for prefix in ("", "memory_")
+}
 _USES = ("use", "memory_use", "retained")

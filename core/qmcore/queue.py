@@ -11,6 +11,7 @@ from typing import Final
 from qmcore import names
 from qmcore.attributes import (
     Attribute,
+    Decimal,
     Flag,
     Limits,
     Plain,
@@ -24,9 +25,11 @@ from qmcore.attributes import (
     keep,
     plain,
 )
+from qmcore.backoff import FACTOR_DEFAULT, FACTOR_MAX, Backoff, Growth
 from qmcore.errors import InvalidArgumentError
 from qmcore.limits import Threshold
 from qmcore.order import OutOfOrder, QueueOrder
+from qmcore.times import MICROS
 from qmcore.values import dataclass
 
 RETRIES_MAX = 2**31 - 1
@@ -60,10 +63,15 @@ class QueueDefinition:
     """The attributes of a queue, as qcreate sets them.
 
     `retries` is how often a message that is rolled back returns (0: never), `retry_delay` the seconds for which
-    it is then unavailable, `expiration` the seconds after which a message without an expiry of its own expires (None:
-    never). `error_queue` is used in place of the queue space's, and with `keep_expired` expired messages go to it too.
-    `grouping` keeps the messages of one transaction together: one consumer at a time gets them. `retention` is how many
-    seconds consumed messages are retained, FOREVER or 0. Seconds may be given as timedeltas.
+    it is then unavailable. From the second try on the delay grows as `retry_growth` says: by `retry_delay` each time
+    (LINEAR), or by the factor `retry_factor` (EXPONENTIAL), to `retry_maximum` seconds at most (0: without limit).
+    `retry_jitter` is the fraction, 0 to 1, by which it is shortened at random.
+
+    `default_delay` is the seconds for which a message is unavailable at first whose sender asks for no time,
+    `expiration` the seconds after which a message without an expiry of its own expires (None: never). `error_queue` is
+    used in place of the queue space's, and with `keep_expired` expired messages go to it too. `grouping` keeps the
+    messages of one transaction together: one consumer at a time gets them. `retention` is how many seconds consumed
+    messages are retained, FOREVER or 0. Seconds may be given as timedeltas.
     """
 
     name: str = field(metadata=declared(Text("queue name", names.queue_name), "The name of the queue.", fixed=True))
@@ -116,6 +124,36 @@ class QueueDefinition:
         Seconds("retention{} in seconds", RETENTION_MAX, endless=FOREVER),
         "How long messages are retained after they were consumed.",
     )
+    retry_growth: Growth = attribute(
+        Growth.NONE,
+        Written("retry growth{}", Growth, Growth, attrgetter("value"), tuple(growth.value for growth in Growth)),
+        "How the retry delay grows with each try: not at all, by itself, or by a factor.",
+        since=3,
+    )
+    retry_factor: float = attribute(
+        FACTOR_DEFAULT,
+        Decimal("retry factor{}", 1, FACTOR_MAX),
+        "By what the retry delay is multiplied with each try, if its growth is exponential.",
+        since=3,
+    )
+    retry_maximum: int = attribute(
+        0,
+        Seconds("maximum retry delay{} in seconds", DELAY_MAX),
+        "The longest retry delay, however it grows; 0 is without limit.",
+        since=3,
+    )
+    retry_jitter: float = attribute(
+        0.0,
+        Decimal("retry jitter{}", 0, 1),
+        "The fraction, 0 to 1, by which a retry delay is shortened at most, at random.",
+        since=3,
+    )
+    default_delay: int = attribute(
+        0,
+        Seconds("default delay{} in seconds", DELAY_MAX),
+        "How long a message is unavailable at first if its sender asks for no time.",
+        since=3,
+    )
 
     def __post_init__(self) -> None:
         keep(self, f"queue {self.name!r}")
@@ -123,6 +161,17 @@ class QueueDefinition:
             raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long a message that was rolled back is unavailable."""
+        return Backoff(
+            self.retry_delay * MICROS,
+            self.retry_growth,
+            self.retry_factor,
+            self.retry_maximum * MICROS,
+            self.retry_jitter,
+        )
 
     @property
     def commands(self) -> list[str]:

@@ -11,8 +11,11 @@ from qmcore.message import State
 from qmcore.queue import Delivery
 from qmcore.values import dataclass
 
-MINOR: Final = 2
-"""The minor version that this release writes; a later one may have more columns and more fields in the manifest."""
+MINOR: Final = 3
+"""The newest minor version that this release reads and writes; a later one may have more columns and more fields."""
+
+MINOR_OF_PARTS: Final = 2
+"""The minor version that the columns of parts are of. An archive has a newer one only if it needs that."""
 
 
 class ColumnType(enum.Enum):
@@ -25,7 +28,8 @@ class ColumnType(enum.Enum):
     INT64 = "int64"
     TIME = "timestamp[us, tz=UTC]"
     FLAG = "bool"
-    """Not used for messages, but in tables of queues."""
+    """Not used for messages, but in tables of queues; so is the next one."""
+    REAL = "double"
 
 
 @dataclass(frozen=True, slots=True)

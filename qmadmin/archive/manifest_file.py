@@ -23,16 +23,13 @@ from qmadmin.archive.manifest import (
     ArchiveSource,
     Content,
     Count,
-    Fields,
     LeftOut,
     Manifest,
     PartEntry,
     Portion,
     check_part_name,
-    definition_of,
-    document,
-    told_definition,
 )
+from qmadmin.archive.manifest_fields import Fields, definition_of, document, told_definition
 from qmcore import times
 from qmcore.bulk_rows import Adopted
 from qmcore.message import State

@@ -43,6 +43,7 @@ TYPES: Final[dict[ColumnType, DataType]] = {
     ColumnType.INT64: pa.int64(),
     ColumnType.TIME: pa.timestamp("us", tz="UTC"),
     ColumnType.FLAG: pa.bool_(),
+    ColumnType.REAL: pa.float64(),
 }
 _CODES: Final = {ColumnType.INT16: "h", ColumnType.INT32: "i", ColumnType.INT64: "q", ColumnType.TIME: "q"}
 _OF_BITS: Final[dict[int, Literal["h", "i", "q"]]] = {16: "h", 32: "i", 64: "q"}

@@ -192,7 +192,7 @@ def _items(function: Callable[..., Any]) -> list[tuple[str, str]]:
     return rows
 
 
-_JSON: Final = {str: "string", int: "number", bool: "boolean"}
+_JSON: Final = {str: "string", int: "number", float: "number", bool: "boolean"}
 
 
 def columns(declared: Iterable[ArchiveColumn] = COLUMNS) -> str:

@@ -20,6 +20,7 @@ from qmadmin.mib.declare import (
     blaming,
     common,
     count,
+    decimal,
     opened,
     span,
     undone,
@@ -28,6 +29,7 @@ from qmadmin.mib.declare import (
 )
 from qmcore import limits
 from qmcore.attributes import Plain, made, plain
+from qmcore.backoff import FACTOR_MAX
 from qmcore.errors import InUseError, in_other_words
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.queue import ATTRIBUTES, FIGURES, Queue, QueueDefinition, QueueUsage
@@ -257,6 +259,23 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
             str.upper,
         ),
         _of("TA_RETRYDELAY", "retry_delay", "0 or more seconds; default 0"),
+        _of(
+            "TA_RETRYGROWTH",
+            "retry_growth",
+            "NONE, LINEAR, EXPONENTIAL; default NONE",
+            lambda text: word("NONE", "LINEAR", "EXPONENTIAL")(text).lower(),
+            str.upper,
+        ),
+        _of(
+            "TA_RETRYFACTOR",
+            "retry_factor",
+            "1 to 100; default 2",
+            decimal("retry factor", 1, FACTOR_MAX),
+            "{:g}".format,
+        ),
+        _of("TA_RETRYMAXDELAY", "retry_maximum", "seconds, or 0 for no limit; default 0"),
+        _of("TA_RETRYJITTER", "retry_jitter", "0 to 1; default 0", decimal("retry jitter", 0, 1), "{:g}".format),
+        _of("TA_DEFDELAY", "default_delay", "0 or more seconds; default 0"),
         _of("TA_ERRORQNAME", "error_queue", "0 to 127 bytes; default none"),
         _switched("TA_KEEPEXPIRED", "keep_expired", "Y", "N", "; default N"),
         _switched("TA_GROUPING", "grouping", "Y", "N", "; default N"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from qmadmin.console import escaped, unescaped
 from qmcore import names, times
-from qmcore.checks import check_int
+from qmcore.checks import check_int, check_number
 from qmcore.errors import InvalidArgumentError, QueueError
 from qmcore.order import Criterion
 from qmcore.queue import EXPIRATION_MAX
@@ -326,6 +326,19 @@ def in_bytes(memory: tuple[int, bool], page_size: int) -> int:
     """Return an amount as bytes, rounded down to whole pages; blocks are pages of the device."""
     value, blocks = memory
     return (value if blocks else value // page_size) * page_size
+
+
+def decimal(what: str, least: int, most: int) -> Callable[[str], float]:
+    """Return a reader of numbers with decimals, which are texts."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise InvalidArgumentError(f"{names.shown(text)} is not a number") from None
+        return check_number(value, what, least, most)
+
+    return read
 
 
 def span(text: str) -> int | None:

@@ -143,6 +143,23 @@ class Seconds(Kind[float]):
 
 
 @dataclasses.dataclass(frozen=True)
+class Decimal(Kind[float]):
+    """A number from `least` to `most`, with decimals; `what` names it in a refusal."""
+
+    what: str
+    least: float
+    most: float
+
+    def read(self, text: str, _given: Given, /) -> float:
+        """Return the number."""
+        if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", text, re.ASCII) is None:
+            raise UsageError(f"The {self.what} must be numeric: {text!r}")
+        if not self.least <= float(text) <= self.most:
+            raise UsageError(f"The {self.what} must be {self.least:g} to {self.most:g}, got {text}")
+        return float(text)
+
+
+@dataclasses.dataclass(frozen=True)
 class DeviceIndex(Number):
     """The index of an entry of the universal device list."""
 

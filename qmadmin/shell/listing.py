@@ -14,7 +14,7 @@ from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, Number, QueueName, Span
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.queue_parameters import DELIVERY
 from qmadmin.shell.session import Criteria, Range, Session
 from qmcore import damage, names, times
 from qmcore.damage import DAMAGE_HINT

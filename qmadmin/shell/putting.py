@@ -16,7 +16,7 @@ from qmadmin.shell.kinds import FileName, Given, Kind, Number, QueueName, Words
 from qmadmin.shell.listing import CorrelationId, MessageId, When, WhenOrNone
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.parameters import DELIVERY
+from qmadmin.shell.queue_parameters import DELIVERY
 from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
 from qmcore.message import BODY_MAX, PRIORITY_DEFAULT, PRIORITY_RANGE, EnqueueControl

@@ -11,7 +11,7 @@ from qmadmin.console import counted
 from qmadmin.console.process import let_through
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Table, Value, field, hidden
 from qmadmin.monitoring import forwarding
-from qmadmin.shell import notices, parameters
+from qmadmin.shell import notices, queue_parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, QueueName, Span
 from qmadmin.shell.spaces import missing_error_queue
@@ -27,11 +27,11 @@ QUEUES = Group("Queues", needs=Needs.OPEN_SPACE)
 
 @QUEUES.command(
     "qcreate",
-    *parameters.QUEUE_OPTIONS,
-    parameters.GROUPING,
+    *queue_parameters.QUEUE_OPTIONS,
+    queue_parameters.GROUPING,
     Positional("queue_name", QueueName(), "Its name: 1 to 127 bytes.", "Queue name: "),
-    parameters.ORDER,
-    *parameters.POSITIONALS,
+    queue_parameters.ORDER,
+    *queue_parameters.POSITIONALS,
     short="qcr",
     failure=lambda _error, given, _session: notices.CREATION_FAILED(queue=given["queue_name"]),
 )
@@ -45,7 +45,7 @@ def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
     """
     space = session.opened()
-    definition = QueueDefinition(name=queue_name, **parameters.queue_fields(given))
+    definition = QueueDefinition(name=queue_name, **queue_parameters.queue_fields(given))
     space.create_queue(definition)
     return [*_warnings(session, definition), Line(f"Queue '{queue_name}' created", {"queue": queue_name})]
 
@@ -79,7 +79,7 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
 @QUEUES.command(
     "qchange",
     Positional("queue_name", QueueName(), "The queue to change.", "Queue name: "),
-    *parameters.changing_queue(),
+    *queue_parameters.changing_queue(),
 )
 def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Change the parameters of a queue of the open queue space.
@@ -91,7 +91,7 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
         qchange service1 none 5 60 90% 10% "mailme service1"
     """
     space = session.opened()
-    new = dataclasses.replace(space.queue(queue_name).definition, **parameters.queue_fields(given))
+    new = dataclasses.replace(space.queue(queue_name).definition, **queue_parameters.queue_fields(given))
     space.change_queue(new)
     return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
@@ -145,6 +145,11 @@ _SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
     "out_of_order": ("Out-of-order", None),
     "retries": ("Retries", None),
     "retry_delay": ("Retry delay", "{} seconds".format),
+    "retry_growth": ("Retry growth", None),
+    "retry_factor": ("Retry factor", "{:g}".format),
+    "retry_maximum": ("Maximum retry delay", lambda seconds: f"{seconds} seconds" if seconds else "none"),
+    "retry_jitter": ("Retry jitter", "{:g}".format),
+    "default_delay": ("Default delay", "{} seconds".format),
     "high": ("High limit", None),
     "low": ("Low limit", None),
     "command": ("Capacity command", None),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import counted
 from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Shown, Table, field, table_of
-from qmadmin.shell import notices, parameters
+from qmadmin.shell import notices, space_parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Given, Memory, Number, SpaceName
 from qmadmin.shell.notices import UsageError
@@ -51,7 +51,7 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
         extended = session.device.extend_space(queue_space_name, pages, progress=reached)
     total = extended.definition.pages
     return [
-        *parameters.rounding(pages),
+        *space_parameters.rounding(pages),
         Line(
             f"Queue space '{queue_space_name}' extended by {rounded_pages(pages)} pages to {total}",
             {"queue_space": queue_space_name, "added": rounded_pages(pages), "pages": total},
@@ -62,12 +62,12 @@ def qaddext(session: Session, queue_space_name: str, pages: int) -> Outcome:
 @SPACES.command(
     "qspacechange",
     Positional("queue_space_name", SpaceName(), "The queue space to change.", "Queue space name: "),
-    *parameters.changing_space(),
+    *space_parameters.changing_space(),
     Option(
         "-q queues",
         "queues",
         "The most queues it can have. Each takes one page away from messages; qaddext adds pages.",
-        parameters.QUEUES.kind,
+        space_parameters.QUEUES.kind,
         UNCHANGED,
         extension=True,
     ),
@@ -86,22 +86,27 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     """
     device = session.device
     old = device.space(queue_space_name).definition
-    new = dataclasses.replace(old, **parameters.space_fields(given, device.info.page_size))
+    new = dataclasses.replace(old, **space_parameters.space_fields(given, device.info.page_size))
     lost = device.space_usage(queue_space_name).memory if new.memory != old.memory else 0
     with session.progress(f"Changing queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         device.change_space(new, initialize=inityn, progress=reached)
     shown: list[Shown] = []
     if new.ipc_key != old.ipc_key:
-        shown += parameters.doubtful_key(new)
-    shown += parameters.without_effect(given_of(**given))
-    shown += parameters.initialization(device.path, wanted=inityn)
+        shown += space_parameters.doubtful_key(new)
+    shown += space_parameters.without_effect(given_of(**given))
+    shown += space_parameters.initialization(device.path, wanted=inityn)
     if lost:
         shown.append(Notice.warning(f"the non-persistent messages of queue space {queue_space_name!r} are lost"))
     return [*shown, Line(f"Queue space '{queue_space_name}' changed", {"queue_space": queue_space_name})]
 
 
 @SPACES.command(
-    "qsize", *parameters.SPACE_OPTIONS, parameters.PAGES, parameters.QUEUES, *parameters.LIMITS, shows_only=True
+    "qsize",
+    *space_parameters.SPACE_OPTIONS,
+    space_parameters.PAGES,
+    space_parameters.QUEUES,
+    *space_parameters.LIMITS,
+    shows_only=True,
 )
 def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: Any) -> Outcome:
     """Show what a queue space with these parameters would need.
@@ -121,8 +126,8 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: 
     shared = memory.in_bytes(page_size)
     disk = total * page_size
     return [
-        *parameters.rounding(pages),
-        *parameters.without_effect(rest),
+        *space_parameters.rounding(pages),
+        *space_parameters.without_effect(rest),
         Record(
             "What the queue space would need",
             (

@@ -21,7 +21,7 @@ from qmadmin.console.results import (
     of_missing,
     table_of,
 )
-from qmadmin.shell import notices, parameters
+from qmadmin.shell import notices, space_parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Given, SpaceName
 from qmadmin.shell.notices import UsageError
@@ -49,7 +49,7 @@ def no_table(operation: str) -> Failure:
 
 @SPACES.command(
     "qspacecreate",
-    *parameters.SPACE_OPTIONS,
+    *space_parameters.SPACE_OPTIONS,
     Option(
         "-r",
         "take_back",
@@ -58,7 +58,7 @@ def no_table(operation: str) -> Failure:
         extension=True,
     ),
     Positional("queue_space_name", SpaceName(), "Its name: 1 to 15 bytes.", "Queue space name: "),
-    *(dataclasses.replace(parameter, unless=("take_back",)) for parameter in parameters.CREATING),
+    *(dataclasses.replace(parameter, unless=("take_back",)) for parameter in space_parameters.CREATING),
     short="qspc",
 )
 def qspacecreate(
@@ -76,21 +76,21 @@ def qspacecreate(
     """
     if take_back:
         return _taken_back(session, queue_space_name, {"pages": pages, "inityn": inityn, **given})
-    fields = parameters.space_fields(given, session.device.info.page_size)
+    fields = space_parameters.space_fields(given, session.device.info.page_size)
     definition = SpaceDefinition(name=queue_space_name, pages=rounded_pages(pages), **fields)
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
         session.device.create_space(definition, initialize=inityn, progress=reached)
     return [
-        *parameters.doubtful_key(definition),
-        *parameters.rounding(pages),
-        *parameters.without_effect(given),
-        *parameters.initialization(session.device.path, wanted=inityn),
+        *space_parameters.doubtful_key(definition),
+        *space_parameters.rounding(pages),
+        *space_parameters.without_effect(given),
+        *space_parameters.initialization(session.device.path, wanted=inityn),
         _told(queue_space_name, "created"),
     ]
 
 
 def _taken_back(session: Session, name: str, given: Mapping[str, Any]) -> Line:
-    defaults = {option.name: option.default for option in parameters.SPACE_OPTIONS}
+    defaults = {option.name: option.default for option in space_parameters.SPACE_OPTIONS}
     if any(value != defaults.get(parameter) for parameter, value in given.items()):
         raise UsageError("Option -r takes the name of a queue space alone: all else is as it was")
     session.device.take_back_space(name)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from qmadmin.transfer.selecting import ArchiveSelection
     from qmcore.attributes import Attribute, Plain
 
-_KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.INT64, bool: ColumnType.FLAG}
+_KINDS: Final = {
+    str: ColumnType.TEXT, int: ColumnType.INT64, bool: ColumnType.FLAG, float: ColumnType.REAL
+}  # fmt: skip
 
 
 def _columns_of(attributes: Mapping[str, Attribute], names: Mapping[str, str]) -> dict[str, ArchiveColumn]:

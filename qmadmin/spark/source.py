@@ -227,6 +227,7 @@ _SPARK_TYPES: Final = {
     ColumnType.INT64: "long",
     ColumnType.TIME: "timestamp",
     ColumnType.FLAG: "boolean",
+    ColumnType.REAL: "double",
 }
 
 _SMALL: Final = {Table.QUEUES: (QUEUE_COLUMNS, queue_batch), Table.SPACES: (SPACE_COLUMNS, space_batch)}

@@ -9,6 +9,7 @@ from qmstorage.sql import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     Integer,
     MetaData,
@@ -16,6 +17,7 @@ from qmstorage.sql import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData(
@@ -128,6 +130,11 @@ queue = Table(
         nullable=False,
         comment="0; else the import that fills it, less than 0 where it replaced it: hidden",
     ),
+    Column("retry_growth", Text, nullable=False, server_default="none", comment="of the delay: linear or exponential"),
+    Column("retry_factor", Double, nullable=False, server_default=text("2"), comment="of exponential growth"),
+    Column("retry_maximum", BigInteger, nullable=False, server_default=text("0"), comment="seconds; 0: none"),
+    Column("retry_jitter", Double, nullable=False, server_default=text("0"), comment="the most taken off, 0 to 1"),
+    Column("default_delay", BigInteger, nullable=False, server_default=text("0"), comment="seconds"),
     UniqueConstraint("space_id", "name", "import_id"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 
-from qmstorage.schema import DATABASE_VERSION, VERSION
+from qmstorage.schema import VERSION
 
 
 class _Statements(io.StringIO):
@@ -33,9 +33,8 @@ def statements(dialect: str, found: int, *, schema: str | None = None) -> list[s
     from alembic.config import Config
 
     out = _Statements()
-    newest = VERSION if dialect == "sqlite" else DATABASE_VERSION
     config = Config(output_buffer=out)
     config.set_main_option("script_location", "qmstorage:migrations")
     config.attributes.update(dialect=dialect, schema=schema)
-    command.upgrade(config, f"{f'{found:04d}' if found else 'base'}:{newest:04d}", sql=True)
+    command.upgrade(config, f"{f'{found:04d}' if found else 'base'}:{VERSION:04d}", sql=True)
     return [text for text in out.written if text and not text.startswith("--")]

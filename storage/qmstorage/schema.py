@@ -1,4 +1,4 @@
-"""The tables of a volume, as they are since schema version 2.
+"""The tables of a volume, as they are since schema version 4.
 
 A message row is written once and deleted once; its state is a row in one narrow table: `ready`, `due`, `held` or
 `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message id finds its
@@ -29,7 +29,6 @@ from qmstorage.sql import (
 
 __all__ = [
     "APPLICATION_ID",
-    "DATABASE_VERSION",
     "IN_MEMORY",
     "IS_LOCKED",
     "REVISION",
@@ -62,13 +61,10 @@ __all__ = [
     "waiter",
 ]
 
-VERSION: Final = 2
-"""The schema version of a file that this release reads and writes: the last step of the migrations for a file."""
+VERSION: Final = 4
+"""The schema version of a volume that this release reads and writes: the last step of the migrations."""
 
 REVISION: Final = f"{VERSION:04d}"
-
-DATABASE_VERSION: Final = 3
-"""The same of a volume on PostgreSQL, which has functions besides: the last step of all."""
 
 APPLICATION_ID: Final = 0x514D4131
 """What marks an SQLite file as ours in its header ("QMA1")."""

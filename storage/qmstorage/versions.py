@@ -20,9 +20,9 @@ def reached(found: int) -> int:
 
 
 # shlex is loaded for a refusal only: nearly every start is without one.
-def refuse_other(found: int, path: str, newest: int = VERSION) -> None:
-    """Raise ReleaseError for a volume of another schema version than the `newest` of its kind; `path` names it."""
-    if UNDER_WAY < found < UNDER_WAY + newest:
+def refuse_other(found: int, path: str) -> None:
+    """Raise ReleaseError for a volume of another schema version than that of this release; `path` names it."""
+    if UNDER_WAY < found < UNDER_WAY + VERSION:
         import shlex
 
         raise ReleaseError(
@@ -30,18 +30,18 @@ def refuse_other(found: int, path: str, newest: int = VERSION) -> None:
             hint="All messages are there; until then no release opens the device.",
             path=path,
         )
-    if found > newest:
+    if found > VERSION:
         raise ReleaseError(
-            f"device {path!r} has schema version {found}, newer than version {newest} of this release:"
+            f"device {path!r} has schema version {found}, newer than version {VERSION} of this release:"
             " use the release of qmadmin that wrote it, or a newer one",
             hint="qmadmin --version shows what is installed.",
             path=path,
         )
-    if found < newest:
+    if found < VERSION:
         import shlex
 
         raise ReleaseError(
-            f"device {path!r} has schema version {found}, older than version {newest} of this release:"
+            f"device {path!r} has schema version {found}, older than version {VERSION} of this release:"
             f" upgrade it with qmadmin --upgrade {shlex.quote(path)}",
             hint="A backup is made first; --plan shows what will be done.",
             path=path,

@@ -10,6 +10,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2] / part) for part in ("", "core", "storage")]
     from qmadmin.archive.columns import MINOR
-    from tests.fix_archive import GROUPS_OF_MINOR_2, make
+    from tests.fix_archive import GROUPS_OF_MINOR_2, QUEUES_OF_MINOR_3, make
 
-    make(Path(__file__).with_name(f"golden-1.{MINOR}"), parts=GROUPS_OF_MINOR_2, release="0.2.0")
+    place = Path(__file__).with_name(f"golden-1.{MINOR}")
+    make(place, parts=GROUPS_OF_MINOR_2, queues=QUEUES_OF_MINOR_3, release="0.2.0")

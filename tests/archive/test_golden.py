@@ -7,11 +7,12 @@ import pytest
 from qmadmin.archive import columns, manifest_file
 from qmadmin.archive.reading import open_archive
 from tests import fix_archive
-from tests.fix_archive import GROUPS, GROUPS_OF_MINOR_2, contents, make
+from tests.fix_archive import GROUPS, GROUPS_OF_MINOR_2, QUEUES, QUEUES_OF_MINOR_3, contents, make
 
 PLACE = Path(__file__).parent
-FIRST, NEWEST = PLACE / "golden-1", PLACE / "golden-1.2"
-CONTENTS = {FIRST: GROUPS, NEWEST: GROUPS_OF_MINOR_2}
+FIRST, SECOND, NEWEST = PLACE / "golden-1", PLACE / "golden-1.2", PLACE / "golden-1.3"
+CONTENTS = {FIRST: GROUPS, SECOND: GROUPS_OF_MINOR_2, NEWEST: GROUPS_OF_MINOR_2}
+DEFINED = {FIRST: QUEUES, SECOND: QUEUES, NEWEST: QUEUES_OF_MINOR_3}
 
 each_golden = pytest.mark.parametrize("golden", CONTENTS, ids=lambda path: path.name)
 
@@ -53,10 +54,12 @@ def test_message_ids_of_the_golden_archive_name_the_space_and_the_number(golden)
         assert row["group_msgid"] == (row["group_sequence"] and msgid(row["group_sequence"]))
 
 
-@pytest.mark.parametrize(("path", "minor", "release"), [(FIRST, 0, "0.1.0"), (NEWEST, 2, "0.2.0")])
+@pytest.mark.parametrize(
+    ("path", "minor", "release"), [(FIRST, 0, "0.1.0"), (SECOND, 2, "0.2.0"), (NEWEST, 3, "0.2.0")]
+)
 def test_the_manifest_of_the_golden_archive_says_what_it_said_when_it_was_made(path, minor, release, tmp_path):
     golden = open_archive(path).manifest
-    today = make(tmp_path / "today", parts=CONTENTS[path], release=release)
+    today = make(tmp_path / "today", parts=CONTENTS[path], queues=DEFINED[path], release=release)
     assert golden.spaces == today.spaces
     assert golden.source == today.source
     assert golden.selection == today.selection

@@ -12,7 +12,15 @@ from tests.fix_store import attachment_of, make_queue
 OF = ("space_id", "queue_id", "import_id")
 """The columns that say of what a row is; a queue that an import hides has its number, another one 0."""
 SEVEN = 7
-VALUES = {"INTEGER": SEVEN, "BIGINT": SEVEN, "SMALLINT": SEVEN, "BOOLEAN": 0, "TEXT": "x", "BLOB": b"x"}
+VALUES = {
+    "INTEGER": SEVEN,
+    "BIGINT": SEVEN,
+    "SMALLINT": SEVEN,
+    "DOUBLE": SEVEN,
+    "BOOLEAN": 0,
+    "TEXT": "x",
+    "BLOB": b"x",
+}
 
 
 def columns_of(connection):

@@ -66,13 +66,13 @@ def test_the_newest_step_is_the_version_of_a_database_and_one_of_the_steps_that_
     config = Config()
     config.set_main_option("script_location", "qmstorage:migrations")
     steps = ScriptDirectory.from_config(config)
-    assert steps.get_heads() == [f"{schema.DATABASE_VERSION:04d}"]
+    assert steps.get_heads() == [f"{schema.VERSION:04d}"]
     assert schema.REVISION in [step.revision for step in steps.walk_revisions()]
 
 
 def test_a_step_after_the_version_of_a_file_changes_no_table() -> None:
     for_a_database = statements("postgresql", schema.VERSION, schema="q")
-    assert bool(for_a_database) == (schema.VERSION < schema.DATABASE_VERSION)
+    assert bool(for_a_database) == (schema.VERSION < schema.VERSION)
     assert [text for text in for_a_database if "alembic_version" not in text] == []
 
 

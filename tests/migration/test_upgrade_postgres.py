@@ -16,7 +16,7 @@ from qmcore.times import SystemClock
 from qmstorage import schema
 from tests.fix_release import CONTENT, contents, dump, environment
 
-REVISION = f"{schema.DATABASE_VERSION:04d}"
+REVISION = f"{schema.VERSION:04d}"
 
 
 def run(*arguments, **settings):

@@ -15,7 +15,7 @@ from tests.fix_store import drain, make_queue, space_definition
 psycopg = pytest.importorskip("psycopg")
 
 from qmstorage.postgres import arriving  # noqa: E402 - there is nothing to test without psycopg
-from qmstorage.schema import DATABASE_VERSION  # noqa: E402
+from qmstorage.schema import VERSION  # noqa: E402
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_schema_may_get_another_name(made, by_hand):
     with pytest.raises(psycopg.Error):
         by_hand("SELECT FROM {}.device")
     with open_device(url) as device:
-        assert device.info.schema_version == DATABASE_VERSION
+        assert device.info.schema_version == VERSION
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def test_a_role_that_is_not_the_owner_is_told_who_is(made, by_hand, role, monkey
 
 
 def test_an_earlier_release_would_refuse_a_later_version(made, by_hand):
-    by_hand(f"UPDATE {{}}.alembic_version SET version_num = '{DATABASE_VERSION + 1:04d}'")
-    with pytest.raises(ReleaseError, match=f"newer than version {DATABASE_VERSION} of this release"):
+    by_hand(f"UPDATE {{}}.alembic_version SET version_num = '{VERSION + 1:04d}'")
+    with pytest.raises(ReleaseError, match=f"newer than version {VERSION} of this release"):
         open_device(made)
-    by_hand(f"UPDATE {{}}.alembic_version SET version_num = '{DATABASE_VERSION - 1:04d}'")
+    by_hand(f"UPDATE {{}}.alembic_version SET version_num = '{VERSION - 1:04d}'")
     with pytest.raises(ReleaseError, match="upgrade it with qmadmin --upgrade"):
         open_device(made)
 

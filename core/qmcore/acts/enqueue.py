@@ -32,6 +32,7 @@ from qmcore.order import OutOfOrder
 from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
+from qmcore.times import MICROS
 from qmcore.transitions import NEVER, TOP, Arrival, Enqueue, Enqueued, Route, Terms, Times
 
 _NO_TIMES: Final = Times(None, None, None, None)
@@ -231,7 +232,10 @@ def _terms(queue: Queue, route: Route, item: Outgoing, memory: bool, place: byte
     if head is None and not queue.definition.order.goes_by_times:
         head = queue.definition.order.head(priority=control.priority, available_at=0, expires_at=None)
     lifetime = NEVER if control.never_expires else control.lifetime
-    times = Times(control.delay, control.available_us, lifetime, control.expires_us)
+    delay = control.delay
+    if delay is None and control.available_us is None:
+        delay = queue.definition.default_delay * MICROS or None
+    times = Times(delay, control.available_us, lifetime, control.expires_us)
     asked = times if times != _NO_TIMES else None
     options: tuple[int | str | bytes | None, ...]
     options = control.urcode, control.appkey, control.corrid, control.reply_queue, item.headers

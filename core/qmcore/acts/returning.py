@@ -24,7 +24,6 @@ from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Holding, Routing
 from qmcore.store import Store
-from qmcore.times import MICROS
 from qmcore.transitions import Disposition, Removal, Remove
 from qmcore.values import dataclass
 
@@ -113,13 +112,16 @@ def give_back(
             tried, locked = store.holdings.held(transaction_id, queue_id)
             # The rest of a group waits as long as those of it that were tried.
             waits = queue.definition.grouping and ending.cause.counts
-            delay = max((_delay(queue, ending.verdict_on(known, holding)) for holding in tried if waits), default=0)
-            until = _until(now, delay)
+            delays = _delays(known, queue, tried, ending)
+            until = _until(now, max(delays, default=0)) if waits else None
             dispositions = [
                 expired_of(unit, opened, store, queue, each, now) if is_over(each, now) else back(each, until_us=until)
                 for each in locked
             ]
-            dispositions += [_given_back(unit, opened, store, queue, each, now, ending) for each in tried]
+            dispositions += [
+                _given_back(unit, opened, store, queue, each, now, ending, delay)
+                for each, delay in zip(tried, delays, strict=True)
+            ]
             dispose(unit, opened, queue, store, dispositions, transaction_id)
             tell_expired(unit, opened, queue, dispositions)
 
@@ -139,7 +141,10 @@ def give_back_some(
     for store in stores(unit, known.space.id):
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
             its = store.holdings.dequeued(transaction_id, queue.id, message_ids)
-            given_back = [_given_back(unit, opened, store, queue, each, now, ending) for each in its]
+            given_back = [
+                _given_back(unit, opened, store, queue, each, now, ending, delay)
+                for each, delay in zip(its, _delays(known, queue, its, ending), strict=True)
+            ]
             dispose(unit, opened, queue, store, given_back, transaction_id)
             tell_expired(unit, opened, queue, given_back)
             returned += [(store, each) for each in its]
@@ -154,16 +159,16 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
 
 
 def _given_back(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending
+    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending, delay: int
 ) -> Disposition:
-    """Return what becomes of a message that was dequeued."""
+    """Return what becomes of a message that was dequeued; `delay` is for how long it is kept back if it returns."""
     known, has_expired = opened.definitions(unit), is_over(holding, now)
     if not has_expired and not ending.counts(known, holding):
         return back(holding)
     verdict = ending.verdict_on(known, holding)
     is_out_of_tries = verdict.final or holding.place.retries >= queue.definition.retries
     if not (has_expired or is_out_of_tries or verdict.consumed):
-        return _tried(queue, holding, now, verdict)
+        return _tried(holding, now, delay)
     try:
         routing = store.messages.routing(holding.place.message_id)
     except SystemFailureError as error:
@@ -176,11 +181,18 @@ def _given_back(
         return expired_of(unit, opened, store, queue, holding, now)
     if not is_out_of_tries:
         return Remove(holding, Removal.DEQUEUED)
-    return _spent(unit, opened, queue, holding, routing, now, ending)
+    return _spent(unit, opened, queue, holding, routing, now, ending, delay)
 
 
 def _spent(
-    unit: Unit, opened: OpenSpace, queue: Queue, holding: Holding, routing: Routing, now: int, ending: Ending
+    unit: Unit,
+    opened: OpenSpace,
+    queue: Queue,
+    holding: Holding,
+    routing: Routing,
+    now: int,
+    ending: Ending,
+    delay: int,
 ) -> Disposition:
     """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one."""
     known = opened.definitions(unit)
@@ -189,7 +201,7 @@ def _spent(
     what = f"message {name_of(known, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
     if target == queue:
-        return _tried(queue, holding, now, verdict)
+        return _tried(holding, now, delay)
     if target is not None:
         _tell(unit, f"{what} {why} and went to {target.name!r}{'; ' if absent else ''}{absent}")
         its = known, queue, target, holding, routing
@@ -198,19 +210,21 @@ def _spent(
         return Remove(holding, Removal.DEQUEUED)
     if not ending.cause.discards:
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
-        return _tried(queue, holding, now, verdict)
+        return _tried(holding, now, delay)
     _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
     return Remove(holding, Removal.DISCARDED)
 
 
-def _tried(queue: Queue, holding: Holding, now: int, verdict: Verdict) -> Disposition:
+def _tried(holding: Holding, now: int, delay: int) -> Disposition:
     """Return that a message stands where it stood, tried once more."""
-    return back(holding, holding.place.retries + 1, _until(now, _delay(queue, verdict)))
+    return back(holding, holding.place.retries + 1, _until(now, delay))
 
 
-def _delay(queue: Queue, verdict: Verdict) -> int:
-    """Return the microseconds for which a message that was tried is kept back."""
-    return queue.definition.retry_delay * MICROS if verdict.retry_after is None else verdict.retry_after
+def _delays(known: Definitions, queue: Queue, tried: Iterable[Holding], ending: Ending) -> list[int]:
+    """Return for how many microseconds each of the messages that were tried is kept back, drawn once for each."""
+    backoff = queue.definition.backoff
+    asked = [(holding.place.retries + 1, ending.verdict_on(known, holding).retry_after) for holding in tried]
+    return [backoff.after(tries) if after is None else after for tries, after in asked]
 
 
 def _until(now: int, delay: int) -> int | None:

@@ -18,7 +18,6 @@ from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import DIALECT, memory_schema, quoted
 from qmstorage.postgres.unit import PostgresUnit
 from qmstorage.postgres.volume import PostgresVolume
-from qmstorage.schema import DATABASE_VERSION
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Cloc
     OperatingSystemError where the server cannot be reached or refuses.
     """
     with connected(address, server) as connection:
-        versions.refuse_other(version_of(connection, address), address.shown, DATABASE_VERSION)
+        versions.refuse_other(version_of(connection, address), address.shown)
         _check_encoding(connection, address, new=False)
         durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)

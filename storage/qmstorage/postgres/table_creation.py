@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
 from qmstorage.postgres.tables import DIALECT, SETTINGS, memory_schema, quoted
-from qmstorage.schema import DATABASE_VERSION, IN_MEMORY, chunk, message, metadata
+from qmstorage.schema import IN_MEMORY, VERSION, chunk, message, metadata
 from qmstorage.sql import made
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def creation(schema: str, partitions: int = 0) -> Iterator[str]:
     for table in made(metadata).sorted_tables:
         yield from _table(table, schema, partitions=partitions if table.name in PARTITIONED else 0)
     yield from creation_of_memory(schema)
-    yield f"INSERT INTO {quoted(schema)}.alembic_version VALUES ('{DATABASE_VERSION:04d}')"  # noqa: S608 - names of ours
+    yield f"INSERT INTO {quoted(schema)}.alembic_version VALUES ('{VERSION:04d}')"  # noqa: S608 - names of ours
 
 
 def creation_of_memory(schema: str) -> Iterator[str]:

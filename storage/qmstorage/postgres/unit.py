@@ -23,7 +23,7 @@ from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedStates
 from qmstorage.postgres.tables import memory_schema
 from qmstorage.postgres.transitions import Transitions
-from qmstorage.schema import DATABASE_VERSION, chunk, counter, due, expiring, held, message, ready
+from qmstorage.schema import chunk, counter, due, expiring, held, message, ready
 from qmstorage.sql import bindparam, delete
 from qmstorage.statements import Cursor, Row, Texts, given
 from qmstorage.unit import MemoryStore
@@ -71,7 +71,6 @@ class PostgresUnit(Transitions):
     """One short transaction of a session. `slot` is the session's: which counters it writes."""
 
     commits_memory = True
-    schema_version = DATABASE_VERSION
     bulk_read = PartOf(SharedBulkRead)
     bulk_load = PartOf(SharedBulkLoad)
     counters = LastingPartOf(SharedCounters)

@@ -54,7 +54,7 @@ def plan(address: Address) -> UpgradePlan:
         return UpgradePlan(
             path=address.shown,
             version=version,
-            target=schema.DATABASE_VERSION,
+            target=schema.VERSION,
             volumes=tuple((name, _size(connection, name)) for name in schemas),
             attached=_attached(connection, schemas),
             backup_command=_shown(_dump_command(schemas, Path("FILE"), ["'URL of the database'"])),
@@ -191,7 +191,7 @@ def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: 
 def _statements(connection: psycopg.Connection[Any], address: Address, name: str) -> Iterator[str]:
     """Yield the statements that upgrade one volume to the version of this release."""
     found = opening.version_of(connection, address)
-    if found == schema.DATABASE_VERSION:
+    if found == schema.VERSION:
         return
     yield from migrating.statements("postgresql", found, schema=name)
     memory = memory_schema(name)
