@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
+from qmadmin import defaults
 from qmadmin.audit import act, destructive, tell
 from qmadmin.console import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
@@ -15,11 +16,14 @@ from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
-from qmcore.queue import Queue, QueueUsage
+from qmcore.queue import Queue, QueueDefinition, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from qmadmin.attachment import Attachment
+    from qmadmin.defaults import SpaceAttributes
     from qmadmin.maintenance import Maintenance
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.times import Clock
@@ -120,19 +124,52 @@ class ManagingSpaces(ABC):
             return volume.read(lambda unit: manage_spaces.usage(unit, manage_spaces.find(unit, name)))
 
     def create_space(
-        self, definition: SpaceDefinition, *, initialize: bool = False, progress: Callable[[int], None] | None = None
+        self,
+        definition: SpaceDefinition | str,
+        *,
+        exist_ok: bool = False,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+        **attributes: Unpack[SpaceAttributes],
     ) -> Space:
         """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
+
+        It is given by its definition, which has Tuxedo's defaults, or by its name and keywords. Then its key is chosen,
+        it gets up to 16 GiB of what the device has, 1,000 queues, transactions and processes, and 1,000,000 messages at
+        a time; and its error queue, `errors` or what `error_queue` says, is created with it. With `exist_ok` a queue
+        space of that name stays as it is and is returned.
 
         The same call again finishes a creation that was interrupted, as by a power failure. `initialize` allocates the
         disk space now and calls `progress` with the percentage done. Raises NoSpaceError if the device has too few free
         pages, InvalidArgumentError if the name is taken, InUseError if the file still holds messages of a queue space
         of that name that was given up, OperatingSystemError if the disk is full.
         """
+        if exist_ok and (present := self._present(definition)) is not None:
+            return present
+        queues: list[QueueDefinition] = []
+        if isinstance(definition, SpaceDefinition):
+            defaults.refuse_keywords(f"queue space {definition.name!r}", attributes)
+        else:
+            definition, queues = self._by_keywords(definition, attributes)
         told = (progress or _ignore_progress) if initialize else None
-        return manage_spaces.create(
-            self._main, self.volume_of, definition, self.clock.now(), told, self._missing_paths()
-        )
+        missing = self._missing_paths()
+        try:
+            return manage_spaces.create(self._main, self.volume_of, definition, self.clock.now(), told, missing, queues)
+        except InvalidArgumentError:
+            if exist_ok and (present := self._present(definition)) is not None:
+                return present
+            raise
+
+    def _present(self, definition: SpaceDefinition | str) -> Space | None:
+        name = definition.name if isinstance(definition, SpaceDefinition) else definition
+        return next((space for space in self.spaces() if space.name == name), None)
+
+    def _by_keywords(self, name: str, attributes: SpaceAttributes) -> tuple[SpaceDefinition, list[QueueDefinition]]:
+        """Return the definition of a queue space by its name and keywords, and that of its error queue, if any."""
+        keys = [space.definition.ipc_key for space in self.spaces()]
+        room = self._main.read(lambda unit: manage_spaces.room_for(unit, name))
+        definition = defaults.space_definition(name, attributes, room, keys)
+        return definition, [QueueDefinition(name=each) for each in [definition.error_queue] if each]
 
     def refuse_space(self, definition: SpaceDefinition) -> None:
         """Raise what `create_space` would raise now if the name is taken or there is no room; nothing is created."""
@@ -152,16 +189,25 @@ class ManagingSpaces(ABC):
         return growing.extend(self._main, volume, self._looked_at(found), pages, progress or _ignore_progress)
 
     def change_space(
-        self, definition: SpaceDefinition, *, initialize: bool = False, progress: Callable[[int], None] | None = None
+        self,
+        definition: SpaceDefinition | str,
+        *,
+        initialize: bool = False,
+        progress: Callable[[int], None] | None = None,
+        **attributes: Unpack[SpaceAttributes],
     ) -> Space:
         """Change the definition of the queue space of that name; with `initialize`, allocate disk for its pages now.
+
+        With a name, what the keywords give is changed.
 
         Limits, the error queue, the key and values that are only recorded can change while other processes work; they
         see the change at their next operation. The number of pages cannot change. Raises InUseError if a limit would be
         below what is in use, or if the memory for non-persistent messages would change, which loses those messages,
         while another process is attached or a transaction is open; InvalidArgumentError if the pages differ.
         """
-        volume, present = self._found(definition.name)
+        name = definition.name if isinstance(definition, SpaceDefinition) else definition
+        volume, present = self._found(name)
+        definition = defaults.changed(present.definition, definition, attributes)
         if present.definition.memory in (0, definition.memory):
             changed, _ = self._redefine(volume, present, definition)
         else:

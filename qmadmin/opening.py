@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmadmin import audit
+from qmadmin.defaults import DEVICE_PAGES
 from qmadmin.device import Device
 from qmadmin.paths import absolute
 from qmadmin.volume_makers import MEMORY, FileMaker, SchemaMaker, VolumeMaker, address_of, group_id, maker_of, path_of
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
 
+_CREATION_SECONDS, _CREATION_PAUSE = 2.0, 0.02
+"""How long to wait for another process that makes a device, and how long between two looks."""
 
-def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = None) -> Device:
-    """Open an existing device.
+
+def open_device(path_or_url: str | os.PathLike[str], *, create: bool = False, clock: Clock | None = None) -> Device:
+    """Open an existing device; with `create`, make it where there is none, as `create_device` does without a size.
 
     `path_or_url` is written as in QMCONFIG: the path of an SQLite file, or `sqlite:///path`, or the URL of a schema in
     a PostgreSQL database, `postgresql://[user[:password]@]host[:port]/database[?schema=qmadmin&...]`, whose other
@@ -34,7 +39,29 @@ def open_device(path_or_url: str | os.PathLike[str], *, clock: Clock | None = No
     Raises BadResourceError if there is no device, ReleaseError if another release wrote it, and OperatingSystemError if
     it cannot be read.
     """
+    if create:
+        return _opened_or_created(path_or_url, clock)
     return _opened(path_of(path_or_url), maker_of(path_or_url, clock))
+
+
+def _opened_or_created(path_or_url: str | os.PathLike[str], clock: Clock | None) -> Device:
+    """Open a device or make it; where several processes do that at the same time, one makes it and the others wait."""
+    end = time.monotonic() + _CREATION_SECONDS
+    while True:
+        try:
+            device = open_device(path_or_url, clock=clock)
+        except QueueError as error:
+            with contextlib.suppress(QueueError):
+                return create_device(path_or_url, clock=clock)
+            if time.monotonic() >= end:
+                raise error from None
+        else:
+            if device.entries():
+                return device
+            device.close()
+            if time.monotonic() >= end:
+                return create_device(path_or_url, clock=clock)
+        time.sleep(_CREATION_PAUSE)
 
 
 def open_to_administer(path_or_url: str | os.PathLike[str]) -> Device:
@@ -60,7 +87,7 @@ def other_owner(path_or_url: str | os.PathLike[str]) -> str:
 
 def create_device(
     path_or_url: str | os.PathLike[str],
-    pages: int,
+    pages: int = DEVICE_PAGES,
     *,
     offset: int = 0,
     group: str | None = None,
@@ -70,7 +97,8 @@ def create_device(
 ) -> Device:
     """Create a device whose device list has one entry: `pages` pages of 4096 bytes of the file, from page `offset`.
 
-    The owner can read and write the file, and with `group` that group of users too. `:memory:` creates a device that is
+    Pages are only counted, and take disk when messages need it; without a number there are enough for 1 TiB. The owner
+    can read and write the file, and with `group` that group of users too. `:memory:` creates a device that is
     gone when it is closed. On PostgreSQL a schema is created; its owner can use it, and with `group` that role too.
 
     `durability` is "full": everything that a call has stored when it returns survives a power failure; or "relaxed": a

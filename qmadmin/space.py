@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
+from qmadmin import defaults
 from qmadmin.audit import destructive, tell
 from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, seconds_of
@@ -28,7 +29,7 @@ from qmcore.acts import (
 )
 from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
 from qmcore.condition import Condition
-from qmcore.errors import AbortedError, InUseError, OperatingSystemError, SystemFailureError
+from qmcore.errors import AbortedError, InUseError, InvalidArgumentError, OperatingSystemError, SystemFailureError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
@@ -37,7 +38,10 @@ from qmcore.space import SpaceDefinition
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from qmadmin.attachment import Attachment
+    from qmadmin.defaults import QueueAttributes
     from qmcore.attached import AttachedProcess, TransactionInfo
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
@@ -124,14 +128,26 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
             refuse_nesting(self._device, self.name)
         return Transaction(self._device, timeout, self.name)
 
-    def create_queue(self, definition: QueueDefinition) -> Queue:
+    def create_queue(
+        self, definition: QueueDefinition | str, *, exist_ok: bool = False, **attributes: Unpack[QueueAttributes]
+    ) -> Queue:
         """Create a queue.
+
+        It is given by its definition, which has Tuxedo's defaults, or by its name and keywords. Then a message that
+        fails is tried again five times, after 10 and 30 seconds, 1.5, 4.5 and 13.5 minutes, with jitter, unless the
+        keywords say otherwise. With `exist_ok` a queue of that name stays as it is and is returned.
 
         If a capacity command is not run as this user, a warning in the log says so. Raises InvalidArgumentError if the
         name is taken, NoSpaceError if the queue space has reached its number of queues.
         """
-        created = self._write(manage_queues.create, definition, self._now)
-        self._device.warn_of_commands(self._attachment.volume, self.name, definition)
+        wanted = defaults.queue_definition(definition, attributes)
+        try:
+            created = self._write(manage_queues.create, wanted, self._now)
+        except InvalidArgumentError:
+            if exist_ok and any(queue.name == wanted.name for queue in self.queues()):
+                return self.queue(wanted.name)
+            raise
+        self._device.warn_of_commands(self._attachment.volume, self.name, wanted)
         return created
 
     @destructive("queue {handle.name}/{name}")
@@ -159,16 +175,18 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
             # A damaged queue can be destroyed, too.
             return "an unknown number of messages"
 
-    def change_queue(self, definition: QueueDefinition) -> Queue:
-        """Change the definition of the queue of that name.
+    def change_queue(self, definition: QueueDefinition | str, **attributes: Unpack[QueueAttributes]) -> Queue:
+        """Change the definition of the queue of that name; with a name, what the keywords give is changed.
 
         Its order, and whether it groups messages, cannot be changed (InvalidArgumentError). Its messages keep their
         expiry. Retained messages are kept as long as the new retention says; with none they are removed. If a capacity
         command is not run as this user, a warning in the log says so.
         """
-        changed = self._write(manage_queues.change, definition)
-        self._release_due(definition.name)
-        self._device.warn_of_commands(self._attachment.volume, self.name, definition)
+        name = definition.name if isinstance(definition, QueueDefinition) else definition
+        wanted = defaults.changed(self.queue(name).definition, definition, attributes)
+        changed = self._write(manage_queues.change, wanted)
+        self._release_due(name)
+        self._device.warn_of_commands(self._attachment.volume, self.name, wanted)
         return changed
 
     def start_queue(self, name: str, *, enqueue: bool = True, dequeue: bool = True) -> None:

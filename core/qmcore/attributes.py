@@ -161,9 +161,18 @@ class Written(Kind):
 
     def kept(self, value: Any, of: str = "") -> Any:
         """Return the value, checked to be of the type."""
+        if isinstance(value, str) and self._type is not str:
+            value = self._read(value, of)
         if not isinstance(value, self._type):
             raise InvalidArgumentError(f"the {self.called(of)} must be a {self._type.__name__}, got {value!r}")
         return value
+
+    def _read(self, text: str, of: str) -> Any:
+        try:
+            return self._parse(text)
+        except ValueError:
+            wanted = " or ".join(filter(None, (", ".join(self.words[:-1]), self.words[-1])))
+            raise InvalidArgumentError(f"the {self.called(of)} must be {wanted}, got {text!r}") from None
 
     def plain(self, value: Any) -> str:
         """Return its text."""
@@ -178,7 +187,7 @@ class Limits(Written):
     """A threshold, which is three attributes: two limits and a command, whose names have a prefix."""
 
     def __init__(self, what: str, prefix: str = "") -> None:
-        super().__init__(what, Threshold, str)
+        super().__init__(what, Threshold, _no_threshold)
         self._names = tuple(f"{prefix}{part}" for part in ("high", "low", "command"))
 
     def kept(self, value: Any, of: str = "") -> Threshold:
@@ -203,6 +212,12 @@ class Limits(Written):
         high, low, command = (values[part] for part in self._names)
         upper = limits.parse_high(high)
         return Threshold(upper, limits.parse_low(low, upper), command)
+
+
+def _no_threshold(text: str) -> Threshold:
+    raise InvalidArgumentError(
+        f"a threshold has two limits and a command, and {text!r} is a text", hint="Give high, low and command."
+    )
 
 
 _COMMAND = Text("threshold command", lambda text, _what: names.command(text))
@@ -276,6 +291,33 @@ def defaults(record: Any) -> dict[str, Plain]:
     known = {field.name: field.default for field in dataclasses.fields(record)}
     with_default = [field for field in fields_of(record) if known[field.name] is not dataclasses.MISSING]
     return dict(pair for field in with_default for pair in field.kind.told(field.name, known[field.name]))
+
+
+def given(record: Callable[..., R], values: Mapping[str, Any], of: str, present: R | None = None) -> R:
+    """Return a data class with attributes as keywords give them: by its fields, or in parts; `of` names the object.
+
+    What is not given is as in `present`, or has its default. InvalidArgumentError for a name that is no attribute.
+    """
+    fields, known = fields_of(record), attributes_of(record)
+    for name in values:
+        if name not in known and all(name != field.name for field in fields):
+            # Loaded for a refusal only.
+            import difflib
+
+            close = difflib.get_close_matches(name, known, 1)
+            raise InvalidArgumentError(
+                f"{of} has no attribute {name!r}",
+                hint=f"Is it {close[0]!r}?" if close else f"Its attributes are {', '.join(known)}.",
+            )
+    usual = defaults(record) if present is None else plain(present)
+    arguments = {field.name: getattr(present, field.name) for field in fields} if present is not None else {}
+    for field in fields:
+        parts = [part.name for part in field.kind.attributes(field) if part.name in values and part.name != field.name]
+        if field.name in values:
+            arguments[field.name] = values[field.name]
+        elif parts:
+            arguments[field.name] = field.kind.made(field.name, {**usual, **values})
+    return record(**arguments)
 
 
 def made(record: Callable[..., R], values: Mapping[str, Any]) -> R:

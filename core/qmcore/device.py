@@ -196,12 +196,19 @@ def allocate(
     return [Extent(space, number + at, index, run.first, run.pages) for at, (index, run) in enumerate(chosen)]
 
 
+def most_free(entries: Iterable[DeviceEntry], extents: Sequence[Extent]) -> int:
+    """Return how many pages are free in the file that has most of them."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        found[entry.path] = found.get(entry.path, 0) + sum(run.pages for run in free_ranges(entry, extents))
+    return max(found.values(), default=0)
+
+
 def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> NoSpaceError:
     """Return the refusal of pages that no file, or not that of the path, has; it names an entry that has enough."""
     free = {entry: sum(run.pages for run in free_ranges(entry, extents)) for entry in entries}
     own = [entry for entry in entries if path is None or entry.path == path]
-    files = {entry.path for entry in own}
-    most = max((sum(free[entry] for entry in own if entry.path == file) for file in files), default=0)
+    most = most_free(own, extents)
     total = sum(entry.pages for entry in own)
     detail = ""
     hint = "List more pages with crdl, or destroy a queue space."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from qmcore import device, space
@@ -22,6 +22,7 @@ from qmcore.device import Extent, MissingVolume
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, SystemFailureError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
+from qmcore.queue import QueueDefinition
 from qmcore.records import Owner, Use
 from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
 
@@ -36,11 +37,12 @@ def create(
     now: int,
     progress: Callable[[int], None] | None,
     missing: Set[str] = frozenset(),
+    queues: Sequence[QueueDefinition] = (),
 ) -> Space:
     """Create a queue space, or finish a creation that was cut short; its pages are rounded down to a multiple of four.
 
     Where `progress` is given the disk is allocated now, and told the percent done. The paths that are `missing` are
-    taken only where no other has room.
+    taken only where no other has room. The `queues` are created with it.
     """
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
     planned = _planned(main, volume_of, wanted, missing)
@@ -67,6 +69,10 @@ def create(
                 raise _exists(wanted.name)
             unit.spaces.remove(present.id)
         new = unit.spaces.add(wanted, incarnation, now)
+        for each in queues:
+            unit.queues.add(new.id, each, now)
+        if queues:
+            unit.highest.raise_to(new.id, "queues", len(queues))
         if progress is not None:
             unit.spaces.set_initialized(new.id)
         return dataclasses.replace(new, initialized=progress is not None)
@@ -318,6 +324,13 @@ def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
     chosen = listed or device.allocate(wanted.name, wanted.pages, entries, extents)
     paths = {entry.index: entry.path for entry in entries}
     return _Plan(paths[chosen[0].entry], chosen, bool(listed))
+
+
+def room_for(unit: Unit, name: str) -> int:
+    """Return how many pages a queue space that is to be created can have; those that its creation listed, if any."""
+    extents = unit.device.extents()
+    listed = sum(extent.pages for extent in extents if extent.space == name)
+    return listed or device.most_free(unit.device.entries(), extents)
 
 
 def _left_empty(unit: Unit, name: str, path: str) -> Space | None:
