@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
+    from qmadmin.bodies import Body, Codec, decode
     from qmadmin.device import Device
+    from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
-    from qmadmin.space import QueueSpace
+    from qmadmin.space import QueueSpace, QueueWatch, WatchResult
     from qmadmin.transacting import Transaction
+    from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
+    from qmcore.audit import AuditEntry
+    from qmcore.backup import BackupReport
+    from qmcore.condition import Condition
+    from qmcore.device import DeviceEntry, MissingVolume, PageRange, TableEntry
     from qmcore.errors import (
         AbortedError,
         BadMessageIdError,
         BadQueueError,
         BadResourceError,
+        BodyError,
         InUseError,
         InvalidArgumentError,
         InvalidHandleError,
@@ -42,29 +50,48 @@ if TYPE_CHECKING:
         SystemFailureError,
         TransactionStartError,
     )
-    from qmcore.message import Message, MessageInfo, Origin, Reason, State
-    from qmcore.queue import Delivery, QueueDefinition, QueueUsage
-    from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
+    from qmcore.findings import Finding
+    from qmcore.limits import Threshold
+    from qmcore.message import ConsumedMessage, EnqueueControl, Message, MessageInfo, Origin, Reason, State
+    from qmcore.order import OutOfOrder, QueueOrder
+    from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+    from qmcore.records import Forwarding
+    from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
 
 _HOME = {
-    "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
-    "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
-    "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
+    "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
+    "qmcore.audit": ("AuditEntry",),
+    "qmcore.backup": ("BackupReport",),
+    "qmcore.condition": ("Condition",),
+    "qmcore.device": ("DeviceEntry", "MissingVolume", "PageRange", "TableEntry"),
+    "qmcore.findings": ("Finding",),
+    "qmcore.limits": ("Threshold",),
+    "qmcore.message": ("ConsumedMessage", "EnqueueControl", "Message", "MessageInfo", "Origin", "Reason", "State"),
+    "qmcore.order": ("OutOfOrder", "QueueOrder"),
+    "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage"),
+    "qmcore.records": ("Forwarding",),
+    "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
+    "qmadmin.bodies": ("Body", "Codec", "decode"),
     "qmadmin.device": ("Device",),
+    "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
-    "qmadmin.space": ("QueueSpace",),
+    "qmadmin.space": ("QueueSpace", "QueueWatch", "WatchResult"),
     "qmadmin.transacting": ("Transaction",),
 }
 # What is not named there is an error.
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "AbortedError", "BadMessageIdError", "BadQueueError", "BadResourceError", "Delivery", "Device", "HighestUse",
-    "InUseError", "InvalidArgumentError", "InvalidHandleError", "Message", "MessageInfo", "NoMessageError",
-    "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutcomeUnknownError", "ProtocolError",
-    "QueueDefinition", "QueueError", "QueueSpace", "QueueUsage", "Reason", "ReleaseError", "Resource", "ShareError",
-    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "Transaction", "TransactionStartError",
-    "__version__", "create_device", "open_device", "restore_device",
+    "AbortedError", "AttachedProcess", "AuditEntry", "BackupReport", "BadMessageIdError", "BadQueueError",
+    "BadResourceError", "Body", "BodyError", "BrowseCursor", "Codec", "Condition", "ConsumedMessage", "Delivery",
+    "Device", "DeviceEntry", "EnqueueControl", "Finding", "Forwarding", "HighestUse", "InUseError",
+    "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MissingVolume",
+    "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
+    "OutcomeUnknownError", "PageRange", "ProtocolError", "Queue", "QueueDefinition", "QueueError", "QueueOrder",
+    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "ShareError", "Space",
+    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction",
+    "TransactionInfo", "TransactionStartError", "WatchResult", "__version__", "create_device", "decode",
+    "open_device", "restore_device",
 ]  # fmt: skip
 
 

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from qmadmin import tracing
 from qmadmin.attachment import SpaceHandle
+from qmadmin.bodies import Body, encode
 from qmadmin.transacting import current, joined_here
 from qmcore import message, names, times
 from qmcore.acts import enqueue as enqueuing
 from qmcore.acts import enqueue_in_transaction
 from qmcore.acts.enqueue import Outgoing
-from qmcore.checks import buffer_of, flag_of
+from qmcore.checks import flag_of
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from typing_extensions import Buffer
 
     from qmadmin.transacting import Transaction
-
-Body: TypeAlias = "Buffer | str | None"
-"""What an application may send: any buffer, such as bytes; a str is sent as UTF-8; None is a message without a body."""
-
 
 _NO_TIMES: Final = (None, None, None, None)
 _NO_QUEUES: Final = (None, None, None)
@@ -68,8 +65,9 @@ class Enqueuing(SpaceHandle):
         When the call returns outside a transaction, a persistent message is on the disk. In a transaction it is
         enqueued when the transaction commits; the commit is refused if the queue or the room is gone by then.
 
-        `body`: bytes or another buffer, or a str, which is stored as UTF-8; None means a message without a body, which
-        is not the same as an empty one. At most 64 MiB.
+        `body`: bytes or another buffer; a str, which is stored as UTF-8; a dict, list, tuple, int, float or bool, or an
+        instance of a data class, a model of pydantic or a Struct of msgspec, which are stored as JSON. None means a
+        message without a body, which is not the same as an empty one. At most 64 MiB.
         `priority`: 1 to 100; in a queue that is ordered by priority, higher ones come first.
         `corrid`: the correlation identifier, at most 32 bytes, which connects a reply with its request; a str is
         encoded as UTF-8.
@@ -87,7 +85,8 @@ class Enqueuing(SpaceHandle):
         `reply_persistent`: the same for the reply.
         `headers`: names and values, both str. If the caller is in an OpenTelemetry span, the message gets the
         headers `traceparent` and `tracestate`, unless one of them is given.
-        `type`, `subtype`: at most 127 bytes each; the default type is STRING for a str and CARRAY for bytes.
+        `type`, `subtype`: at most 127 bytes each; the default type is STRING for a str, CARRAY for bytes, and JSON for
+        what is stored as JSON.
         `top`: True puts the message before all others, if the queue allows it; the last one put on top is the first.
         `before`: the identifier of the message before which this one is put, if the queue allows it; several before the
         same one are in the order of their arrival.
@@ -99,7 +98,7 @@ class Enqueuing(SpaceHandle):
         InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
         disk, and AbortedError if the transaction's time is over.
         """
-        data, kind = (body, "CARRAY") if isinstance(body, bytes) else _bytes_of(body)
+        data, kind = (body, "CARRAY") if isinstance(body, bytes) else encode(body)
         if corrid is not None:
             # First: arrays of numpy cannot be compared.
             corrid = names.correlation_id(corrid)
@@ -143,11 +142,12 @@ class Enqueuing(SpaceHandle):
         """Put messages on a queue, all or none, and return their identifiers in the same order.
 
         They take their places in that order. `control` applies to all of them; a body that is a str is of type STRING
-        unless `control` says otherwise. Raises as `enqueue` does; nothing is enqueued then.
+        unless `control` is given, and one that is stored as JSON is of type JSON unless `control` says another type
+        than CARRAY. Raises as `enqueue` does; nothing is enqueued then.
         """
         usual = PLAIN_CONTROLS["CARRAY"] if control is None else control
         items = [
-            (queue, body, usual) if isinstance(body, bytes) else (queue, *_with_kind(body, control)) for body in bodies
+            (queue, body, usual) if isinstance(body, bytes) else (queue, *_controlled(body, control)) for body in bodies
         ]
         return self.put_many(items, transactional=transactional, connection=connection)
 
@@ -210,23 +210,12 @@ def _kept(outgoing: Outgoing) -> Outgoing:
     return outgoing if is_spilled else outgoing._replace(body=bytes(outgoing.body or b""))
 
 
-def _with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
-    data, kind = _bytes_of(body)
-    return data, PLAIN_CONTROLS[kind] if control is None else control
-
-
-def _bytes_of(body: Body) -> tuple[message.Body, str]:
-    if isinstance(body, bytes) or body is None:
-        return body, "CARRAY"
-    if isinstance(body, str):
-        return names.encoded(body, "body"), "STRING"
-    data = buffer_of(body)
-    if data is None:
-        raise InvalidArgumentError(
-            f"the body must be bytes, another buffer, str or None, got {type(body).__name__}",
-            hint="Encode it, for example as JSON.",
-        )
-    return data, "CARRAY"
+def _controlled(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
+    data, kind = encode(body)
+    if control is None:
+        return data, PLAIN_CONTROLS[kind]
+    # CARRAY is what it says where the caller said nothing of the type.
+    return data, dataclasses.replace(control, type=kind) if (kind, control.type) == ("JSON", "CARRAY") else control
 
 
 def _delivery(persistent: bool, what: str) -> Delivery:

@@ -11,6 +11,7 @@ import pytest
 
 import qmadmin
 from qmadmin import QueueDefinition, SpaceDefinition
+from qmadmin.bodies import encode
 from qmadmin.consumers import Call, Failure, Unavailable, current
 from qmadmin.forwarder.services_file import ServicesFile
 from qmcore.message import Message, State
@@ -18,14 +19,14 @@ from qmcore.queue import Delivery
 
 
 def request_of(body=b"", **changes):
-    """Return a request with this body; a str is of type STRING."""
-    data = body.encode() if isinstance(body, str) else body
+    """Return a request with this body, of the type that an enqueue gives it."""
+    data, kind = encode(body)
     usual = {
         "msgid": "0123456789abcdef0000000000000001", "queue": "S", "priority": 50, "enqueued_us": 0,
         "available_us": None, "expires_us": None, "corrid": None, "reply_queue": None, "failure_queue": None,
         "error_queue": None, "urcode": 0, "appkey": 0, "client_id": "", "size": len(data or b""), "retries": 0,
         "delivery": Delivery.PERSIST, "reply_delivery": None, "subtype": "", "headers": {}, "group": None,
-        "type": "STRING" if isinstance(body, str) else "CARRAY", "origin": None, "state": State.HELD,
+        "type": kind, "origin": None, "state": State.HELD,
     }  # fmt: skip
     return Message(**(usual | changes), body=data)
 

@@ -105,8 +105,8 @@ class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
 
     causes = (
         "An argument has the wrong type or is out of its range; flags or arguments exclude each other; a condition, a "
-        "time or a limit cannot be read; something of that name exists already; or the queue does not grant what is "
-        "asked for, such as a message on top."
+        "time, a limit or a body cannot be read; a body cannot be encoded; something of that name exists already; or "
+        "the queue does not grant what is asked for, such as a message on top."
     )
     remedy = "Change the call as the message says. The same call fails each time."
 
@@ -114,6 +114,15 @@ class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
         super().__init__(message, **known)
         self.catalogue: int | None = self.facts.get("catalogue")
         """The number of the sentence in Tuxedo's catalogue, where it is one of its own."""
+
+
+class BodyError(InvalidArgumentError, ValueError):
+    """The body of a message cannot be read as what was asked for; reading it again fails again."""
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.msgid: str = self.facts.get("msgid", "")
+        """The identifier of the message."""
 
 
 class BadResourceError(QueueError, name="QMEBADRMID", number=-2):

@@ -6,9 +6,9 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from qmcore import names, times
+from qmcore import json_body, names, times
 from qmcore.checks import check_int, index_of
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.queue import Delivery
@@ -27,7 +27,7 @@ _INCARNATION_DIGITS = 16
 _SEQUENCE_DIGITS = 16
 MESSAGE_ID_DIGITS = _INCARNATION_DIGITS + _SEQUENCE_DIGITS
 _INT64 = (-(2**63), 2**63 - 1)
-_USUAL_TYPES = ("CARRAY", "STRING")
+_USUAL_TYPES = ("CARRAY", "STRING", "JSON")
 _NO_TIMES: Final = (None, None, None, None, False)
 
 
@@ -168,10 +168,7 @@ class EnqueueControl:
 PLAIN_CONTROL: Final = EnqueueControl()
 """The control information of a sender that asks for nothing."""
 
-TEXT_CONTROL: Final = EnqueueControl(type="STRING")
-"""The same for a text."""
-
-PLAIN_CONTROLS: Final = {control.type: control for control in (PLAIN_CONTROL, TEXT_CONTROL)}
+PLAIN_CONTROLS: Final = {"CARRAY": PLAIN_CONTROL} | {kind: EnqueueControl(type=kind) for kind in ("STRING", "JSON")}
 """The control information of a sender that asks for nothing, by the type of the message."""
 
 
@@ -246,6 +243,14 @@ class Message(MessageInfo):
     def text(self) -> str:
         """The body read as UTF-8; empty if there is none."""
         return (self.body or b"").decode()
+
+    def json(self) -> Any:
+        """Return the value of a body that is JSON, whatever the type of the message.
+
+        Raises BodyError if there is no body, if it is not JSON in UTF-8, and for what an enqueue would refuse: NaN,
+        infinity, half of a surrogate pair, more than 256 levels, a whole number of more than 4300 digits.
+        """
+        return json_body.read(self.body, self.msgid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from qmadmin import tracing
+from qmadmin.bodies import Body, encode
 from qmadmin.consumers import Call, Failure, Unavailable
 from qmadmin.version import __version__
 from qmcore.errors import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
-    from qmadmin.enqueuing import Body
     from qmadmin.space import QueueSpace
     from qmcore.message import Message
 
@@ -111,6 +111,7 @@ def enqueue(queue: str, body: Body, **options: Any) -> None:
         _put(this.space, queue, body, options)
     else:
         _check_options(queue, body, options)
+        body, options = _encoded(body, options)
         if trace := tracing.headers():
             options["headers"] = tracing.added(options.get("headers"), trace)
         this.collected.append((queue, body, options))
@@ -157,6 +158,14 @@ def is_temporary(error: QueueError) -> bool:
     if isinstance(error, NoSpaceError):
         return error.wanted <= error.limit
     return isinstance(error, BadQueueError) and bool(error.stopped)
+
+
+def _encoded(body: Body, options: dict[str, Any]) -> tuple[Body, dict[str, Any]]:
+    """Return what is sent as JSON as its bytes: now, while it is as the caller means it, and for other processes."""
+    data, kind = encode(body)
+    if kind != "JSON":
+        return body, options
+    return data, options if options.get("type") else options | {"type": kind}
 
 
 def _check_options(queue: str, body: Body, options: dict[str, Any]) -> None:

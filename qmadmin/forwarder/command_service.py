@@ -42,7 +42,7 @@ FACTS: Final = {
     "QM_CORRID": "its correlation identifier",
     "QM_PRIORITY": "its priority",
     "QM_RETRIES": "how often it was rolled back before",
-    "QM_TYPE": "`STRING` for text, `CARRAY` for bytes",
+    "QM_TYPE": "`STRING` for text, `CARRAY` for bytes, `JSON`",
     "QM_URCODE": "the user return code that came with it",
     "QM_HEADERS": "its headers, as a JSON object",
     "QM_REPLY_QUEUE": "its reply queue",

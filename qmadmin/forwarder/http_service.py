@@ -155,7 +155,7 @@ HEADERS: Final = {
     "QM-Priority": "its priority",
     "QM-Retries": "how often it was rolled back before",
     "QM-Urcode": "the user return code that came with it",
-    "QM-Type": "`STRING` for text, `CARRAY` for bytes",
+    "QM-Type": "`STRING` for text, `CARRAY` for bytes, `JSON`",
     "Idempotency-Key": "the identifier that the message got when it was enqueued, the same at each try",
 }
 """The headers of a request, and their meanings."""
@@ -168,7 +168,8 @@ ANSWERS: Final = {
 }
 """The headers of an answer, and their meanings."""
 
-_PLAIN: Final = "text/plain; charset=utf-8"
+_TYPES: Final = {"STRING": "text/plain; charset=utf-8", "JSON": "application/json"}
+"""The content types of messages, by their types."""
 _BYTES: Final = "application/octet-stream"
 
 _OURS_ALONE: Final = frozenset(
@@ -234,7 +235,7 @@ def _content_type(request: Message) -> str:
     for name, value in request.headers.items():
         if name.lower() == "content-type" and is_line(value):
             return value
-    return _PLAIN if request.type == "STRING" else _BYTES
+    return _TYPES.get(request.type, _BYTES)
 
 
 def _facts(request: Message) -> dict[str, str]:

@@ -38,7 +38,8 @@ BUFFERS = {
     "array of another machine": np.arange(3).astype(">i4"),
     "empty array": np.zeros((0, 3)),
 }
-NUMBERS = [np.int64(7), np.float32(7), np.True_, np.datetime64(7, "s"), 7, np.array([None])]
+NUMBERS = [np.int64(7), np.float32(7), np.True_, np.datetime64(7, "s"), 7]
+IN_JSON = [7, 7, True, "1970-01-01T00:00:07", 7]
 
 
 @pytest.fixture
@@ -69,10 +70,8 @@ class TestBuffers:
         assert isinstance(failure, Failure)
         assert failure.reply == Reply(content(buffer))
 
-    @pytest.mark.parametrize("number", NUMBERS, ids=repr)
-    def test_a_number_is_none(self, space: qmadmin.QueueSpace, number: Any) -> None:
-        with pytest.raises(qmadmin.InvalidArgumentError, match="the body must be bytes, another buffer, str or None"):
-            space.enqueue("STRING", number)
+    @pytest.mark.parametrize("number", [*NUMBERS, np.array([None])], ids=repr)
+    def test_a_number_is_none(self, number: Any) -> None:
         assert refused(tpenqueue, "QSPACE", "STRING", None, number).name == "TPEINVAL"
         for answer in (number, Reply(number)):
             with pytest.raises(Failure, match="not bytes, str"):
@@ -89,6 +88,18 @@ class TestBuffers:
         msgid = space.enqueue("STRING", "y")
         control = TPQCTL(flags=TPQGETBYMSGID, msgid=array.array("B", msgid.encode()))  # type: ignore[arg-type]
         assert tpdequeue("QSPACE", "STRING", control) == b"y"
+
+
+class TestBodies:
+    @pytest.mark.parametrize(("number", "value"), list(zip(NUMBERS, IN_JSON, strict=True)), ids=repr)
+    def test_a_number_is_sent_as_json(self, space: qmadmin.QueueSpace, number: Any, value: Any) -> None:
+        space.enqueue_many("STRING", [number, {"numbers": [number]}])
+        alone, inside = space.dequeue_many("STRING", 2)
+        assert (alone.type, alone.json(), inside.json()) == ("JSON", value, {"numbers": [value]})
+
+    def test_an_array_of_objects_is_refused(self, space: qmadmin.QueueSpace) -> None:
+        with pytest.raises(qmadmin.InvalidArgumentError, match="got ndarray"):
+            space.enqueue("STRING", np.array([None]))
 
 
 @pytest.mark.parametrize("kind", KINDS)

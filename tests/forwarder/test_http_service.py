@@ -75,6 +75,7 @@ def test_key_of_a_message_that_was_moved_is_the_one_that_it_had_before(serve, se
         ("text", {}, "text/plain; charset=utf-8"),
         (b"data", {}, "application/octet-stream"),
         (b"{}", {"CONTENT-type": "application/json"}, "application/json"),
+        ({"a": 1}, {}, "application/json"),
     ],
 )
 def test_content_type_is_that_of_the_message_or_of_its_type(serve, server, body, headers, expected):

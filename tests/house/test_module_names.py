@@ -9,6 +9,7 @@ OF_EACH_PROGRAM = {"program", "options", "settings", "errors"}
 
 SHARED = {
     "audit": "the record of destructive acts",
+    "bodies": "the bodies of messages",
     "declare": "how the parts of a face are declared",
     "device": "what QMCONFIG names",
     "disposing": "what becomes of messages that were taken out of their states",

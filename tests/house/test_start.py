@@ -50,6 +50,25 @@ def test_version_is_printed():
     assert __version__ in printed
 
 
+def test_models_are_bodies_without_the_libraries_that_other_models_are_of(tmp_path):
+    program = f"""
+import dataclasses, qmadmin
+@dataclasses.dataclass
+class Order:
+    sku: str
+with qmadmin.create_device({str(tmp_path / "QUE")!r}, 1000) as device:
+    limits = {{"pages": 500, **dict.fromkeys(("queues", "transactions", "processes", "messages"), 100)}}
+    device.create_space(qmadmin.SpaceDefinition(name="S", ipc_key=40000, **limits))
+    with device.open_space("S") as space:
+        space.create_queue(qmadmin.QueueDefinition(name="Q"))
+        space.enqueue("Q", Order("chair"))
+        print(qmadmin.decode(space.dequeue("Q"), Order))
+"""
+    printed, imported = run_and_list_imports(program)
+    assert printed == "Order(sku='chair')\n"
+    assert not imported & {"msgspec", "pydantic"}
+
+
 def test_what_processes_leave_to_each_other_is_packed_only_where_they_meet(tmp_path):
     made = f"create_device({str(tmp_path / 'QUE')!r}, 1000)"
     _, imported = run_and_list_imports(f"from qmadmin.opening import create_device\nwith {made}: pass")

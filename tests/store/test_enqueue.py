@@ -125,10 +125,11 @@ def test_a_body_of_more_than_64_mib_is_refused(space):
     assert space.usage("Q").enqueued == 0
 
 
-@pytest.mark.parametrize("body", [5, ["x"], object()])
-def test_a_body_that_is_no_bytes_is_refused(space, body):
-    with pytest.raises(InvalidArgumentError, match="must be bytes, another buffer, str or None"):
+@pytest.mark.parametrize("body", [{"x"}, object(), timedelta(1), 1j])
+def test_a_body_that_is_neither_bytes_nor_json_is_refused(space, body):
+    with pytest.raises(InvalidArgumentError, match="must be bytes, another buffer, str, None, a value of JSON"):
         space.enqueue("Q", body)
+    assert space.usage("Q").enqueued == 0
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ LOOK = RELEASE
 
 FUNCTIONS: Final = {
     "create_device": NONE,
+    "decode": NONE,
     "open_device": NONE,
     "restore_device": NONE,
 }

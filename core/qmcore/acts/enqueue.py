@@ -20,8 +20,7 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
 from qmcore.message import (
     BODY_MAX,
-    PLAIN_CONTROL,
-    TEXT_CONTROL,
+    PLAIN_CONTROLS,
     Body,
     EnqueueControl,
     checked_body,
@@ -106,7 +105,7 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
         (item,) = outgoing
         route = route_to(known, item.queue)
         control = item.control
-        is_usual = control is PLAIN_CONTROL or control is TEXT_CONTROL
+        is_usual = PLAIN_CONTROLS.get(control.type) is control
         terms = known.usual_terms.get((item.queue, control.type)) if is_usual else None
         if terms is None:
             terms = _terms_asked(known, item, route)
@@ -222,7 +221,7 @@ def _terms_asked(known: Definitions, item: Outgoing, route: Route) -> Terms:
         if not before:
             raise no_such_message(queue.name, control.before)
     terms = _terms(queue, route, item, memory, TOP if control.top else b"", before)
-    if control is PLAIN_CONTROL or control is TEXT_CONTROL:
+    if PLAIN_CONTROLS.get(control.type) is control:
         known.usual_terms[item.queue, control.type] = terms
     return terms
 
