@@ -15,13 +15,22 @@ _PAGES = 4_000_000
 _MESSAGES = 3_000_000
 _QUEUES = 1100
 _AT_A_TIME = 1000
+_VALUE = {
+    "order": 17,
+    "customer": {"name": "Ann Example", "city": "Zürich"},
+    "lines": [{"sku": f"chair-{number:04}", "quantity": number, "price": 19.9, "gift": False} for number in range(14)],
+    "note": "Please ring twice. If nobody opens, leave it with the neighbours on the first floor, left, please",
+}
+"""An order that has 1,024 bytes in JSON."""
 
 
 class Measured:
     """A queue space with an error queue and two queues, each with retries."""
 
     durability = "full"
-    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1}
+    commits: ClassVar = dict.fromkeys(
+        ("produce", "produce_json", "consume", "produce_many", "consume_many", "answer"), 1
+    )
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
@@ -81,6 +90,11 @@ class Client:
         """Enqueue messages outside of a transaction."""
         while goes_on(True):
             self._space.enqueue(queue, BODY)
+
+    def produce_json(self, queue: str, goes_on: GoesOn) -> None:
+        """Enqueue values that are as long in JSON."""
+        while goes_on(True):
+            self._space.enqueue(queue, _VALUE)
 
     def consume(self, queue: str, goes_on: GoesOn) -> None:
         """Dequeue messages outside of a transaction."""

@@ -45,6 +45,11 @@ def _row(name: str, title: str, against: str = "") -> Row:
 
 MEASURES = (
     Measure((_row("enqueue", "enqueue, one at a time"),), _ALL, produce="produce"),
+    Measure(
+        (Row("enqueue_json", "enqueue of 1 KiB of JSON, one at a time (to bytes)", against=("enqueue", OURS)),),
+        {OURS: OURS},
+        produce="produce_json",
+    ),
     Measure((_row("enqueue_100", "enqueue_many of 100"),), _BATCHES, produce="produce_many", size=100),
     Measure((_row("enqueue_1000", "enqueue_many of 1000"),), _BATCHES, produce="produce_many", size=1000),
     Measure((_row("dequeue", "dequeue, one at a time"),), _ALL, consume="consume"),
