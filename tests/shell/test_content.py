@@ -103,6 +103,17 @@ def test_bodies_are_text_where_they_are_text_and_base64_or_hex_where_not(shown, 
     assert space.usage("STRING").messages == 1
 
 
+def test_json_is_shown_as_the_text_that_it_is_and_may_be_put_as_one(laid_out, shown, space):
+    space.enqueue("STRING", {"city": "Zürich", "lines": [1]})
+    content = '{"city":"Zürich","lines":[1]}'
+    row = shown("qpeek STRING")["rows"][0]
+    assert (row["type"], row["encoding"], row["body"]) == ("JSON", "text", content)
+    for command in ("qpeek STRING", "qlist -b STRING"):
+        assert content in laid_out.run(f"qopen QSPACE\n{command}\n").out
+    shown("qput -C JSON STRING '[2]'")
+    assert [(message.type, message.json()) for message in space.dequeue_many("STRING", 2)][1] == ("JSON", [2])
+
+
 def test_messages_that_cannot_be_dequeued_now_can_be_looked_into(shown, space):
     space.enqueue("STRING", "delayed", delay=500)
     msgid = space.enqueue("STRING", "held")
