@@ -18,6 +18,7 @@ from qmadmin.version import __version__
 
 if TYPE_CHECKING:
     from qmadmin.bodies import Body, Codec, decode
+    from qmadmin.connections import ApplicationConnection
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
@@ -72,6 +73,7 @@ _HOME = {
     "qmcore.records": ("Forwarding",),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
+    "qmadmin.connections": ("ApplicationConnection",),
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
@@ -82,16 +84,16 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "AbortedError", "AttachedProcess", "AuditEntry", "BackupReport", "BadMessageIdError", "BadQueueError",
-    "BadResourceError", "Body", "BodyError", "BrowseCursor", "Codec", "Condition", "ConsumedMessage", "Delivery",
-    "Device", "DeviceEntry", "EnqueueControl", "Finding", "Forwarding", "HighestUse", "InUseError",
-    "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MissingVolume",
-    "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
-    "OutcomeUnknownError", "PageRange", "ProtocolError", "Queue", "QueueDefinition", "QueueError", "QueueOrder",
-    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "ShareError", "Space",
-    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction",
-    "TransactionInfo", "TransactionStartError", "WatchResult", "__version__", "create_device", "decode",
-    "open_device", "restore_device",
+    "AbortedError", "ApplicationConnection", "AttachedProcess", "AuditEntry", "BackupReport", "BadMessageIdError",
+    "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor", "Codec", "Condition",
+    "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Finding", "Forwarding", "HighestUse",
+    "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo",
+    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin",
+    "OutOfOrder", "OutcomeUnknownError", "PageRange", "ProtocolError", "Queue", "QueueDefinition", "QueueError",
+    "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "ShareError",
+    "Space", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold",
+    "Transaction", "TransactionInfo", "TransactionStartError", "WatchResult", "__version__", "create_device",
+    "decode", "open_device", "restore_device",
 ]  # fmt: skip
 
 

@@ -25,8 +25,7 @@ from qmcore.records import Nothing, Role
 from qmcore.selection import FIRST, Selection
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+    from qmadmin.connections import ApplicationConnection
     from qmadmin.transacting import Transaction
     from qmcore.port import Unit
 
@@ -50,7 +49,7 @@ class Dequeuing(SpaceHandle):
         wait: float | timedelta | None = None,
         stop: Callable[[], bool] | None = None,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> Message | None:
         """Take a message off a queue: the first in its order, or the first that matches a selection.
 
@@ -70,8 +69,8 @@ class Dequeuing(SpaceHandle):
         `stop`: a function that is called when the wait has found no message, as after `wake()`, and every second, or
         every ten if many wait; if it returns True, the wait ends without a message.
         `transactional`: False keeps the call out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is consumed
-        when the transaction on it commits. It cannot wait.
+        `connection`: a connection of the application, as for `enqueue`; the message is consumed when the transaction on
+        it commits. It cannot wait.
 
         Raises BadQueueError if the queue does not exist or is stopped, BadMessageIdError for a malformed identifier,
         SystemFailureError if as many calls wait as the queue space has actions for, and AbortedError if the
@@ -93,7 +92,7 @@ class Dequeuing(SpaceHandle):
         condition: str | Condition | None = None,
         wait: float | timedelta | None = None,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> list[Message]:
         """Take up to `limit` messages off a queue at once, in its order; fewer, or none, is not an error.
 
@@ -114,7 +113,7 @@ class Dequeuing(SpaceHandle):
         condition: str | Condition | None = None,
         wait: float | timedelta | None = None,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> MessageInfo | None:
         """Take a message off a queue as `dequeue` does, without reading its body, which may have been peeked at."""
         selection = selected(msgid, corrid, corrid_like, condition)
@@ -206,7 +205,7 @@ class Dequeuing(SpaceHandle):
         wait: float | timedelta | None,
         *,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
         body: bool = True,
         role: Role = Role.DEQUEUED,
         stop: Callable[[], bool] | None = None,
@@ -243,7 +242,7 @@ class Dequeuing(SpaceHandle):
             attachment.renew(error)
             raise
 
-    def _take_on(self, connection: Connection, wanted: Wanted, seconds: float) -> list[Message]:
+    def _take_on(self, connection: ApplicationConnection, wanted: Wanted, seconds: float) -> list[Message]:
         """Take messages in the application's own transaction."""
         if seconds > 0:
             raise InvalidArgumentError(

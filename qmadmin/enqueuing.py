@@ -22,8 +22,7 @@ from qmcore.message import PLAIN_CONTROLS, PRIORITY_DEFAULT, EnqueueControl
 from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
+    from qmadmin.connections import ApplicationConnection
     from qmadmin.transacting import Transaction
 
 _NO_TIMES: Final = (None, None, None, None)
@@ -58,7 +57,7 @@ class Enqueuing(SpaceHandle):
         top: bool = False,
         before: str | None = None,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> str:
         """Put a message on a queue and return its identifier, 32 characters.
 
@@ -91,8 +90,9 @@ class Enqueuing(SpaceHandle):
         `before`: the identifier of the message before which this one is put, if the queue allows it; several before the
         same one are in the order of their arrival.
         `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
-        `connection`: a SQLAlchemy connection to the file or the database of the queue space; the message is enqueued
-        when the transaction on it commits.
+        `connection`: a connection of the application to the file or the database of the queue space; the message is
+        enqueued when the transaction on it commits. It is a Connection or Session of SQLAlchemy, a connection of
+        psycopg 3 or sqlite3, or `django.db.connection`; qmadmin-queue(7) says what is refused.
 
         Raises BadQueueError if the queue does not exist or is stopped, NoSpaceError (its `resource` says what ran out),
         InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
@@ -137,7 +137,7 @@ class Enqueuing(SpaceHandle):
         control: EnqueueControl | None = None,
         *,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> list[str]:
         """Put messages on a queue, all or none, and return their identifiers in the same order.
 
@@ -158,7 +158,7 @@ class Enqueuing(SpaceHandle):
         control: EnqueueControl,
         *,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> str:
         """Put a message on a queue, as `enqueue` does, with its control information as one value."""
         return self.put_many([(queue, body, control)], transactional=transactional, connection=connection)[0]
@@ -168,7 +168,7 @@ class Enqueuing(SpaceHandle):
         items: Iterable[tuple[str, message.Body, EnqueueControl]],
         *,
         transactional: bool = True,
-        connection: Connection | None = None,
+        connection: ApplicationConnection | None = None,
     ) -> list[str]:
         """Put messages on queues of the queue space, each with its control information, all or none.
 

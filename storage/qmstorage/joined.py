@@ -1,48 +1,250 @@
-"""Connections of the application that calls are to join: those that no store can work on."""
+"""Connections that applications give for calls to join: of SQLAlchemy, Django, psycopg or sqlite3, told by their types.
+
+All of them come down to the connection of a driver. What differs is how a transaction begins, and who tells that it was
+committed. No library is imported here: whoever has not loaded one has no connection of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import AbortedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.orm import Session, scoped_session
+
+    from qmstorage.followed import ApplicationTransaction
 
 
-def opened(connection: object) -> Connection | None:
-    """Return an open SQLAlchemy connection; None for anything else."""
-    # Whoever has not loaded SQLAlchemy has no connection of it.
-    sqlalchemy = sys.modules.get("sqlalchemy")
-    if sqlalchemy is None or not isinstance(connection, sqlalchemy.Connection) or connection.closed:
+class Joined:
+    """A connection of the application: that of a driver, by itself or under a library. This one is by itself."""
+
+    is_told_of_the_end = False
+    """Whether each end of a transaction is told, a rollback too."""
+
+    def __init__(self, driver: Any, handle: object | None, library: str) -> None:
+        """Take also the `handle` by which its transactions are known: it is referred to weakly, or there is none."""
+        self.driver = driver
+        self.handle = handle
+        self.library = library
+
+    @property
+    def is_in_savepoint(self) -> bool:
+        """Whether the library has made a savepoint of which the driver does not know."""
+        return False
+
+    def begin(self) -> Callable[[], None] | None:
+        """Have the library begin a transaction where it has not; return what undoes that."""
         return None
-    found: Connection = connection
-    return found
+
+    def listen(self, transaction: ApplicationTransaction) -> None:
+        """Have the ends of all transactions on this connection told, where they are."""
+
+    def follow(self, transaction: ApplicationTransaction) -> None:
+        """See to what was noted for the commit of the transaction that is open."""
+        transaction.watch()
 
 
-def checked(connection: object) -> Connection:
-    """Return an open SQLAlchemy connection; refuse anything else, and one in a two-phase transaction."""
-    from sqlalchemy import Connection, TwoPhaseTransaction
+class _OfSqlAlchemy(Joined):
+    is_told_of_the_end = True
 
-    if not isinstance(connection, Connection):
+    def __init__(self, connection: Connection) -> None:
+        from sqlalchemy import TwoPhaseTransaction
+        from sqlalchemy.exc import InvalidRequestError
+
+        if connection.closed:
+            raise closed()
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            raise in_two_phases()
+        if connection.dialect.is_async:
+            raise _asynchronous(connection)
+        try:
+            driver = connection.connection.driver_connection
+        except InvalidRequestError as error:
+            raise _broken("SQLAlchemy's", error) from error
+        super().__init__(driver, connection, f"{connection.dialect.name} through {connection.dialect.driver}")
+        self._connection = connection
+
+    @property
+    def is_in_savepoint(self) -> bool:
+        return self._connection.in_nested_transaction()
+
+    def begin(self) -> Callable[[], None] | None:
+        return None if self._connection.in_transaction() else self._connection.begin().rollback
+
+    def listen(self, transaction: ApplicationTransaction) -> None:
+        from sqlalchemy import event
+
+        # A cycle between the two would keep a connection that nobody has any more.
+        event.listen(self._connection, "commit", lambda its: transaction.commits(its.connection.driver_connection))
+        event.listen(self._connection, "rollback", lambda _: transaction.forget())
+
+    def follow(self, transaction: ApplicationTransaction) -> None:
+        """Do nothing: the events come."""
+
+
+class _OfDjango(Joined):
+    def __init__(self, wrapper: Any) -> None:
+        from django.db import DatabaseError
+
+        which = f"Django's connection {wrapper.alias!r}"
+        try:
+            wrapper.validate_thread_sharing()
+        except DatabaseError as error:
+            raise of_another_thread(which) from error
+        if wrapper.connection is None:
+            raise outside_atomic(which) if not wrapper.in_atomic_block else closed(which)
+        if not wrapper.in_atomic_block:
+            raise outside_atomic(which)
+        if wrapper.needs_rollback:
+            raise aborted(f"the transaction of {which}")
+        driver = wrapper.connection
+        super().__init__(driver, wrapper, f"{wrapper.vendor} through {type(driver).__module__.partition('.')[0]}")
+        self._wrapper = wrapper
+
+    def follow(self, transaction: ApplicationTransaction) -> None:
+        """Have it told of a commit: for each call, as Django forgets what belongs to a savepoint that is undone."""
+        wrapper = self._wrapper
+
+        def committed() -> None:
+            # Django's tests can run this in a transaction, which they roll back.
+            if not wrapper.in_atomic_block:
+                transaction.committed()
+
+        wrapper.on_commit(committed)
+
+
+def found(connection: object) -> Joined:
+    """Return a connection of the application as what it is.
+
+    Raises InvalidArgumentError for anything else, and for one that no transaction can be joined on, whatever the store.
+    """
+    if _is_a(connection, "sqlite3", "Connection"):
+        return Joined(connection, None, "sqlite3")
+    if _is_a(connection, "psycopg", "Connection"):
+        return Joined(connection, connection, "psycopg")
+    if _is_a(connection, "sqlalchemy", "Connection"):
+        return _OfSqlAlchemy(connection)  # type: ignore[arg-type]
+    if _is_a(connection, "sqlalchemy.orm", "Session", "scoped_session"):
+        return _OfSqlAlchemy(_of_session(connection))  # type: ignore[arg-type]
+    if _is_a(connection, "django.utils.connection", "ConnectionProxy"):
+        # It stands for the connection of this thread.
+        connection = _behind(connection)
+    if _is_a(connection, "django.db.backends.base.base", "BaseDatabaseWrapper"):
+        return _OfDjango(connection)
+    if _is_a(connection, "psycopg", "AsyncConnection") or _is_a(
+        connection, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session"
+    ):
+        raise _asynchronous(connection)
+    raise InvalidArgumentError(
+        f"the connection must be one of SQLAlchemy, Django, psycopg 3 or sqlite3, got {_shown(type(connection))}",
+        hint="Give a Connection or Session of SQLAlchemy, django.db.connection, or what psycopg.connect or"
+        " sqlite3.connect returned.",
+    )
+
+
+def driver_of(connection: object) -> Any:
+    """Return the driver's connection under one of the application; None where nothing can be joined on it."""
+    with contextlib.suppress(InvalidArgumentError, AbortedError):
+        return found(connection).driver
+    return None
+
+
+def _is_a(value: object, module: str, *names: str) -> bool:
+    """Return whether it is of one of the classes, of a module that may be loading in another thread just now."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(
+        value, tuple(filter(None, (getattr(loaded, name, None) for name in names)))
+    )
+
+
+def _of_session(session: Session | scoped_session[Session]) -> Connection:
+    from sqlalchemy.exc import InvalidRequestError, UnboundExecutionError
+
+    try:
+        return session.connection()
+    except UnboundExecutionError as error:
         raise InvalidArgumentError(
-            f"the connection must be a SQLAlchemy Connection, got {type(connection).__name__}",
-            hint="For a Session, give session.connection().",
-        )
-    if connection.closed:
-        raise InvalidArgumentError("the connection is closed", hint="Give an open one.")
-    if isinstance(connection.get_transaction(), TwoPhaseTransaction):
-        raise InvalidArgumentError(
-            "the connection is in a two-phase transaction, which could not be prepared with messages in it",
-            hint="Use a transaction of one phase on the connection, or one of the queue space, without connection=.",
-        )
-    return connection
+            "the session has no engine of its own that its connection could be of",
+            hint="Give session.connection(bind_arguments={'mapper': ...}) with a class of the right database.",
+        ) from error
+    except InvalidRequestError as error:
+        raise _broken("the session's", error) from error
+
+
+def _behind(proxy: object) -> object:
+    with contextlib.suppress(AttributeError):
+        return sys.modules["django.db"].connections[proxy.alias]  # type: ignore[attr-defined]
+    return proxy
+
+
+def _shown(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def elsewhere(joined: Joined, device: str, hint: str) -> InvalidArgumentError:
+    """Return the diagnostic for a connection to another kind of database than that of a device."""
+    return InvalidArgumentError(f"the connection leads to {joined.library}, the device is {device}", hint=hint)
 
 
 def commits_by_itself() -> InvalidArgumentError:
-    """Return the diagnostic for a connection in AUTOCOMMIT."""
+    """Return the diagnostic for a connection in autocommit, in which no transaction is open."""
     return InvalidArgumentError(
         "the connection commits each statement by itself (AUTOCOMMIT), so that there is no transaction to join",
-        hint="Use a connection with another isolation level.",
+        hint="Begin a transaction on it, or use another isolation level.",
+    )
+
+
+def outside_atomic(which: str) -> InvalidArgumentError:
+    """Return the diagnostic for a connection of Django that commits each statement by itself."""
+    return InvalidArgumentError(
+        f"{which} is not inside atomic(), so that there is no transaction to join",
+        hint="Make the call in a block of django.db.transaction.atomic(), or set ATOMIC_REQUESTS.",
+    )
+
+
+def in_two_phases() -> InvalidArgumentError:
+    """Return the diagnostic for a two-phase transaction of the application."""
+    return InvalidArgumentError(
+        "the connection is in a two-phase transaction, which could not be prepared with messages in it",
+        hint="Use a transaction of one phase on the connection, or one of the queue space, without connection=.",
+    )
+
+
+def of_another_thread(which: str) -> InvalidArgumentError:
+    """Return the diagnostic for a connection that only the thread that made it may use."""
+    return InvalidArgumentError(
+        f"{which} was made in another thread, which alone may use it", hint="Give a connection of this thread."
+    )
+
+
+def aborted(which: str) -> AbortedError:
+    """Return the diagnostic for a transaction that can only be rolled back."""
+    return AbortedError(
+        f"{which} can only be rolled back, because a statement in it has failed",
+        hint="Roll it back and run it again; what may fail belongs into a savepoint of its own.",
+    )
+
+
+def closed(which: str = "the connection") -> InvalidArgumentError:
+    """Return the diagnostic for a connection that is closed."""
+    return InvalidArgumentError(f"{which} is closed", hint="Give an open one.")
+
+
+def _broken(whose: str, error: Exception) -> AbortedError:
+    reason = str(error).partition("\n")[0]
+    return AbortedError(f"{whose} transaction can only be rolled back: {reason}", hint="Roll it back and run it again.")
+
+
+def _asynchronous(connection: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"a connection for asyncio, as {_shown(type(connection))} is, cannot be joined",
+        hint="Give a connection that is not asynchronous, and make the call in a thread.",
     )

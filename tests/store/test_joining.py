@@ -119,7 +119,7 @@ def test_a_connection_in_autocommit_is_refused_and_left_as_it_was(space, plain, 
         ):
             with pytest.raises(InvalidArgumentError, match="AUTOCOMMIT") as refusal:
                 call()
-            assert refusal.value.hint == "Use a connection with another isolation level."
+            assert "another isolation level" in refusal.value.hint
         assert connection.in_transaction() == begun
         connection.execute(insert(ORDERS).values(text="after"))
     engine.dispose()
@@ -307,13 +307,8 @@ class TestRefused:
 
     @pytest.mark.parametrize("wrong", ["a str", object(), 5])
     def test_what_is_no_connection(self, space, wrong):
-        with pytest.raises(InvalidArgumentError, match="must be a SQLAlchemy Connection"):
+        with pytest.raises(InvalidArgumentError, match="must be one of SQLAlchemy"):
             space.enqueue("Q", "x", connection=wrong)
-
-    def test_a_session_is_named_the_connection_that_it_has(self, space, plain):
-        with Session(plain) as session, pytest.raises(InvalidArgumentError) as refusal:
-            space.enqueue("Q", "x", connection=session)
-        assert "session.connection()" in refusal.value.hint
 
     def test_another_database(self, space):
         from sqlalchemy import Engine

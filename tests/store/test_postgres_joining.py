@@ -14,6 +14,7 @@ from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Delivery
+from qmstorage import joined
 from qmstorage.postgres.joining import ApplicationTransactions
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
@@ -249,17 +250,17 @@ def _switched_often():
 
 @pytest.mark.usefixtures("_switched_often")
 def test_who_works_in_a_transaction_can_be_asked_while_others_begin_theirs(engine):
-    joined_transactions, stopped = ApplicationTransactions(), threading.Event()
+    joined_transactions, stopped = ApplicationTransactions(None), threading.Event()
 
     def join():
         for _ in range(100):
             with engine.connect() as one, engine.connect() as other:
                 for connection in (one, other):
-                    joined_transactions.of(connection, None)
+                    joined_transactions.of(joined.found(connection))
         stopped.set()
 
     def ask():
         while not stopped.is_set():
-            assert not joined_transactions.has_thread(0)
+            assert not joined_transactions.is_joined_here()
 
     assert Work(join, ask, ask).results() == [None] * 3

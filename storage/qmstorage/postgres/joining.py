@@ -1,4 +1,4 @@
-"""Working in a transaction of the application's own, on its connection to the same database.
+"""Working in a transaction of the application's own, on its connection to the same database of PostgreSQL.
 
 What is enqueued or dequeued stands or falls with that transaction. The server notifies waiters when it is committed;
 capacity commands run then.
@@ -7,51 +7,60 @@ capacity commands run then.
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg.pq import Format, TransactionStatus
+from psycopg.adapt import AdaptersMap
+from psycopg.pq import Format, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.errors import AbortedError, InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import joined
+from qmstorage import followed, joined
+from qmstorage.followed import ApplicationTransaction, Pending
+from qmstorage.joined import Joined
+from qmstorage.notifications import Notifications
 from qmstorage.postgres import counter_slots, keys, translate
 from qmstorage.postgres.sessions import our_types
 from qmstorage.postgres.tables import quoted
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from qmstorage.postgres.unit import PostgresUnit
     from qmstorage.postgres.volume import PostgresVolume
 
 T = TypeVar("T")
 
 _SAVEPOINT = "qmadmin"
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
-"""Seconds between two checks whether a transaction of the application has ended, at first and at last."""
+_ENDED = (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
 
 
 def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
-    """Run `work` in the transaction of a SQLAlchemy connection to the database of the volume."""
-    connection = joined.checked(connection)
-    driver = _driver_of(connection)
-    if not connection.in_transaction():
-        connection.begin()
-    transaction = volume.joined_transactions.of(connection, volume)
+    """Run `work` in the transaction of an application's connection to the database of the volume."""
+    its = joined.found(connection)
+    driver = _driver_of(its, volume.path)
+    is_ours = driver.info.transaction_status == TransactionStatus.IDLE
+    undo = its.begin() or driver.rollback
+    transaction = volume.joined_transactions.of(its)
+    is_needed = False
     try:
         if not transaction.is_checked:
             _check_place(driver, volume)
             transaction.is_checked = True
-        unit, result = _in_savepoint(driver, volume, work)
+        unit, result, has_written = _in_savepoint(driver, volume, work)
+        is_needed = has_written or not is_ours
     except psycopg.Error as error:
         raise translate.from_psycopg(error, volume.path, joined=True) from error
-    transaction.note(unit)
+    finally:
+        if is_ours and not is_needed and not driver.closed:
+            # It was begun for this call, which has done nothing.
+            undo()
+    if is_needed:
+        transaction.thread, transaction.driver = threading.get_ident(), weakref.ref(driver)
+        transaction.note(Notifications(), unit.actions, unit.transaction_number)
+        its.follow(transaction)
     return result
 
 
@@ -60,16 +69,15 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
     if on is None:
         action()
     else:
-        volume.joined_transactions.of(joined.checked(on), volume).add(action)
+        its = joined.found(on)
+        transaction = volume.joined_transactions.of(its)
+        transaction.add(action)
+        its.follow(transaction)
 
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction."""
-    ours = joined.opened(connection)
-    if ours is None:
-        return False
-    driver: Any = ours.connection.driver_connection
-    info = getattr(driver, "info", None)
+    info = getattr(joined.driver_of(connection), "info", None)
     return info is not None and info.transaction_status != TransactionStatus.IDLE
 
 
@@ -82,23 +90,43 @@ def would_wait_for_itself(path: str) -> QueueError:
     )
 
 
-def _driver_of(connection: Connection) -> psycopg.Connection[Any]:
-    driver: Any = connection.connection.driver_connection
+def _driver_of(its: Joined, path: str) -> psycopg.Connection[Any]:
+    """Return the driver's connection; refuse one on which no transaction is, or can be, open to be joined."""
+    driver = its.driver
     if not isinstance(driver, psycopg.Connection):
-        raise InvalidArgumentError(
-            f"the connection leads to {connection.dialect.name} through {connection.dialect.driver}, the device is a"
-            " database of PostgreSQL",
-            hint="Make the engine with a URL that begins with postgresql+psycopg://.",
+        raise joined.elsewhere(
+            its,
+            "a database of PostgreSQL",
+            "Use psycopg 3; for an engine of SQLAlchemy with a URL that begins with postgresql+psycopg://.",
         )
-    if driver.autocommit:
+    if driver.closed:
+        raise joined.closed()
+    # psycopg tells of it only by errors.
+    if getattr(driver, "_tpc", None) is not None:
+        raise joined.in_two_phases()
+    status = driver.info.transaction_status
+    if status == TransactionStatus.INERROR:
+        raise joined.aborted(f"the application's transaction on {path!r}")
+    if status == TransactionStatus.ACTIVE or driver.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise InvalidArgumentError(
+            "the connection is in the middle of a statement, a COPY or a pipeline",
+            hint="Read that to its end first.",
+        )
+    if driver.autocommit and status == TransactionStatus.IDLE:
         raise joined.commits_by_itself()
+    if driver.info.encoding != "utf-8":
+        raise InvalidArgumentError(
+            f"the connection to {path!r} has client_encoding {driver.info.parameter_status('client_encoding')}, in"
+            " which names and headers may not be readable",
+            hint="Set client_encoding to UTF8.",
+        )
     return driver
 
 
 def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
     """Refuse a connection to another database, and one whose commits may be lost."""
     ours = volume.read(lambda unit: unit.device.info()).id
-    with _cursor(driver) as cursor:
+    with _Cursor(driver) as cursor:
         table = f"{quoted(volume.address.schema)}.device"
         is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
         found = cursor.execute(f"SELECT id FROM {table}").fetchone() if is_there and is_there[0] else None  # noqa: S608
@@ -119,11 +147,10 @@ def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> Non
 
 def _in_savepoint(
     driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
-) -> tuple[PostgresUnit, T]:
-    """Do the work; if it raises, it is undone, and nothing else of the transaction."""
-    with _cursor(driver) as plain, _cursor(driver) as cursor:
+) -> tuple[PostgresUnit, T, bool]:
+    """Do the work; return also whether the transaction has written. If it raises, it is undone, and nothing else."""
+    with _Cursor(driver) as plain, _Cursor(driver) as cursor:
         cursor.format = Format.BINARY
-        our_types(cursor.adapters)
         plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
         try:
             slot = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
@@ -137,13 +164,23 @@ def _in_savepoint(
             if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
             raise
-        plain.execute(f"RELEASE {_SAVEPOINT}")
-        return unit, result
+        plain.execute(f"RELEASE {_SAVEPOINT}; SELECT pg_current_xact_id_if_assigned() IS NOT NULL", prepare=False)
+        plain.nextset()
+        (has_written,) = plain.fetchone() or (True,)
+        return unit, result, has_written
 
 
-def _cursor(driver: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:
-    """Return a cursor of ours, whatever kind of cursors and rows the application has chosen for its connection."""
-    return psycopg.Cursor(driver, row_factory=tuple_row)
+class _Cursor(psycopg.Cursor[Any]):
+    """A cursor of ours, whatever cursors, rows and types the application has chosen for its connection."""
+
+    def __init__(self, driver: psycopg.Connection[Any]) -> None:
+        self._types = AdaptersMap(psycopg.adapters)
+        our_types(self._types)
+        super().__init__(driver, row_factory=tuple_row)
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return self._types
 
 
 def _refuse_old_definitions(plain: psycopg.Cursor[Any], schema: str) -> None:
@@ -163,74 +200,30 @@ def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:
         plain.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
 
 
-class ApplicationTransactions:
-    """The transactions of applications that work with us, by their connections."""
+class ApplicationTransactions(followed.ApplicationTransactions):
+    """The transactions of applications in the database of a volume."""
 
-    def __init__(self) -> None:
-        self._transactions: weakref.WeakKeyDictionary[Connection, ApplicationTransaction] = weakref.WeakKeyDictionary()
-        self._changing = threading.Lock()
-
-    def of(self, connection: Connection, volume: PostgresVolume) -> ApplicationTransaction:
-        """Return the transaction of a connection."""
-        with self._changing:
-            found = self._transactions.get(connection)
-            if found is None:
-                found = self._transactions[connection] = ApplicationTransaction(connection, volume)
-        found.thread = threading.get_ident()
-        return found
-
-    def has_thread(self, thread: int) -> bool:
-        """Return whether a thread has worked in a transaction that is still open."""
-        with self._changing:
-            return any(transaction.thread == thread for transaction in self._transactions.values())
-
-
-class ApplicationTransaction:
-    """A transaction of one application: what is to be done when it commits, forgotten when it rolls back."""
-
-    def __init__(self, connection: Connection, volume: PostgresVolume) -> None:
+    def __init__(self, volume: PostgresVolume) -> None:
+        super().__init__()
         self._volume = volume
-        self._actions: list[Callable[[], None]] = []
-        self._number = ""
-        self.thread: int | None = None
-        """The thread that has worked in a transaction which is still open."""
-        self.is_checked = False
-        from sqlalchemy import event
 
-        event.listen(connection, "commit", self._committing)
-        event.listen(connection, "rollback", self._rolled_back)
+    def refuse_commit(self, driver: object) -> None:
+        """Raise AbortedError where a statement has failed: the server answers COMMIT with ROLLBACK, not an error."""
+        if isinstance(driver, psycopg.Connection) and driver.info.transaction_status == TransactionStatus.INERROR:
+            # SQLAlchemy does not, once a commit has failed.
+            driver.rollback()
+            raise AbortedError(
+                f"the application's transaction on {self._volume.path!r} was rolled back and not committed, because a"
+                " statement in it had failed",
+                hint="Run it again; what may fail belongs into a savepoint of its own.",
+                path=self._volume.path,
+            )
 
-    def note(self, unit: PostgresUnit) -> None:
-        """Remember what a unit has to have done once it is committed."""
-        self._actions += unit.actions
-        self._number = unit.transaction_number or self._number
+    def is_open(self, transaction: ApplicationTransaction) -> bool:
+        """Return whether the connection has a transaction open, be it a later one."""
+        driver = None if transaction.driver is None else transaction.driver()
+        return driver is not None and driver.info.transaction_status not in _ENDED
 
-    def add(self, action: Callable[[], None]) -> None:
-        """Remember what else is to be done then."""
-        self._actions.append(action)
-
-    def _committing(self, _: Connection) -> None:
-        actions, number = self._actions, self._number
-        self._forget()
-        if actions:
-            # The event comes before the commit.
-            threading.Thread(target=self._after, args=(actions, number), name="qmadmin-follow", daemon=True).start()
-
-    def _rolled_back(self, _: Connection) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._actions, self._number = [], ""
-        self.thread = None
-
-    def _after(self, actions: list[Callable[[], None]], number: str) -> None:
-        pause = _PAUSE_SECONDS
-        try:
-            while number and self._volume.is_in_progress(number):
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            for action in actions:
-                action()
-        except QueueError:
-            # Housekeeping starts what was claimed, once this process has left the queue space.
-            return
+    def is_in_progress(self, pending: Pending) -> bool:
+        """Return whether the transaction that brought or took messages has not ended yet."""
+        return bool(pending.number) and self._volume.is_in_progress(pending.number)

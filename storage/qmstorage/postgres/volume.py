@@ -7,7 +7,6 @@ has the volume for itself, so that it can look at something and then act on what
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,7 +102,7 @@ class PostgresVolume:
         self.wakeups = ServerWakeups(self, self._liveness)
         self._closed = ""
         self.journeys = Journeys(self, address.schema, self._texts, self.lock.key)
-        self.joined_transactions = joining.ApplicationTransactions()
+        self.joined_transactions = joining.ApplicationTransactions(self)
         FORKS.add(self)
 
     # ---- work --------------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ class PostgresVolume:
         """Return whether this thread has joined a transaction of the application, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
-        return self.joined_transactions.has_thread(threading.get_ident())
+        return self.joined_transactions.is_joined_here()
 
     @contextlib.contextmanager
     def quiesced(self, seconds: float) -> Iterator[None]:

@@ -1,31 +1,31 @@
 """Working in a transaction of the application's own, on its connection to the same SQLite file.
 
 What is enqueued or dequeued stands or falls with that transaction. Waiters are woken, and capacity commands run, once
-it is committed.
+it is committed, as far as the library of the connection tells that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import joined
-from qmstorage.notifications import Notifications
+from qmstorage import followed, joined
+from qmstorage.followed import ApplicationTransaction, Pending
+from qmstorage.joined import Joined
 from qmstorage.sqlite import translate
-from qmstorage.sqlite.unit import SqliteUnit
+from qmstorage.sqlite.unit import SqliteUnit, ours, roll_back
 from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from qmstorage.sqlite.volume import SqliteVolume
 
 T = TypeVar("T")
@@ -39,29 +39,39 @@ _NOTHING = "UPDATE device SET main = main WHERE false"
 _PAUSE = 0.002
 """Seconds between two attempts to get a lock that another has."""
 
+PATIENCE_SECONDS = 1.0
+"""Who has the file for longer is taken for this thread's own transaction, where it has worked in one."""
+
 _LEGACY = -1
 """The driver's `autocommit` where it is neither on nor off, which is all that there was before Python 3.12."""
 
+_DECLARED = {"BIGINT", "BLOB", "BOOLEAN", "INTEGER", "SMALLINT", "TEXT"}
+_OF_EACH_TYPE = (
+    "SELECT device.created_at, message.order_key, device.main, device.page_size, message.priority, device.id"
+    " FROM device, message WHERE false UNION ALL SELECT 1, x'31', 1, 1, 1, '1'"
+)
+_READ_AS_IT_IS = (1, b"1", 1, 1, 1, "1")
+
 
 def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Callable[[Unit], T]) -> T:
-    """Run `work` in the transaction of a SQLAlchemy connection to the file of the volume."""
-    connection = joined.checked(connection)
-    driver = _driver_of(connection, volume.path)
-    transaction = volume.joined_transactions.get(connection)
-    if transaction is None:
-        transaction = volume.joined_transactions[connection] = ApplicationTransaction(connection, volume)
+    """Run `work` in the transaction of an application's connection to the file of the volume."""
+    its = joined.found(connection)
+    driver = _driver_of(its)
+    with _cursor_of(driver) as cursor:
+        try:
+            _check_place(cursor, volume.path)
+            transaction = volume.joined_transactions.of(its)
+            with _begun(its, driver, cursor, transaction):
+                unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
+                unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
+                result = _in_savepoint(driver, cursor, lambda: work(unit))
+        except sqlite3.Error as error:
+            raise _refusal(error, volume.path) from error
+    if driver.in_transaction:
         volume.was_joined = True
-    cursor = driver.cursor()
-    try:
-        _begin(connection, driver, cursor, transaction)
-        unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
-        unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
-        result = _in_savepoint(driver, cursor, lambda: work(unit))
-    except sqlite3.Error as error:
-        raise _refusal(error, volume.path) from error
-    finally:
-        cursor.close()
-    transaction.note(unit)
+        transaction.thread = threading.get_ident()
+        transaction.note(unit.notifications, unit.actions)
+        its.follow(transaction)
     return result
 
 
@@ -70,30 +80,45 @@ def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -
     if on is None:
         action()
     else:
-        volume.joined_transactions[joined.checked(on)].add(action)
+        its = joined.found(on)
+        transaction = volume.joined_transactions.of(its)
+        transaction.add(action)
+        its.follow(transaction)
 
 
-def _begin(
-    connection: Connection, driver: sqlite3.Connection, cursor: sqlite3.Cursor, transaction: ApplicationTransaction
-) -> None:
-    """Make the driver begin a transaction where SQLAlchemy has begun one and the driver would do so late."""
-    begun = None if connection.in_transaction() else connection.begin()
-    if not (driver.in_transaction or _begins_late(driver)):
-        if begun is not None:
-            begun.rollback()
-        raise joined.commits_by_itself()
-    if not driver.in_transaction:
-        _in_turn(cursor, "BEGIN IMMEDIATE")
-        transaction.has_begun = True
-    elif connection.in_nested_transaction() and not transaction.has_begun and _begins_late(driver):
-        raise InvalidArgumentError(
-            "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
-            " which would be committed at the end of the SAVEPOINT",
-            hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with pysqlite.",
-        )
-    else:
-        _in_turn(cursor, _NOTHING)
-    transaction.thread = threading.get_ident()
+@contextlib.contextmanager
+def _begun(
+    its: Joined, driver: sqlite3.Connection, cursor: sqlite3.Cursor, transaction: ApplicationTransaction
+) -> Iterator[None]:
+    """Have the transaction begun; one that was begun for this call, which changes nothing, is undone."""
+    undo, is_needed, before = its.begin(), False, driver.total_changes
+    try:
+        if not driver.in_transaction:
+            if not _begins_late(driver):
+                raise joined.commits_by_itself()
+            _in_turn(cursor, "BEGIN IMMEDIATE")
+            transaction.has_begun = True
+            undo = undo or partial(_undo, driver, transaction)
+        elif its.is_in_savepoint and not transaction.has_begun and _begins_late(driver):
+            raise InvalidArgumentError(
+                "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
+                " which would be committed at the end of the SAVEPOINT",
+                hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with"
+                " pysqlite.",
+            )
+        else:
+            _in_turn(cursor, _NOTHING)
+        yield
+        is_needed = driver.total_changes != before
+    finally:
+        if undo is not None and not is_needed:
+            undo()
+
+
+def _undo(driver: sqlite3.Connection, transaction: ApplicationTransaction) -> None:
+    """Roll back what the driver has begun although the library has not: it begins once more when it has to."""
+    roll_back(driver)
+    transaction.has_begun = False
 
 
 def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
@@ -143,10 +168,7 @@ def _refusal(error: sqlite3.Error, path: str) -> QueueError:
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction, and may have the file for itself."""
-    ours = joined.opened(connection)
-    if ours is None:
-        return False
-    return bool(getattr(ours.connection.driver_connection, "in_transaction", False))
+    return bool(getattr(joined.driver_of(connection), "in_transaction", False))
 
 
 def would_wait_for_itself(path: str) -> QueueError:
@@ -158,78 +180,82 @@ def would_wait_for_itself(path: str) -> QueueError:
     )
 
 
-def _driver_of(connection: Connection, path: str) -> sqlite3.Connection:
-    driver: Any = connection.connection.driver_connection
-    if not isinstance(driver, sqlite3.Connection):
-        raise InvalidArgumentError(f"the connection leads to {connection.dialect.name}, the device is an SQLite file")
-    file = next((row[2] for row in driver.execute("PRAGMA database_list") if row[1] == "main"), "")
+def _driver_of(its: Joined) -> sqlite3.Connection:
+    if not isinstance(its.driver, sqlite3.Connection):
+        raise joined.elsewhere(its, "an SQLite file", "Keep the tables of the application in that file.")
+    return its.driver
+
+
+@contextlib.contextmanager
+def _cursor_of(driver: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Give a cursor of ours, whatever kind of rows and texts the application has chosen for its connection."""
+    try:
+        texts = driver.text_factory
+        # It can be asked for from any thread.
+        _ = driver.total_changes
+    except sqlite3.ProgrammingError as error:
+        raise joined.closed() from error
+    try:
+        cursor = sqlite3.Cursor(driver)
+    except sqlite3.ProgrammingError as error:
+        raise joined.of_another_thread("the connection") from error
+    driver.text_factory = str
+    try:
+        yield cursor
+    finally:
+        driver.text_factory = texts
+        cursor.close()
+
+
+def _check_place(cursor: sqlite3.Cursor, path: str) -> None:
+    """Refuse a connection to another file, one whose commits may be lost, and one that reads values otherwise."""
+    file = next((row[2] for row in cursor.execute("PRAGMA database_list") if row[1] == "main"), "")
     if not file or not Path(file).samefile(path):
         raise InvalidArgumentError(
             f"the connection leads to {file or 'a database in memory'!r}, the queue space is on {path!r}",
             hint="Keep the tables of the application in the same file, or use a transaction of the queue space.",
             path=path,
         )
-    (level,) = driver.execute("PRAGMA synchronous").fetchone()
+    (level,) = cursor.execute("PRAGMA synchronous").fetchone()
     if level < _FULL:
         raise InvalidArgumentError(
             f"the connection to {path!r} does not bring each commit to the disk (PRAGMA synchronous is {level})",
             hint="Execute PRAGMA synchronous=FULL when the connection is made.",
             path=path,
         )
-    return driver
+    if changed := _DECLARED & sqlite3.converters.keys():
+        found = cursor.execute(_OF_EACH_TYPE).fetchone()
+        if [*map(repr, found)] != [*map(repr, _READ_AS_IT_IS)]:
+            raise InvalidArgumentError(
+                f"the connection to {path!r} converts what it reads from columns of type {', '.join(sorted(changed))}",
+                hint="Make the connection without detect_types, or register the converters under names of their own.",
+                path=path,
+            )
 
 
-class ApplicationTransaction:
-    """A transaction of the application: what is to be done when it commits, forgotten when it rolls back."""
+class ApplicationTransactions(followed.ApplicationTransactions):
+    """The transactions of applications on the file of a volume."""
 
-    def __init__(self, connection: Connection, volume: SqliteVolume) -> None:
+    def __init__(self, volume: SqliteVolume) -> None:
+        super().__init__()
         self._volume = volume
-        self._notifications = Notifications()
-        self._actions: list[Callable[[], None]] = []
-        self.thread: int | None = None
-        """The thread that has worked in a transaction which is still open."""
-        self.has_begun = False
-        """Whether we made the driver begin the transaction."""
-        from sqlalchemy import event
 
-        event.listen(connection, "commit", self._committing)
-        event.listen(connection, "rollback", self._rolled_back)
+    def is_open(self, transaction: ApplicationTransaction) -> bool:
+        """Return whether nobody can write for a while: a transaction that was joined has the lock until its end."""
+        del transaction
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not self._volume.comes_free(0.0):
+            if time.monotonic() > end:
+                return True
+            time.sleep(_PAUSE)
+        return False
 
-    def note(self, unit: SqliteUnit) -> None:
-        """Remember what a unit has to have done once it is committed."""
-        self._notifications.add(unit.notifications)
-        self._actions += unit.actions
+    def is_in_progress(self, pending: Pending) -> bool:
+        """Return whether nobody can write just now."""
+        del pending
+        return not self._volume.comes_free(0.0)
 
-    def add(self, action: Callable[[], None]) -> None:
-        """Remember what else is to be done then."""
-        self._actions.append(action)
-
-    def _committing(self, _: Connection) -> None:
-        its = notifications, actions = self._notifications, self._actions
-        self._forget()
-        if notifications.turns or actions:
-            # The event comes before the commit. A write of ours waits until the application has released the file.
-            threading.Thread(target=self._after, args=its, name="qmadmin-follow", daemon=True).start()
-
-    def _rolled_back(self, _: Connection) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._notifications, self._actions = Notifications(), []
-        self.thread, self.has_begun = None, False
-
-    def _after(self, notifications: Notifications, actions: list[Callable[[], None]]) -> None:
-        def tell(unit: Unit) -> None:
-            assert isinstance(unit, SqliteUnit)  # noqa: S101 - the volume made it
-            unit.notifications.add(notifications)
-
-        try:
-            self._volume.write(tell, Purpose.TIDY)
-            for action in actions:
-                action()
-        except QueueError:
-            # Waiters check by themselves within a second, and housekeeping starts what was claimed.
-            return
-
-
-ApplicationTransactions: TypeAlias = weakref.WeakKeyDictionary["Connection", ApplicationTransaction]
+    def finish(self, pending: Pending) -> None:
+        """Wake the waiters."""
+        if pending.notifications.turns:
+            self._volume.write(lambda unit: ours(unit).notifications.add(pending.notifications), Purpose.TIDY)

@@ -69,7 +69,7 @@ class SqliteVolume:
         self._closed = self._advice = ""
         self._levels: dict[int, Use] = {}
         # What is to be done when applications commit that work with us in transactions of their own.
-        self.joined_transactions = joining.ApplicationTransactions()
+        self.joined_transactions = joining.ApplicationTransactions(self)
         self.was_joined = False  # Whether an application has ever done so.
         try:
             self._resources = WriterResources(path, probe, durable=durable)
@@ -181,9 +181,7 @@ class SqliteVolume:
         """Return whether this thread has joined a transaction of the application, or is about to join this one."""
         if connection is not None and joining.is_in_transaction(connection):
             return True
-        return any(
-            transaction.thread == threading.get_ident() for transaction in list(self.joined_transactions.values())
-        )
+        return self.joined_transactions.is_joined_here()
 
     def memory_levels(self) -> dict[int, Use]:
         """Return how much the memories of queue spaces hold that this process has open, as far as it is known at once.

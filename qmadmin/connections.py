@@ -1,0 +1,61 @@
+"""What an application gives for a call to join its own database transaction, as types alone.
+
+Of what need not be installed it is said which attributes tell it: a type that a checker cannot find makes all unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection as Sqlite3Connection
+
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session, scoped_session
+
+
+class PsycopgConnection(Protocol):
+    """A connection of psycopg 3."""
+
+    @property
+    def pgconn(self) -> Any:
+        """The connection of libpq."""
+
+    def pipeline(self) -> Any:
+        """Begin to send without waiting for answers."""
+
+    def tpc_recover(self) -> list[Any]:
+        """Return the two-phase transactions that are prepared."""
+
+
+class DjangoConnection(Protocol):
+    """One of `django.db.connections`."""
+
+    @property
+    def in_atomic_block(self) -> bool:
+        """Whether it is inside `atomic()`."""
+
+    @property
+    def on_commit(self) -> Any:
+        """What has a function called once the transaction is committed."""
+
+
+class DjangoConnectionProxy(Protocol):
+    """What `django.db.connection` is: it stands for the connection of the thread."""
+
+    def __getattr__(self, item: Any, /) -> Any:
+        """Return an attribute of the connection of the thread."""
+
+    def __delattr__(self, name: Any, /) -> Any:
+        """Delete one."""
+
+    def __contains__(self, key: Any, /) -> Any:
+        """Return what the connection of the thread says."""
+
+
+_OfDjango: TypeAlias = "DjangoConnection | DjangoConnectionProxy"
+
+ApplicationConnection: TypeAlias = (
+    "Connection | Session | scoped_session[Any] | PsycopgConnection | Sqlite3Connection | _OfDjango"
+)
+"""A connection that calls can join: of SQLAlchemy (or its session), psycopg 3, sqlite3, or `django.db.connection`."""
