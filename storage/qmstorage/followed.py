@@ -42,6 +42,8 @@ class ApplicationTransaction:
         """The thread that has worked in a transaction which, as far as is known, is still open."""
         self.driver: weakref.ref[Any] | None = None
         """The connection of a driver that can be referred to."""
+        self.awaited: weakref.ref[Callable[[], None]] | None = None
+        """What a library keeps to be called after the commit, and drops with a rollback."""
         self.is_checked = False
         """Whether it is known where the connection leads to."""
         self.has_begun = False
@@ -81,8 +83,13 @@ class ApplicationTransaction:
     def forget(self) -> Pending:
         """Forget the transaction, which has ended; return what was to be done."""
         pending, self._pending = self._pending, Pending()
-        self.thread, self.has_begun = None, False
+        self.thread, self.awaited, self.has_begun = None, None, False
         return pending
+
+    @property
+    def is_surely_open(self) -> bool:
+        """Whether a library would have told of the end."""
+        return self.is_told_of_the_end or (self.awaited is not None and self.awaited() is not None)
 
 
 class ApplicationTransactions:
@@ -118,7 +125,7 @@ class ApplicationTransactions:
         if found is not None and found.thread is not None:
             its.append(found)
         for transaction in its:
-            if transaction.is_told_of_the_end or self.is_open(transaction):
+            if transaction.is_surely_open or self.is_open(transaction):
                 return True
             transaction.forget()
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,7 @@ class _OfDjango(Joined):
                 transaction.committed()
 
         wrapper.on_commit(committed)
+        transaction.awaited = weakref.ref(committed)
 
 
 def found(connection: object) -> Joined:

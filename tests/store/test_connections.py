@@ -9,6 +9,7 @@ from qmadmin import capacity
 from qmadmin.opening import create_device
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmstorage.sqlite import joining
 from tests.fix_applications import KINDS
 from tests.fix_store import (
     Work,
@@ -193,6 +194,15 @@ class TestAfterwards:
             _ = 1 / 0
         space.enqueue("Q", "more")
         assert drain(space) == ["joined", "plain", "more"]
+
+    def test_what_would_wait_for_the_transaction_is_refused_in_its_thread(self, space, application, monkeypatch):
+        monkeypatch.setattr(joining, "PATIENCE_SECONDS", 0.0)
+        with application.transaction() as connection:
+            space.enqueue("Q", "joined", connection=connection)
+            with pytest.raises(ProtocolError, match="this thread has a transaction of its own open"):
+                make_queue(space, "NEW")
+        make_queue(space, "NEW")
+        assert drain(space) == ["joined"]
 
     def test_a_waiter_gets_the_message_after_the_commit(self, space, application):
         waiting = Work(lambda: space.dequeue("Q", wait=60).text)
