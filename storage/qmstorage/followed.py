@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qmcore.errors import QueueError
 from qmstorage.notifications import Notifications
@@ -26,9 +26,19 @@ class Pending:
     notifications: Notifications = dataclasses.field(default_factory=Notifications)
     actions: list[Callable[[], None]] = dataclasses.field(default_factory=list)
     number: str = ""
+    is_committing: bool = False
+    """Whether its commit is under way, and not only awaited."""
 
     def __bool__(self) -> bool:
         return bool(self.notifications.turns or self.actions)
+
+
+class AwaitedCommit(Protocol):
+    """What is to be called after a commit."""
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether it has not been committed yet."""
 
 
 class ApplicationTransaction:
@@ -42,8 +52,8 @@ class ApplicationTransaction:
         """The thread that has worked in a transaction which, as far as is known, is still open."""
         self.driver: weakref.ref[Any] | None = None
         """The connection of a driver that can be referred to."""
-        self.awaited: weakref.ref[Callable[[], None]] | None = None
-        """What a library keeps to be called after the commit, and drops with a rollback."""
+        self.awaited: weakref.ref[AwaitedCommit] | None = None
+        """What a library keeps until the end of the transaction."""
         self.is_checked = False
         """Whether it is known where the connection leads to."""
         self.has_begun = False
@@ -65,6 +75,7 @@ class ApplicationTransaction:
         if is_joined:
             self._transactions.refuse_commit(driver)
         if pending:
+            pending.is_committing = True
             self._transactions.wait_and_finish(pending)
 
     def committed(self) -> None:
@@ -89,7 +100,8 @@ class ApplicationTransaction:
     @property
     def is_surely_open(self) -> bool:
         """Whether a library would have told of the end."""
-        return self.is_told_of_the_end or (self.awaited is not None and self.awaited() is not None)
+        awaited = None if self.awaited is None else self.awaited()
+        return self.is_told_of_the_end or (awaited is not None and awaited.is_to_come)
 
 
 class ApplicationTransactions:

@@ -109,15 +109,27 @@ class _OfDjango(Joined):
 
     def follow(self, transaction: ApplicationTransaction) -> None:
         """Have it told of a commit: for each call, as Django forgets what belongs to a savepoint that is undone."""
-        wrapper = self._wrapper
+        awaited = _CommitOfDjango(self._wrapper, transaction)
+        self._wrapper.on_commit(awaited.committed)
+        transaction.awaited = weakref.ref(awaited)
 
-        def committed() -> None:
-            # Django's tests can run this in a transaction, which they roll back.
-            if not wrapper.in_atomic_block:
-                transaction.committed()
 
-        wrapper.on_commit(committed)
-        transaction.awaited = weakref.ref(committed)
+class _CommitOfDjango:
+    """What Django is to call after a commit, and drops with a rollback."""
+
+    def __init__(self, wrapper: Any, transaction: ApplicationTransaction) -> None:
+        self._wrapper = wrapper
+        self._transaction = transaction
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether the transaction is open: it is not any more when what others want to be called is called first."""
+        return bool(self._wrapper.in_atomic_block)
+
+    def committed(self) -> None:
+        # Django's tests can run this in a transaction, which they roll back.
+        if not self.is_to_come:
+            self._transaction.committed()
 
 
 def found(connection: object) -> Joined:

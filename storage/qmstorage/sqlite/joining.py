@@ -39,6 +39,9 @@ _NOTHING = "UPDATE device SET main = main WHERE false"
 _PAUSE = 0.002
 """Seconds between two attempts to get a lock that another has."""
 
+_LOOK_SECONDS = 0.02
+"""How long a look may take whether the file is free: others in this process may be about to let it go."""
+
 PATIENCE_SECONDS = 1.0
 """Who has the file for longer is taken for this thread's own transaction, where it has worked in one."""
 
@@ -244,16 +247,14 @@ class ApplicationTransactions(followed.ApplicationTransactions):
         """Return whether nobody can write for a while: a transaction that was joined has the lock until its end."""
         del transaction
         end = time.monotonic() + PATIENCE_SECONDS
-        while not self._volume.comes_free(0.0):
+        while not self._volume.comes_free(_LOOK_SECONDS):
             if time.monotonic() > end:
                 return True
-            time.sleep(_PAUSE)
         return False
 
     def is_in_progress(self, pending: Pending) -> bool:
-        """Return whether nobody can write just now."""
-        del pending
-        return not self._volume.comes_free(0.0)
+        """Return whether nobody can write just now; a commit under way is waited for by the write behind it."""
+        return not pending.is_committing and not self._volume.comes_free(_LOOK_SECONDS)
 
     def finish(self, pending: Pending) -> None:
         """Wake the waiters."""
