@@ -171,7 +171,8 @@ class Written(Kind):
         try:
             return self._parse(text)
         except ValueError:
-            wanted = " or ".join(filter(None, (", ".join(self.words[:-1]), self.words[-1])))
+            known = filter(None, (", ".join(self.words[:-1]), *self.words[-1:]))
+            wanted = " or ".join(known) or f"a {self._type.__name__}"
             raise InvalidArgumentError(f"the {self.called(of)} must be {wanted}, got {text!r}") from None
 
     def plain(self, value: Any) -> str:
@@ -215,9 +216,7 @@ class Limits(Written):
 
 
 def _no_threshold(text: str) -> Threshold:
-    raise InvalidArgumentError(
-        f"a threshold has two limits and a command, and {text!r} is a text", hint="Give high, low and command."
-    )
+    raise ValueError(text)
 
 
 _COMMAND = Text("threshold command", lambda text, _what: names.command(text))

@@ -147,7 +147,7 @@ _SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
     "retry_delay": ("Retry delay", "{} seconds".format),
     "retry_growth": ("Retry growth", None),
     "retry_factor": ("Retry factor", "{:g}".format),
-    "retry_maximum": ("Maximum retry delay", lambda seconds: f"{seconds} seconds" if seconds else "none"),
+    "retry_maximum": ("Retry maximum", lambda seconds: f"{seconds} seconds" if seconds else "none"),
     "retry_jitter": ("Retry jitter", "{:g}".format),
     "default_delay": ("Default delay", "{} seconds".format),
     "high": ("High limit", None),

@@ -153,7 +153,7 @@ def test_keywords_change_what_they_name_of_a_queue(opened: qmadmin.QueueSpace) -
         ({"order": "prio, fofo"}, "unknown criterion 'fofo'"),
         ({"retry_growth": "fast"}, "retry growth of queue 'orders' must be none, linear or exponential, got 'fast'"),
         ({"delivery": "disk"}, "must be persist or nonpersist, got 'disk'"),
-        ({"threshold": "80%"}, "a threshold has two limits and a command"),
+        ({"threshold": "80%"}, "threshold of queue 'orders' must be a Threshold, got '80%'"),
         ({"high": "80%", "low": "90%"}, "Low threshold must be less"),
         ({"retries": "five"}, "must be a whole number"),
         ({"order": 5}, "must be a QueueOrder, got 5"),

@@ -71,7 +71,7 @@ SAMPLES = {
     "retention": Sample(5, "-R 5", "TA_RETENTION", 5, "Retention", "5 seconds"),
     "retry_growth": Sample("linear", "-G linear", "TA_RETRYGROWTH", "LINEAR", "Retry growth", "linear"),
     "retry_factor": Sample(1.5, "-F 1.5", "TA_RETRYFACTOR", "1.5", "Retry factor", "1.5"),
-    "retry_maximum": Sample(60, "-M 1m", "TA_RETRYMAXDELAY", 60, "Maximum retry delay", "60 seconds"),
+    "retry_maximum": Sample(60, "-M 1m", "TA_RETRYMAXDELAY", 60, "Retry maximum", "60 seconds"),
     "retry_jitter": Sample(0.25, "-J .25", "TA_RETRYJITTER", "0.25", "Retry jitter", "0.25"),
     "default_delay": Sample(5, "-D 5", "TA_DEFDELAY", 5, "Default delay", "5 seconds"),
     "enqueue_enabled": Sample(False, "qstop -e enqueue_enabled", "TA_ENQUEUING", "STOPPED", "Enqueuing", "stopped"),

@@ -64,9 +64,11 @@ SYNOPSES = {
     "ipcs": "[queue_space_name]",
     "ipcrm": "[-f] [-y] [-n] [queue_space_name]",
     "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
-    " [-x {y|n}] [-R seconds|forever] [-g] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    " [-x {y|n}] [-R seconds|forever] [-G none|linear|exponential] [-F factor] [-M seconds]"
+    " [-J fraction] [-D seconds] [-g] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
     "qchange": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
-    " [-x {y|n}] [-R seconds|forever] [queue_name [out-of-order [retries [delay [high [low [cmd]]]]]]]",
+    " [-x {y|n}] [-R seconds|forever] [-G none|linear|exponential] [-F factor] [-M seconds]"
+    " [-J fraction] [-D seconds] [queue_name [out-of-order [retries [delay [high [low [cmd]]]]]]]",
     "qinfo": "[queue_name]",
     "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
     "qstart": "[{-e | -d}] [queue_name]",

@@ -64,14 +64,14 @@ def test_entries_are_listed_with_their_pages(laid_out):
     ran = laid_out.run("lidl\n")
     assert [line.split() for line in ran.out.splitlines()] == [
         ["Index", "Name", "Start", "Size", "Durability", "Schema"],
-        ["0", laid_out.device, "0", "2000", "full", "2"],
-        ["1", f"{laid_out.directory}/MORE", "100", "500", "full", "2"],
+        ["0", laid_out.device, "0", "2000", "full", "4"],
+        ["1", f"{laid_out.directory}/MORE", "100", "500", "full", "4"],
     ]
     verbose = laid_out.run("verbose\nlidl\n").out
     assert verbose.count("universal device index.") == 2
     assert (
         f"      name: {laid_out.directory}/MORE\n      start:  100\n      size:   500\n"
-        "      durability: full\n      schema:     2\n" in verbose
+        "      durability: full\n      schema:     4\n" in verbose
     )
 
 
@@ -226,6 +226,11 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
         "Out-of-order": "top,msgid",
         "Retries": "1",
         "Retry delay": "0 seconds",
+        "Retry growth": "none",
+        "Retry factor": "2",
+        "Retry maximum": "none",
+        "Retry jitter": "0",
+        "Default delay": "0 seconds",
         "High limit": "900m",
         "Low limit": "90m",
         "Capacity command": "mail me",

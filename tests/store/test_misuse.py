@@ -54,7 +54,7 @@ def test_a_number_is_no_correlation_identifier_of_a_dequeue(space):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"order": "priority"}, {"out_of_order": "top"}, {"threshold": "80%"}, {"delivery": "persist"}], ids=str
+    "wrong", [{"order": 5}, {"out_of_order": ["top"]}, {"threshold": "80%"}, {"delivery": True}], ids=str
 )
 def test_a_definition_of_another_kind_is_refused_before_it_can_spoil_the_queue_space(wrong):
     with pytest.raises(InvalidArgumentError, match="must be a"):
