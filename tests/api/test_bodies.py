@@ -56,6 +56,10 @@ class Money:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        # The name of a test has to be the same in each process.
+        return f"Money({self.amount}, {self.currency!r})"
+
     class _Codec:
         def to_json(self, value: Money, /) -> object:
             if value.currency == "none":

@@ -11,13 +11,11 @@ from qmadmin.archive.manifest import (
     ArchiveSource,
     Content,
     Count,
-    Fields,
     PartEntry,
     Portion,
     counted,
-    definition_of,
-    told_definition,
 )
+from qmadmin.archive.manifest_fields import Fields, definition_of, told_definition
 from qmcore import names
 from qmcore.attributes import Limits, Text, Whole, attribute, declared
 from qmcore.errors import QueueError, SystemFailureError
