@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.version import __version__
 
 if TYPE_CHECKING:
+    from qmadmin.app import App, AppHandler
     from qmadmin.bodies import Body, Codec, decode
     from qmadmin.connections import ApplicationConnection
+    from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
+    from qmadmin.defaults import QueueAttributes, SpaceAttributes
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from qmadmin.transacting import Transaction
     from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
     from qmcore.audit import AuditEntry
+    from qmcore.backoff import Backoff, Growth
     from qmcore.backup import BackupReport
     from qmcore.condition import Condition
     from qmcore.device import DeviceEntry, MissingVolume, PageRange, TableEntry
@@ -63,6 +67,7 @@ _HOME = {
     "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
     "qmcore.audit": ("AuditEntry",),
     "qmcore.backup": ("BackupReport",),
+    "qmcore.backoff": ("Backoff", "Growth"),
     "qmcore.condition": ("Condition",),
     "qmcore.device": ("DeviceEntry", "MissingVolume", "PageRange", "TableEntry"),
     "qmcore.findings": ("Finding",),
@@ -74,6 +79,9 @@ _HOME = {
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
     "qmadmin.connections": ("ApplicationConnection",),
+    "qmadmin.app": ("App", "AppHandler"),
+    "qmadmin.consumers.handler_options": ("HandlerOptions", "RunOptions"),
+    "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
@@ -84,14 +92,15 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
-    "AbortedError", "ApplicationConnection", "AttachedProcess", "AuditEntry", "BackupReport", "BadMessageIdError",
-    "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor", "Codec", "Condition",
-    "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Finding", "Forwarding", "HighestUse",
-    "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo",
-    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin",
-    "OutOfOrder", "OutcomeUnknownError", "PageRange", "ProtocolError", "Queue", "QueueDefinition", "QueueError",
-    "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "ShareError",
-    "Space", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold",
+    "AbortedError", "App", "AppHandler", "ApplicationConnection", "AttachedProcess", "AuditEntry", "Backoff",
+    "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
+    "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Finding",
+    "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
+    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MissingVolume", "NoMessageError", "NoSpaceError",
+    "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange",
+    "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace",
+    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "RunOptions", "ShareError", "Space",
+    "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold",
     "Transaction", "TransactionInfo", "TransactionStartError", "WatchResult", "__version__", "create_device",
     "decode", "open_device", "restore_device",
 ]  # fmt: skip

@@ -227,6 +227,11 @@ class SpaceHandle:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self._device.path!r}{' closed' if self._closed else ''}>"
 
+    @property
+    def device(self) -> Device:
+        """The device that it was opened from."""
+        return self._device
+
     def close(self) -> None:
         """Close the queue space; the process detaches from it when nothing in the process has it open any more."""
         if not self._closed:

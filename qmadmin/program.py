@@ -197,6 +197,16 @@ def qmadmin(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status. The console command `qmadmin` calls this."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["run"]:
+        from qmadmin import worker_program
+
+        return worker_program.main(given[1:])
+    return _administer(arguments)
+
+
+def _administer(arguments: Sequence[str] | None) -> int:
+    """Run the program, whose words are not those of another one."""
     if arguments is None:
         _collect_rarely()
     prepare_process()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from qmadmin.attachment import Attachment
+    from qmadmin.consumers.handler_options import HandlerOptions
     from qmadmin.defaults import QueueAttributes
     from qmcore.attached import AttachedProcess, TransactionInfo
     from qmcore.definitions import OpenSpace
@@ -370,6 +372,27 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         attachment.volume.write(
             lambda unit: forwarding.report(unit, attachment.opened, owner, told, whole=whole), Purpose.HOLDING
         )
+
+    def consume(
+        self,
+        queues: str | Iterable[str],
+        handler: Callable[..., object],
+        *,
+        until_empty: bool = False,
+        once: bool = False,
+        grace: float | timedelta = 30.0,
+        **options: Unpack[HandlerOptions],
+    ) -> None:
+        """Call a function with the messages of queues until a stop is requested: an `App` without an app.
+
+        What the function gets, returns and raises means what it does for a handler of an `App`, and so do the options.
+        SIGTERM, SIGINT and SIGHUP request a stop if this is the main thread. A failure of the store is
+        raised; an `App` opens it again.
+        """
+        # The consumers import this module.
+        running = importlib.import_module("qmadmin.consumers.running")
+        names = [queues] if isinstance(queues, str) else list(queues)
+        running.consume(self, names, handler, {"until_empty": until_empty, "once": once, "grace": grace}, options)
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues, with their statistics, by the names of the queues.

@@ -22,6 +22,7 @@ from qmadmin.shell.queues import keys_of_attributes
 from qmadmin.space import QueueSpace
 from qmadmin.spark.device_tables import QUEUE_COLUMNS, SPACE_COLUMNS
 from qmadmin.version import __version__
+from qmadmin.worker_program import qmadmin_run
 from qmcore.queue import QueueDefinition
 from qmcore.space import SpaceDefinition
 
@@ -38,6 +39,7 @@ def pages() -> dict[Path, str]:
             "COMMANDS": programs.commands(Catalogue()),
             "ATTRIBUTES OF A QUEUE": f"{', '.join(keys_of_attributes())},\n",
         },
+        "qmadmin-run.1": {"OPTIONS": programs.described(qmadmin_run)},
         "qmspark.1": programs.options_of_qmspark()
         | {"QUEUES": manual.columns(QUEUE_COLUMNS), "SPACES": manual.columns(SPACE_COLUMNS)}
         | {"ENVIRONMENT": programs.environment((ShellSettings.device,))},

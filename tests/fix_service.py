@@ -17,6 +17,12 @@ from qmadmin.forwarder.services_file import ServicesFile
 from qmcore.message import Message, State
 from qmcore.queue import Delivery
 
+NO_BODY = (
+    "its answer cannot be encoded: the body must be bytes, another buffer, str, None, a value of JSON, a data class,"
+    " or a model of pydantic or msgspec, got object"
+)
+"""The reason of a call that returns an object of no use."""
+
 
 def request_of(body=b"", **changes):
     """Return a request with this body, of the type that an enqueue gives it."""

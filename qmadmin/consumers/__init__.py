@@ -28,23 +28,30 @@ from qmcore.values import dataclass
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
+    from qmadmin.bodies import Body
     from qmcore.message import Message
 
 
 REASON_MAX = 1000
 """Characters of a reason that are kept with a message."""
 
-Body: TypeAlias = "Buffer | str | None"
-"""The body of an answer: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
+WORKERS_MAX = 1000
+BATCH_MAX = 1000
+"""How many workers a queue has at most, and how many messages a worker takes at once."""
+
+
+EncodedBody: TypeAlias = "Buffer | str | None"
+"""The body of an answer as it is sent: bytes or another buffer; a str is queued as UTF-8, None as zero bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The answer to a message.
 
-    `body` is queued for the client: bytes or another buffer, a str as UTF-8, or None for a reply of zero length.
-    `urcode` is the user return code of the reply, 64 bits. `type` is the type of the reply (None: STRING for a str,
-    CARRAY for bytes), and `headers` are names and values, both str.
+    `body` is queued for the client, as it could be enqueued: bytes or another buffer, a str as UTF-8, a value of JSON
+    or a model as JSON, or None for a reply of zero length. `urcode` is the user return code of the reply, 64 bits.
+    `type` is the type of the reply (None: STRING for a str, CARRAY for bytes, JSON for what is sent so), and `headers`
+    are names and values, both str.
     """
 
     body: Body = None

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType
 from typing import Final
 
@@ -327,7 +327,9 @@ class Stop:
     here, which the main thread reads when it is awake.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reloads: bool = True) -> None:
+        """With `reloads`, SIGHUP is a request to load the handlers again, except from a terminal that has ended."""
+        self._reloads = reloads
         self.asked = ""
         self.at_once = False
         self.status = 0
@@ -341,6 +343,20 @@ class Stop:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._hear)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle the signals in the block, if it is in the main thread; the others have none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        self.listen()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def ask(self, why: str) -> None:
         """Request a stop after the running calls."""
@@ -358,7 +374,7 @@ class Stop:
         return asked
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGHUP and not self._has_lost_its_terminal():
+        if self._reloads and number == signal.SIGHUP and not self._has_lost_its_terminal():
             self._reload = True
             self.wake()
         elif not self.asked:

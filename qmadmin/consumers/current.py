@@ -96,10 +96,19 @@ class CurrentCall:
 _current: ContextVar[CurrentCall | None] = ContextVar("qmadmin_current_call", default=None)
 
 
-def enqueue(queue: str, body: Body, **options: Any) -> None:
+def is_called(space: QueueSpace) -> bool:
+    """Return whether a handler is being called here with a message of that queue space."""
+    this = _current.get()
+    if this is None or this.is_over or this.space is None:
+        return False
+    return this.space.name == space.name and this.space.device is space.device
+
+
+def enqueue(queue: str, body: Body, **options: Any) -> str | None:
     """Put a message on a queue in the transaction in which the request was dequeued; for handlers and services.
 
     The message is enqueued when the transaction commits, together with the reply, and not at all if the call fails.
+    Returns its identifier; None in a coroutine, in a batch, and in a worker process, where it has none yet.
     `options` are those of `QueueSpace.enqueue`. Raises what that raises, except Unavailable if the queue is stopped or
     the queue space has no room at present. A coroutine or a service in a worker process gets no error: its messages are
     enqueued when it has returned, and the call fails then.
@@ -108,13 +117,13 @@ def enqueue(queue: str, body: Body, **options: Any) -> None:
     """
     this = _here()
     if this.space is not None and this.is_here:
-        _put(this.space, queue, body, options)
-    else:
-        _check_options(queue, body, options)
-        body, options = _encoded(body, options)
-        if trace := tracing.headers():
-            options["headers"] = tracing.added(options.get("headers"), trace)
-        this.collected.append((queue, body, options))
+        return _put(this.space, queue, body, options)
+    _check_options(queue, body, options)
+    body, options = _encoded(body, options)
+    if trace := tracing.headers():
+        options["headers"] = tracing.added(options.get("headers"), trace)
+    this.collected.append((queue, body, options))
+    return None
 
 
 def space() -> QueueSpace:
@@ -144,9 +153,9 @@ def _here() -> CurrentCall:
     return this
 
 
-def _put(space: QueueSpace, queue: str, body: Body, options: dict[str, Any]) -> None:
+def _put(space: QueueSpace, queue: str, body: Body, options: dict[str, Any]) -> str:
     try:
-        space.enqueue(queue, body, **options)
+        return space.enqueue(queue, body, **options)
     except QueueError as error:
         if is_temporary(error):
             raise Unavailable(f"its message for queue {queue!r} cannot be enqueued now: {error.message}") from error

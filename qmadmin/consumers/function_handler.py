@@ -8,7 +8,6 @@ first.
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import operator
 import threading
@@ -16,11 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from qmadmin.bodies import encode
 from qmadmin.consumers import Call, Failure, Handler, Reply, Unavailable, Wording, shortened, too_late
 from qmadmin.consumers.deadlines import Deadline, Deadlines
+from qmadmin.consumers.decoding import is_coroutine_function
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
 from qmcore.checks import buffer_of, flag_of, index_of, number_of
+from qmcore.errors import InvalidArgumentError
 from qmcore.message import Message
 
 if TYPE_CHECKING:
@@ -42,8 +44,8 @@ def handler_of(function: Callable[[Message], object], loop: EventLoop) -> Handle
 class FunctionHandler(Handler):
     """Calls `function` with the message.
 
-    It returns the reply's body as bytes or str, a `Reply`, or None for a reply of zero length. Whatever it raises is
-    a failure, even if it would end the process.
+    It returns the reply's body, as it could be enqueued, a `Reply`, or None for a reply of zero length. Whatever it
+    raises is a failure, even if it would end the process.
     """
 
     def __init__(self, function: Callable[[Message], object]) -> None:
@@ -116,20 +118,23 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-def is_coroutine_function(function: Callable[[Message], object]) -> bool:
-    """Return whether what the function returns has to be awaited."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - it is callable, and the question is how
-
-
 def reply_of(answer: object) -> Reply:
-    """Return the reply that a function returned; raise Failure if it is not one."""
-    if not isinstance(answer, Reply):
-        if not _is_body(answer):
-            raise Failure(f"it returned {type(answer).__name__}, not bytes, str, None or a Reply")
-        answer = Reply(answer)  # type: ignore[arg-type]
+    """Return the reply that a function returned, its body encoded; raise Failure if it is not one."""
+    try:
+        answer = _encoded(answer if isinstance(answer, Reply) else Reply(answer))  # type: ignore[arg-type]
+    except InvalidArgumentError as error:
+        raise Failure(f"its answer cannot be encoded: {error.message}") from error
     if fault := _fault_of_reply(answer):
         raise Failure(fault)
     return _plain(answer)
+
+
+def _encoded(reply: Reply) -> Reply:
+    """Return a reply with a body of bytes or str, which is JSON where it was a value of JSON or a model."""
+    if _is_body(reply.body):
+        return reply
+    body, kind = encode(reply.body)
+    return Reply(body, reply.urcode, kind if reply.type is None else reply.type, reply.headers)
 
 
 def failure_of(error: BaseException) -> Failure | Unavailable:
@@ -182,10 +187,15 @@ def _fault_of_reply(reply: Reply) -> str:
 def _fault_of_failure(error: Failure | Unavailable) -> str:
     try:
         text, retry_after = str(error), error.retry_after
-        fault = _fault_of_reply(error.reply) if isinstance(error, Failure) else ""
+        fault = ""
+        if isinstance(error, Failure):
+            error.reply = _encoded(error.reply)
+            fault = _fault_of_reply(error.reply)
         seconds = None if flag_of(retry_after) is not None else number_of(retry_after)
         if not fault:
             _make_plain(error, seconds)
+    except InvalidArgumentError as wrong:
+        return f"its answer cannot be encoded: {wrong.message}"
     except BaseException as wrong:  # noqa: BLE001 - a class of the application may have made anything of it
         return f"it cannot be read: {described(wrong)}"
     if fault:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from qmadmin.consumers import Failure, Reply, current
 from qmadmin.consumers.current import is_temporary
@@ -11,6 +11,9 @@ from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError, QueueError, ReleaseError
 from qmcore.message import EnqueueControl, Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Answer: TypeAlias = "tuple[str, bytes, EnqueueControl]"
 """A message for a client: its queue, its body, and its control information."""
@@ -99,7 +102,8 @@ def _content(reply: Reply) -> tuple[bytes, str]:
     """Return the body and its type; a reply without a body has zero length."""
     if isinstance(reply.body, str):
         return reply.body.encode(), reply.type or "STRING"
-    return bytes(reply.body or b""), reply.type or "CARRAY"
+    # Whoever called the handler has encoded what it returned.
+    return bytes(cast("Buffer", reply.body or b"")), reply.type or "CARRAY"
 
 
 def _unfit(error: QueueError) -> Failure:

@@ -20,8 +20,8 @@ from typing import Final
 from qmadmin.console import end_of
 from qmadmin.consumers import (
     REASON_MAX,
-    Body,
     Call,
+    EncodedBody,
     Failure,
     Handler,
     Reply,
@@ -210,7 +210,7 @@ def _result(request: Message, status: int, io: CommandIO) -> Reply:
     return outcome.reply(body)
 
 
-def _body(request: Message, output: bytes) -> Body:
+def _body(request: Message, output: bytes) -> EncodedBody:
     """Return the body of the reply: text for a request that is text, if it is valid UTF-8."""
     if request.type == "STRING":
         with contextlib.suppress(UnicodeDecodeError):
@@ -279,11 +279,11 @@ class CommandOutcome:
                 outcome._take(line)
         return outcome
 
-    def reply(self, body: Body) -> Reply:
+    def reply(self, body: EncodedBody) -> Reply:
         """Return the reply of a call that succeeded."""
         return Reply(body, self.urcode, self.type, self.headers or None)
 
-    def failure(self, reason: str, body: Body) -> Failure | Unavailable:
+    def failure(self, reason: str, body: EncodedBody) -> Failure | Unavailable:
         """Return the failure of a call that failed."""
         if self.unavailable:
             return Unavailable(reason, retry_after=self.retry_after)

@@ -19,6 +19,7 @@ from typing import Final
 from qmadmin.console import counted
 from qmadmin.consumers import Call, Handler, Policy, Reply, Unavailable
 from qmadmin.consumers.consumer import Consumer, Stop
+from qmadmin.consumers.reopening import reopen_until_stopped
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.device import Device
 from qmadmin.forwarder import StartError, metrics
@@ -30,15 +31,11 @@ from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
 from qmcore.errors import QueueError
 from qmcore.records import Forwarding
-from qmcore.redacted import redacted
 
 logger = logging.getLogger("qmadmin.forwarder")
 
 ROLE = "tmqforward"
 """The name of the process in the queue space."""
-
-_FIRST_DELAY = 1.0
-_LONGEST_DELAY = 60.0
 
 
 class Daemon:
@@ -66,15 +63,7 @@ class Daemon:
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_services)
             stack.enter_context(metrics.served(settings.metrics, settings.space, self._statistics))
-            delay, began = _FIRST_DELAY, time.monotonic()
-            while (error := self._forward()) is not None and not self._stop.asked:
-                if time.monotonic() - began > 2 * _LONGEST_DELAY:
-                    delay = _FIRST_DELAY
-                began = time.monotonic()
-                logger.error("%s: %s; the device is opened again in %g seconds", error.name, error.message, delay)
-                self._notify.status(f"The device is opened again: {redacted(error.message)}")
-                self._stop.sleep(delay)
-                delay = min(delay * 2, _LONGEST_DELAY)
+            reopen_until_stopped(self._forward, self._stop, logger, self._notify.status)
         logger.info(
             "tmqforward stopped: %s; %s forwarded, %s failed",
             self._stop.asked or ("each queue was checked once" if self._settings.once else "its queues are empty"),

@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from qmadmin.consumers import BATCH_MAX, WORKERS_MAX
 from qmadmin.forwarder import StartError
 from qmadmin.settings import SECONDS_MAX, meant, shown
 from qmcore import times
+from qmcore.errors import InvalidArgumentError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -193,9 +195,6 @@ def _is_url(text: str) -> bool:
 
 
 # ---- kinds of services -----------------------------------------------------------------------------------------------
-
-WORKERS_MAX: Final = 1000
-BATCH_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +384,7 @@ def _unknown(word: str, *kinds: type[Description]) -> str:
 
 def find_function(target: str, name: str) -> Callable[[Message], object]:
     """Import the function that `module:function` names, for service `name`; raise StartError if there is none."""
+    from qmadmin.consumers.decoding import decoded
     from qmadmin.consumers.function_handler import described
 
     module_name, _, path = target.partition(":")
@@ -402,5 +402,7 @@ def find_function(target: str, name: str) -> Callable[[Message], object]:
         raise StartError(text) from None
     if not callable(function):
         raise StartError(f"service {name!r}: {target!r} is a {type(function).__name__}, which cannot be called")
-    found: Callable[[Message], object] = function
-    return found
+    try:
+        return decoded(function)
+    except InvalidArgumentError as error:
+        raise StartError(f"service {name!r}: {error.message}", error.hint) from error

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 from qmadmin import tracing
-from qmadmin.consumers import Body, Call, Failure, Handler, Reply, Unavailable, failure_with
+from qmadmin.consumers import Call, EncodedBody, Failure, Handler, Reply, Unavailable, failure_with
 from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import HttpDescription, is_line, is_token
 from qmadmin.forwarder.http_connections import Answer, Connections, Request
@@ -257,7 +257,7 @@ def _reply(answer: Answer, kept: Sequence[str]) -> Reply:
     return Reply(_body(answer), _urcode(answer.headers.get("QM-Urcode")), kind and _text(kind), headers or None)
 
 
-def _body(answer: Answer) -> Body:
+def _body(answer: Answer) -> EncodedBody:
     """Return the body: a str if its content type is text or JSON and it is valid UTF-8."""
     kind, _, parameters = answer.headers.get("Content-Type", "").lower().partition(";")
     kind = kind.strip()

@@ -23,15 +23,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from qmadmin.consumers import Call, Failure, Reply, Unavailable, current, rollback_terms
 from qmadmin.consumers.current import call_span
-from qmadmin.consumers.function_handler import described, failure_of, is_coroutine_function, reply_of
+from qmadmin.consumers.decoding import is_coroutine_function
+from qmadmin.consumers.function_handler import described, failure_of, reply_of
 from qmadmin.forwarder import StartError, program_log
 from qmadmin.forwarder.descriptions import find_function
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from qmcore.message import Message
 
 
@@ -112,7 +115,7 @@ def _plain(reply: Reply) -> tuple[bytes | str | None, int, str | None, dict[str,
     if isinstance(body, str):
         body = str.__str__(body)
     elif body is not None:
-        body = bytes(body)
+        body = bytes(cast("Buffer", body))
     return body, int(reply.urcode), reply.type, None if reply.headers is None else dict(reply.headers)
 
 

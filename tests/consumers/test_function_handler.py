@@ -17,7 +17,7 @@ from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
 from qmadmin.transacting import Transaction
 from tests.fix_process import environment, eventually
-from tests.fix_service import Calling, call, failure_of, threads_named, unavailability_of
+from tests.fix_service import NO_BODY, Calling, call, failure_of, threads_named, unavailability_of
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ class Careless(Failure):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Failure("no", body=17), "Failure: no; its body is int, not bytes, str or None"),
+        (Failure("no", body=object()), f"Failure: no; {NO_BODY}"),
         (Failure("no", body="\ud800"), "Failure: no; its body has no UTF-8 form"),
         (Failure("no", retry_after=-1), "Failure: no; its retry_after must be seconds from 0 to 2147483647, got -1"),
         (
@@ -127,9 +127,12 @@ def test_service_that_cannot_work_at_present_says_so(serve):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"a": 1}, "it returned dict, not bytes, str, None or a Reply"),
+        (
+            {"a": object()},
+            'its answer cannot be encoded: the body\'s ["a"] is of type object, which JSON does not have',
+        ),
         (Reply(b"", urcode="7"), "its user return code is str, and not int"),
-        (Reply(17), "its body is int, not bytes, str or None"),
+        (Reply(object()), NO_BODY),
         ("\ud800", "its body has no UTF-8 form"),
         (Reply(b"", type=7), "its type is int, and not str"),
         (Reply(b"", headers=["a"]), "its headers are list, not a mapping of names to values"),

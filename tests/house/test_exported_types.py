@@ -23,9 +23,10 @@ OF_OTHERS = {
     "PathLike",
     "Self",
     "Sequence",
+    "Unpack",
 }
 
-FACES = (qmadmin.Device, qmadmin.QueueSpace, qmadmin.Transaction)
+FACES = (qmadmin.App, qmadmin.AppHandler, qmadmin.Device, qmadmin.QueueSpace, qmadmin.Transaction)
 VALUES = [
     found
     for name in qmadmin.__all__

@@ -11,6 +11,7 @@ from qmadmin.version import __version__
 from tests.fix_clone import run_as_stranger as run
 
 MAN_PAGES = [
+    "man1/qmadmin-run.1",
     "man1/qmadmin.1",
     "man1/qmspark.1",
     "man3/tpdequeue.3",

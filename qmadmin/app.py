@@ -1,0 +1,266 @@
+"""A worker in Python: functions that are called with the messages of queues.
+
+    app = qmadmin.App("shop.qm", space="QS", create=True)
+
+    @app.handler("orders", workers=4)
+    def ship(order: Order) -> None:
+        ...
+
+    ship.enqueue(Order(17), delay=60)
+    app.run()
+
+It calls them as tmqforward calls its services, by the same code (`consumers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
+
+from qmadmin.consumers.handler_options import policy_of, run_policy_of
+from qmcore.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from qmadmin.bodies import Body
+    from qmadmin.consumers import Policy
+    from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
+    from qmadmin.consumers.running import Running
+    from qmadmin.device import Device
+    from qmadmin.space import QueueSpace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+H = TypeVar("H", bound="Callable[..., object]")
+
+logger = logging.getLogger("qmadmin.consumers")
+
+ROLE: Final = "consumer"
+"""The name of the process in the queue space."""
+
+
+class AppHandler(Generic[P, R]):
+    """A function that an application calls with the messages of a queue. It can be called as before, too."""
+
+    def __init__(self, app: App, queue: str, function: Callable[P, R], policy: Policy) -> None:
+        functools.update_wrapper(self, function)
+        self.app = app
+        self.queue = queue
+        self.policy = policy
+        self.function = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<handler of queue {self.queue!r}: {getattr(self.function, '__qualname__', self.function)}>"
+
+    def enqueue(self, body: Body, **options: Any) -> str | None:
+        """Put a message on the queue of the handler; `options` are those of `QueueSpace.enqueue`.
+
+        In a handler that is being called it is enqueued when the message of the call is done with, and not at all if
+        the call fails. Returns the identifier; None in a coroutine and in a batch, where it has none yet.
+        """
+        return self.app.enqueue(self.queue, body, **options)
+
+
+class App:
+    """An application with handlers for the messages of a queue space.
+
+    The device is opened at first use, in each process that uses it, also after a fork. With `create`, a device, a queue
+    space and queues of handlers that do not exist are made then, with the defaults of the library.
+    """
+
+    def __init__(self, device: str | os.PathLike[str], *, space: str, create: bool = False) -> None:
+        self.device_path = device
+        self.space_name = space
+        self._create = create
+        self._handlers: dict[str, AppHandler[..., Any]] = {}
+        self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
+        self._running: set[Running] = set()
+        self._opened: QueueSpace | None = None
+        self._lock = threading.RLock()
+        # Another thread of the parent may hold it.
+        os.register_at_fork(after_in_child=self._begin_in_child)
+
+    def _begin_in_child(self) -> None:
+        self._lock = threading.RLock()
+        self._running = set()
+
+    # ---- queue space -------------------------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> QueueSpace:
+        """The queue space, which is opened at first use; calls in a handler belong to its transaction."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
+
+    @property
+    def device(self) -> Device:
+        """The device of the queue space."""
+        return self.space.device
+
+    def _open(self) -> QueueSpace:
+        from qmadmin.opening import open_device
+
+        device = open_device(self.device_path, create=self._create)
+        try:
+            if self._create:
+                device.create_space(self.space_name, exist_ok=True)
+            opened = device.open_space(self.space_name, role=ROLE)
+            if self._create and not device.readonly:
+                for queue in self._handlers:
+                    opened.create_queue(queue, exist_ok=True)
+        except BaseException:
+            device.close()
+            raise
+        return opened
+
+    def close(self) -> None:
+        """Stop what runs and close the device; the next use opens it again."""
+        for running in tuple(self._running):
+            running.stop.ask("the application was closed")
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.device.close()
+
+    def enqueue(self, queue: str, body: Body, **options: Any) -> str | None:
+        """Put a message on a queue, as `AppHandler.enqueue` does."""
+        from qmadmin.consumers import current
+
+        if current.is_called(self.space) and options.keys().isdisjoint(("transactional", "connection")):
+            return current.enqueue(queue, body, **options)
+        return self.space.enqueue(queue, body, **options)
+
+    # ---- handlers ----------------------------------------------------------------------------------------------------
+
+    def handler(self, queue: str, **options: Unpack[HandlerOptions]) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
+        """Declare the decorated function the handler of a queue; `HandlerOptions` says what the options mean.
+
+        It is called with the `Message`, or with its decoded body where its argument is annotated with a type, such as a
+        data class. What it returns is the reply; what it raises is a failure: any exception, `Failure`, `Unavailable`.
+        It may be a coroutine function. A handler is called at least once for each message: its effects elsewhere must
+        bear to be repeated.
+
+        Raises InvalidArgumentError for a function that cannot be called with one argument, and for a second handler of
+        a queue.
+        """
+        policy = policy_of(queue, options)
+
+        def declare(function: Callable[P, R]) -> AppHandler[P, R]:
+            from qmadmin.consumers.decoding import decoded, name_of
+
+            if not callable(function):
+                raise InvalidArgumentError(f"the handler of queue {queue!r} must be a function, got {function!r}")
+            present = self._handlers.get(queue)
+            if present is not None and name_of(present.function) != name_of(function):
+                raise InvalidArgumentError(
+                    f"queue {queue!r} has the handler {name_of(present.function)} already, and gets no second one,"
+                    f" {name_of(function)}",
+                    hint="Call one from the other, or use two queues.",
+                )
+            decoded(function)
+            made = AppHandler(self, queue, function, policy)
+            self._handlers[queue] = made
+            return made
+
+        return declare
+
+    @property
+    def handlers(self) -> dict[str, AppHandler[..., Any]]:
+        """The handlers by their queues."""
+        return dict(self._handlers)
+
+    def on_failure(self, hook: H) -> H:
+        """Call the function with the message and the exception when a call has failed."""
+        return self._hooked("failure", hook)
+
+    def around_calls(self, hook: H) -> H:
+        """Make each call within the context manager that the function returns for its message."""
+        return self._hooked("call", hook)
+
+    def on_start(self, hook: H) -> H:
+        """Call the function when the application begins to run, before the first message is taken."""
+        return self._hooked("start", hook)
+
+    def on_end(self, hook: H) -> H:
+        """Call the function when the application has ended to run, after the last call."""
+        return self._hooked("end", hook)
+
+    def _hooked(self, when: str, hook: H) -> H:
+        if not callable(hook):
+            raise InvalidArgumentError(f"a hook must be a function, got {hook!r}")
+        self._hooks[when].append(hook)
+        return hook
+
+    # ---- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, **options: Unpack[RunOptions]) -> None:
+        """Call the handlers with the messages of their queues until a stop is requested.
+
+        SIGTERM, SIGINT and SIGHUP request it, if this is the main thread, and `stop()` does. Running calls may end
+        within `grace` seconds; a second signal ends them at once. If the store fails it is opened again, however long
+        that takes. Raises what kept the first opening from working; `RunOptions` says what the options mean.
+        """
+        running = self._new_running(options)
+        with running.stop.listening():
+            self._run(running)
+
+    async def run_async(self, **options: Unpack[RunOptions]) -> None:
+        """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for."""
+        from qmadmin.consumers.running import awaited
+
+        running = self._new_running(options)
+        await awaited(functools.partial(self._run, running), running.stop)
+
+    @contextlib.contextmanager
+    def running(self, **options: Unpack[RunOptions]) -> Iterator[App]:
+        """Run in another thread while the block lasts; its end requests a stop and waits for it."""
+        from qmadmin.consumers.running import in_thread
+
+        running = self._new_running(options)
+        with in_thread(functools.partial(self._run, running), running.stop):
+            yield self
+
+    def stop(self) -> None:
+        """Request a stop of what runs in this process; any thread and a signal handler may call it."""
+        for running in tuple(self._running):
+            running.stop.ask("a stop was requested")
+
+    def _new_running(self, options: RunOptions) -> Running:
+        from qmadmin.consumers.hooks import Hooks
+        from qmadmin.consumers.running import Running
+
+        if not self._handlers:
+            raise InvalidArgumentError(
+                "the application has no handlers", hint="Declare one with @app.handler(queue) before it runs."
+            )
+        hooks = Hooks(**{when: tuple(found) for when, found in self._hooks.items()})
+        served = {queue: (handler.function, handler.policy) for queue, handler in self._handlers.items()}
+        return Running(served, run_policy_of(options), hooks)
+
+    def _run(self, running: Running) -> None:
+        self._running.add(running)
+        try:
+            running.run(self._reopened)
+        finally:
+            self._running.discard(running)
+
+    def _reopened(self, *, afresh: bool) -> QueueSpace:
+        """Return the open queue space; opened again where it has failed."""
+        if afresh:
+            with self._lock:
+                failed, self._opened = self._opened, None
+            if failed is not None:
+                failed.device.close()
+        return self.space

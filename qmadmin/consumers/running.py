@@ -1,0 +1,182 @@
+"""Running a consumer in a program: functions of queues, from the first message to the last call."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qmadmin.consumers import Handler, Policy, RunPolicy, Wording
+from qmadmin.consumers.consumer import Consumer, Stop
+from qmadmin.consumers.decoding import decoded
+from qmadmin.consumers.function_handler import EventLoop, handler_of
+from qmadmin.consumers.handler_options import policy_of, run_policy_of
+from qmadmin.consumers.hooks import HookedHandler, Hooks
+from qmadmin.consumers.reopening import reopen_until_stopped
+from qmcore.errors import InvalidArgumentError, QueueError
+
+if TYPE_CHECKING:
+    from qmadmin.space import QueueSpace
+
+
+class Opens(Protocol):
+    """Returns a queue space that is open, `afresh` after it has failed."""
+
+    def __call__(self, *, afresh: bool) -> QueueSpace:
+        """Return it."""
+
+
+class Running:
+    """Calls functions with the messages of their queues, until `stop` is asked or there is no more to do."""
+
+    def __init__(
+        self,
+        served: Mapping[str, tuple[Callable[..., object], Policy]],
+        policy: RunPolicy,
+        hooks: Hooks,
+        wording: Wording | None = None,
+    ) -> None:
+        self.stop = Stop(reloads=False)
+        self._served = served
+        self._policy = policy
+        self._hooks = hooks
+        self._wording = wording or Wording()
+        self._consumer: Consumer | None = None
+        self._opens: Opens
+        self._handlers: dict[str, tuple[Handler, Policy]] = {}
+
+    def run(self, opens: Opens) -> None:
+        """Run. Raises QueueError if it cannot begin; later failures of the store are waited for."""
+        self._opens = opens
+        with self._prepared():
+            reopen_until_stopped(self._serve, self.stop, self._wording.logger)
+
+    def run_on(self, space: QueueSpace) -> None:
+        """Run on an open queue space. Raises QueueError if it cannot begin, or the store fails."""
+        with self._prepared():
+            self._started(space).run(space)
+
+    @contextlib.contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Make the handlers, and call the hooks of the start and the end."""
+        with contextlib.ExitStack() as stack:
+            loop = EventLoop(self._wording)
+            for queue, (function, policy) in self._served.items():
+                handler = HookedHandler(handler_of(decoded(function), loop), self._hooks, self._wording)
+                stack.callback(handler.close)
+                self._handlers[queue] = handler, policy
+            for hook in self._hooks.end:
+                stack.callback(self._end, hook)
+            for hook in self._hooks.start:
+                hook()
+            yield
+
+    def _serve(self) -> QueueError | None:
+        """Serve until the end, or until the store fails: then return the error."""
+        try:
+            space = self._opens(afresh=self._consumer is not None)
+            consumer = self._consumer or self._started(space)
+            consumer.run(space)
+        except QueueError as error:
+            if self._consumer is None:
+                raise
+            return error
+        return None
+
+    def _started(self, space: QueueSpace) -> Consumer:
+        for queue in self._handlers:
+            space.queue(queue)
+        consumer = self._consumer = Consumer(self.stop, self._policy, self._wording, space.device.clock)
+        consumer.serve(self._handlers)
+        return consumer
+
+    def _end(self, hook: Callable[[], object]) -> None:
+        try:
+            hook()
+        except Exception:
+            self._wording.logger.exception("a hook at the end of %s failed", self._wording.consumer)
+
+
+def consume(
+    space: QueueSpace,
+    queues: Sequence[str],
+    function: Callable[..., object],
+    run_options: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Call a function with the messages of queues of an open queue space; a failure of the store is raised."""
+    if not queues:
+        raise InvalidArgumentError("there is no queue to consume messages of", hint="Name one.")
+    if not callable(function):
+        raise InvalidArgumentError(f"the handler must be a function, got {function!r}")
+    served = {queue: (function, policy_of(queue, options)) for queue in queues}
+    running = Running(served, run_policy_of(run_options), Hooks())
+    with running.stop.listening():
+        running.run_on(space)
+
+
+@contextlib.contextmanager
+def in_thread(run: Callable[[], None], stop: Stop) -> Iterator[None]:
+    """Run in a thread while the block lasts, and raise at its end what that has raised."""
+    ended = _Ended(run)
+    thread = threading.Thread(target=ended.run, name="qmadmin-app", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.ask("the block has ended")
+        thread.join()
+    if ended.error is not None:
+        raise ended.error
+
+
+async def awaited(run: Callable[[], None], stop: Stop) -> None:
+    """Run in a thread, and await its end; a cancellation, and SIGTERM, request a stop, whose end is awaited too."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    ended = _Ended(run, lambda: loop.call_soon_threadsafe(tell))
+    with contextlib.ExitStack() as stack:
+        # Only in the main thread, and not on every system.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(signal.SIGTERM, stop.ask, "SIGTERM")
+            stack.callback(loop.remove_signal_handler, signal.SIGTERM)
+        threading.Thread(target=ended.run, name="qmadmin-app", daemon=True).start()
+        cancelled: asyncio.CancelledError | None = None
+        while not done.done():
+            try:
+                await asyncio.shield(done)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                stop.ask("it was cancelled")
+    if ended.error is not None:
+        raise ended.error
+    if cancelled is not None:
+        raise cancelled
+
+
+class _Ended:
+    """Runs in a thread, and keeps what that has raised."""
+
+    def __init__(self, run: Callable[[], None], told: Callable[[], Any] = lambda: None) -> None:
+        self.error: BaseException | None = None
+        self._run = run
+        self._told = told
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the thread was started
+            self.error = error
+        finally:
+            # The loop may have ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                self._told()

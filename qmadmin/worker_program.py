@@ -1,0 +1,195 @@
+"""The program `qmadmin run`: it imports an application, and calls its handlers with the messages of their queues."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import operator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from qmadmin.app import App
+from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse, say
+from qmadmin.consumers.function_handler import described
+from qmadmin.options import Argument, Documented, Span, option
+from qmcore.errors import QueueError
+from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+WORD: Final = "run"
+"""The first argument of qmadmin that means this program; a device of that name is ./run."""
+
+USAGE: Final = "Usage: qmadmin run MODULE:APP [OPTIONS]"
+
+logger = logging.getLogger("qmadmin.consumers")
+
+_LOOK_SECONDS: Final = 0.5
+"""How long between two looks at the files of the program, with --reload."""
+
+
+class StartError(Exception):
+    """The application cannot be run; the text is one sentence, and `hint` says what to do."""
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+
+@click.command(cls=Documented, options_metavar="[OPTIONS]")
+@option(
+    "-e, --until-empty",
+    help="End when no queue has a message that can be dequeued.",
+    more="Otherwise it waits for messages until a signal ends it.",
+)
+@option("--once", help="End when one message of each queue that has any was handled.")
+@option(
+    "--grace SECONDS",
+    type=Span(0),
+    default=30,
+    help="How long a stop waits for running calls.",
+    more="A second signal ends them at once; their messages go back to their queues. The default is 30.",
+)
+@option(
+    "-w, --total-workers NUMBER",
+    type=click.IntRange(1),
+    help="How many calls run at a time over all queues.",
+    more="Without it as many as the handlers have workers.",
+)
+@option(
+    "--reload",
+    help="Start again whenever a file of the program changes; for development.",
+    more="The Python files in and below the current directory are looked at twice a second.",
+)
+@option("-v, --verbose", help="Log each call too.")
+@click.help_option("-h", "--help", help="Print a summary of the options.")
+@click.argument(
+    "target",
+    cls=Argument,
+    metavar="MODULE:APP",
+    meanings={
+        "MODULE:APP": "The application: a module, which is looked for in the current directory first, and the"
+        " name of the `qmadmin.App` in it. Without a name it is `app`."
+    },
+)
+def qmadmin_run(
+    target: str,
+    until_empty: bool,
+    once: bool,
+    grace: int,
+    total_workers: int | None,
+    reload: bool,
+    verbose: bool,
+) -> int:
+    """Call the handlers of an application in Python with the messages of their queues.
+
+    The application says which device and queue space it uses, and by which options each queue is handled. SIGTERM,
+    SIGINT and SIGHUP end the program after the running calls. It logs to the standard error.
+    """
+    if reload:
+        return _run_and_reload()
+    _log(verbose=verbose)
+    application = find_app(target)
+    options: dict[str, Any] = {"until_empty": until_empty, "once": once, "grace": grace}
+    if total_workers is not None:
+        options["total_workers"] = total_workers
+    logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)) or "no queue")
+    try:
+        with contextlib.closing(application):
+            application.run(**options)
+    except QueueError as error:
+        raise StartError(error.message, error.hint) from error
+    return Exit.OK
+
+
+def find_app(target: str) -> App:
+    """Import the application that `module:name` names; StartError says what is wrong with it."""
+    module_name, _, path = target.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if not isinstance(error, ImportError):
+            logger.exception("module %r cannot be imported", module_name)
+        raise StartError(
+            f"module {module_name!r} cannot be imported: {described(error)}",
+            f"It is looked for in {here!r} and where Python looks. A device of the name {WORD!r} is ./{WORD}.",
+        ) from error
+    try:
+        found = operator.attrgetter(path or "app")(module)
+    except AttributeError:
+        raise StartError(f"module {module_name!r} has no {path or 'app'!r}", USAGE) from None
+    if not isinstance(found, App):
+        raise StartError(f"{target!r} is a {type(found).__name__}, not a qmadmin.App")
+    return found
+
+
+def _log(*, verbose: bool) -> None:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if verbose:
+        logging.getLogger("qmadmin").setLevel(logging.DEBUG)
+
+
+# ---- reload ----------------------------------------------------------------------------------------------------------
+
+
+def _run_and_reload() -> int:
+    """Run the program in a child, and start it again when a file has changed; end with the child at a signal."""
+    arguments = [word for word in sys.argv[1:] if word != "--reload"]
+    ended: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        ended.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
+    while True:
+        files = _files()
+        child = subprocess.Popen([sys.executable, "-m", "qmadmin.program", *arguments])
+        while not ended and _files() == files:
+            time.sleep(_LOOK_SECONDS)
+        if child.poll() is None:
+            # At a terminal it has got the signal too.
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+        status = child.wait()
+        if ended:
+            return Exit.OK if status == 0 else status
+        say("qmadmin run: a file has changed; starting again")
+
+
+def _files() -> dict[str, int]:
+    """Return when each Python file in and below the current directory was changed."""
+    found = {}
+    for path in Path().rglob("*.py"):
+        with contextlib.suppress(OSError):
+            found[str(path)] = path.stat().st_mtime_ns
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program with the arguments that follow its word, and return its exit status."""
+    prepare_process()
+    try:
+        return qmadmin_run.main(list(arguments), prog_name=f"qmadmin {WORD}", standalone_mode=False) or Exit.OK
+    except StartError as error:
+        return refuse(redacted(str(error)), error.hint)
+    except click.ClickException as error:
+        return refuse(error.format_message().rstrip("."), USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        return Exit.INTERRUPTED
+    finally:
+        flush_quietly()

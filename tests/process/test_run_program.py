@@ -1,0 +1,143 @@
+"""`qmadmin run`: a worker in one file, started, stopped, reloaded, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import qmadmin
+from tests.fix_store import SOURCES, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKER = """
+import os
+
+import qmadmin
+
+app = qmadmin.App("QUE", space="QS", create=True)
+
+
+@app.handler("orders", workers=2)
+def ship(order: dict) -> None:
+    print("{told}", order["number"], flush=True)
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "qmadmin.program", "run", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SOURCES, "PYTHONUNBUFFERED": "1"}
+
+
+def ran(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=place, env=environment(), capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(WORKER.format(told="shipped"))
+    with qmadmin.open_device(tmp_path / "QUE", create=True) as device:
+        device.create_space("QS")
+        with device.open_space("QS") as space:
+            space.create_queue("orders")
+            space.enqueue("orders", {"number": 1})
+    return tmp_path
+
+
+def test_it_calls_the_handlers_of_the_application(place: Path) -> None:
+    done = ran(place, "shop:app", "--until-empty")
+    assert (done.stdout, done.returncode) == ("shipped 1\n", 0), done.stderr
+    assert "shop:app calls the handlers of 'orders'" in done.stderr
+
+
+def test_the_name_of_the_application_may_be_left_out(place: Path) -> None:
+    assert ran(place, "shop", "-e").stdout == "shipped 1\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_in_order(place: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(command("shop:app"), cwd=place, env=environment(), stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "shipped 1\n"
+        it.send_signal(number)
+        assert it.stdout.read() == ""
+    assert it.returncode == 0
+
+
+def test_a_changed_file_is_loaded_again(place: Path) -> None:
+    with (
+        qmadmin.open_device(place / "QUE") as device,
+        device.open_space("QS") as space,
+        subprocess.Popen(
+            command("shop:app", "--reload"), cwd=place, env=environment(), stdout=subprocess.PIPE, text=True
+        ) as it,
+    ):
+        assert it.stdout is not None
+        assert it.stdout.readline() == "shipped 1\n"
+        (place / "shop.py").write_text(WORKER.format(told="sent"))
+        space.enqueue("orders", {"number": 2})
+        # The worker from before the change may take some of them.
+        while (told := it.stdout.readline()).startswith("shipped"):
+            space.enqueue("orders", {"number": 3})
+        assert told.startswith("sent")
+        it.send_signal(signal.SIGTERM)
+        it.stdout.read()
+    assert it.returncode == 0
+    with qmadmin.open_device(place / "QUE") as device:
+        eventually(lambda: not device.space_usage("QS").processes, "the end of the child")
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("nowhere:app", "module 'nowhere' cannot be imported: ModuleNotFoundError"),
+        ("broken:app", "module 'broken' cannot be imported: ZeroDivisionError"),
+        ("leaves:app", "module 'leaves' cannot be imported: SystemExit"),
+        ("shop:other", "module 'shop' has no 'other'"),
+        ("shop:os", "'shop:os' is a module, not a qmadmin.App"),
+        ("empty:app", "the application has no handlers"),
+        ("absent:app", "there is no queue 'bills'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_sentence(place: Path, target: str, sentence: str) -> None:
+    (place / "broken.py").write_text("1 / 0\n")
+    (place / "leaves.py").write_text("raise SystemExit(0)\n")
+    (place / "empty.py").write_text('import qmadmin\napp = qmadmin.App("QUE", space="QS")\n')
+    (place / "absent.py").write_text(
+        'import qmadmin\napp = qmadmin.App("QUE", space="QS")\napp.handler("bills")(print)\n'
+    )
+    done = ran(place, target)
+    assert f"ERROR: {sentence}" in done.stderr
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("shop:app", "--worker", "3"), ("shop:app", "--total-workers", "none")])
+def test_wrong_arguments_are_refused_with_the_usage(place: Path, arguments: tuple[str, ...]) -> None:
+    done = ran(place, *arguments)
+    assert "Usage: qmadmin run MODULE:APP" in done.stderr
+    assert done.returncode == 2
+
+
+def test_the_same_function_runs_under_the_forwarder(place: Path) -> None:
+    (place / "services.toml").write_text('[services.orders]\npython = "shop:ship"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "qmadmin.forwarder.program", "QUE", "QS", "-q", "orders", "-e", "-s", "services.toml"],
+        cwd=place,
+        env=environment() | {"PYTHONPATH": f"{SOURCES}:{place}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.returncode) == ("shipped 1\n", 0), done.stderr
