@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,9 +158,16 @@ class ManagingMessages(SpaceHandle):
     changed a thousand at a time; `progress` is called with the number so far.
     """
 
-    def count(self, queue: str, *, condition: str | Condition | None = None, delivery: Delivery | None = None) -> int:
-        """Return how many messages a change would affect."""
-        return len(self._chosen(queue, condition, delivery))
+    def count(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        states: Sequence[State] = manage_messages.CHANGEABLE,
+    ) -> int:
+        """Return how many messages a change would affect, of those in the given states."""
+        return len(self._chosen(queue, condition, delivery, states))
 
     def refuse_held(self, queue: str, msgid: str) -> None:
         """Raise InUseError if a transaction holds the message with that identifier, so that it cannot be changed."""
@@ -200,6 +207,23 @@ class ManagingMessages(SpaceHandle):
         """Give messages another time of availability: an aware datetime, or seconds from now."""
         moment = self._moment(when, "time of availability")
         return self._change(queue, condition, delivery, progress, available_us=moment, until_us=moment)
+
+    @destructive("queue {handle.name}/{queue}", "make parked messages available", outcome="{} unparked")
+    def unpark(
+        self,
+        queue: str,
+        *,
+        condition: str | Condition | None = None,
+        delivery: Delivery | None = None,
+        progress: Progress = _ignore_progress,
+    ) -> int:
+        """Make parked messages available, in the places where they stood.
+
+        Other messages stay as they are. Of a queue that groups messages the rest of their groups comes with them, and
+        is counted too.
+        """
+        chosen = self._chosen(queue, condition, delivery, (State.PARKED,))
+        return self._run(manage_messages.unpark, chosen, self._now, progress)
 
     @destructive("queue {handle.name}/{queue}", "expires {when}", outcome="time of expiry of {} changed")
     def change_expiry(
@@ -273,10 +297,16 @@ class ManagingMessages(SpaceHandle):
 
         return self._run(manage_messages.change, chosen, changed, progress)
 
-    def _chosen(self, queue: str, condition: str | Condition | None, delivery: Delivery | None) -> Chosen:
+    def _chosen(
+        self,
+        queue: str,
+        condition: str | Condition | None,
+        delivery: Delivery | None,
+        states: Sequence[State] = manage_messages.CHANGEABLE,
+    ) -> Chosen:
         restriction = parsed(condition)
         self._release_due(queue)
-        return self._run(manage_messages.choose, queue, restriction, delivery)
+        return self._run(manage_messages.choose, queue, restriction, delivery, states)
 
     def _moment(self, when: datetime | float | timedelta, what: str) -> int:
         if isinstance(when, datetime):

@@ -247,7 +247,8 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
     ) -> Iterator[MessageInfo]:
         """Yield the messages of a queue that match a condition and are in certain states, without their bodies.
 
-        Ready messages come first, in the order of the queue, then delayed ones, then those that a transaction holds.
+        Ready messages come first, in the order of the queue, then delayed ones, parked ones, and those that a
+        transaction holds.
         They are read in batches, so that a long queue takes little memory; a message that moves meanwhile may be
         returned twice or not at all. `left_out` is called with the number of damaged messages that a batch leaves out;
         qcheck finds them.
@@ -257,6 +258,14 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
         for state in states:
             for _, info in listed(self._attachment, queue, state, restriction, left_out):
                 yield info
+
+    def given_back_until(self, queue: str) -> int | None:
+        """Return until when the last message is unavailable that a consumer gave back; None if there is none.
+
+        It is a time in microseconds since 1970, UTC. The message was tried or snoozed: a delay that its sender asked
+        for does not count, nor do parked messages.
+        """
+        return self._read(looking.given_back_until, queue, self._now)
 
     def content(self, listed: MessageInfo) -> Message | None:
         """Return a message that `messages` has listed with its body, even one that cannot be dequeued now.

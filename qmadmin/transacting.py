@@ -236,20 +236,23 @@ class Transaction:
         counts: bool = True,
         permanent: bool = False,
         retry_after: float | timedelta | None = None,
+        park: bool = False,
         only: str | None = None,
         others: bool = True,
     ) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
         This counts as a try of the messages that it dequeued. `reason` is recorded with a message that goes to the
-        error queue. With `counts` False it does not count as a try, for a consumer that had no chance to try.
+        error queue or is parked. With `counts` False it does not count as a try, for a consumer that had no chance to
+        try.
 
         `permanent`: all tries of the messages are used up, because trying again would fail again. `retry_after`: the
-        seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue. `only`: the
-        identifier of the one message to which these two apply. `others` False: this counts as a try only for that
-        message.
+        seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue; with
+        `counts` False too. `park`: they are put aside, which does not count as a try, until `QueueSpace.unpark` or a
+        change of their time makes them available. `only`: the identifier of the one message to which these three
+        apply. `others` False: this counts as a try only for that message.
         """
-        verdict = _verdict(permanent, retry_after)
+        verdict = _verdict(permanent, retry_after, park)
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
@@ -263,13 +266,14 @@ class Transaction:
         counts: bool = True,
         permanent: bool = False,
         retry_after: float | timedelta | None = None,
+        park: bool = False,
     ) -> None:
         """Give back some of the messages that the transaction dequeued, by their identifiers, and go on without them.
 
         The other arguments are those of `rollback`. A message that it has not dequeued is skipped. Raises AbortedError
         if the transaction was rolled back meanwhile.
         """
-        verdict = _verdict(permanent, retry_after)
+        verdict = _verdict(permanent, retry_after, park)
         self._check_usable()
         ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
         for attachment, branch in self._branches.values():
@@ -420,8 +424,14 @@ class Transaction:
         return [attachment.owed.add(branch, ending) for attachment, branch in self._branches.values()]
 
 
-def _verdict(permanent: bool, retry_after: float | timedelta | None) -> Verdict:
-    return Verdict(permanent, None if retry_after is None else span(retry_after, "time to retry after"))
+def _verdict(permanent: bool, retry_after: float | timedelta | None, park: bool) -> Verdict:
+    if park and (permanent or retry_after is not None):
+        raise InvalidArgumentError(
+            "a message is parked, or fails for good, or is tried again after a time, not two of these",
+            hint="Give park alone.",
+        )
+    after = None if retry_after is None else span(retry_after, "time to retry after")
+    return Verdict(final=permanent, retry_after=after, parks=park)
 
 
 def _cause(error: BaseException) -> Cause:

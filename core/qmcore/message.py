@@ -36,11 +36,19 @@ class State(enum.Enum):
 
     READY = "ready"
     DELAYED = "delayed"
+    PARKED = "parked"
     HELD = "held"
     CONSUMED = "consumed"
 
 
-STORED = (State.READY, State.DELAYED, State.HELD)
+PARKED_UNTIL: Final = times.LATEST
+"""The time of availability of a message that is put aside: the last that there is, which never comes.
+
+A message that is kept back until then is parked, whoever asked for that time; it is available again when somebody gives
+it another one.
+"""
+
+STORED = (State.READY, State.DELAYED, State.PARKED, State.HELD)
 """The states of messages that are still to be consumed; others are kept for the record only."""
 
 
@@ -179,6 +187,9 @@ class MessageInfo:
 
     It is a copy: changing it changes nothing that is stored.
 
+    `available_us` of a parked message is the last time that there is, 9999-12-31T23:59:59Z. `last_error` is the last
+    error before the message was moved, or why it was parked.
+
     `size` is the length of the body in bytes. In a queue that groups messages, those that stay together have the same
     `group`. `delivery` is where the message is kept, `delivery_asked` what its sender asked for, and `reply_delivery`
     what the sender asked for its replies; None if the sender left the choice.
@@ -208,6 +219,7 @@ class MessageInfo:
     origin: Origin | None
     state: State
     delivery_asked: Delivery | None = None
+    last_error: str = ""
 
     @property
     def first_msgid(self) -> str:

@@ -81,8 +81,9 @@ _DECLARED: Final = (
         "state",
         _TEXT,
         "State",
-        "`ready`: it can be dequeued. `delayed`: it is not available yet. `held`: a transaction holds it; never so in"
-        " an archive. `consumed`: it was consumed and is retained.",
+        "`ready`: it can be dequeued. `delayed`: it is not available yet. `parked`: it was put aside without a time;"
+        " in an archive it is delayed until 9999-12-31T23:59:59Z. `held`: a transaction holds it; never so in an"
+        " archive. `consumed`: it was consumed and is retained.",
         asked=False,
     ),
     _own("priority", _WHOLE, "Priority", "The priority, 1 to 100; 100 is the highest.", bits=16),
@@ -125,7 +126,13 @@ _DECLARED: Final = (
         of="origin.reason",
     ),
     _some("moved_at", _TIME, "Moved", "When it was moved.", of="origin.moved_us"),
-    _some("origin_error", _TEXT, "Last error", "The last error before it was moved, if known.", of="origin.error"),
+    _some(
+        "origin_error",
+        _TEXT,
+        "Last error",
+        "The last error before it was moved, or why it was parked, if known.",
+        of="last_error",
+    ),
     _some("headers", _TEXT, "Headers", "The headers: a JSON object whose values are strings.", asked=False),
 )
 

@@ -155,7 +155,10 @@ def _is_rare_sound(row: Sequence[Any]) -> bool:
         (available_at is None or EARLIEST <= available_at <= LATEST)
         and (expires_at is None or EARLIEST <= expires_at <= LATEST)
         and (group_id is None or group_id.__class__ is int)
-        and all(text is None or text.__class__ is str for text in (failure_queue, error_queue, client_id, subtype))
+        and all(
+            text is None or text.__class__ is str
+            for text in (failure_queue, error_queue, client_id, subtype, origin_error)
+        )
         and (not delivery_asked or delivery_asked in _DELIVERIES)
         and (not reply_delivery or reply_delivery in _DELIVERIES)
         and (not headers or json.loads(headers).__class__ is dict)
@@ -165,7 +168,7 @@ def _is_rare_sound(row: Sequence[Any]) -> bool:
                 origin_reason in _REASONS
                 and EARLIEST <= moved_at <= LATEST
                 and origin_queue.__class__ is origin_msgid.__class__ is str
-                and all(text is None or text.__class__ is str for text in (origin_error, first_msgid))
+                and (first_msgid is None or first_msgid.__class__ is str)
             )
         )
     )
@@ -209,6 +212,7 @@ def message_of(
     its.headers = json.loads(row[_HEADERS]) if row[_HEADERS] else {}
     its.group = None if row[GROUP] is None else space.msgid(numbers.sequence(row[GROUP]))
     its.origin = _origin_of(row) if row[_ORIGIN] else None
+    its.last_error = row[_ORIGIN_ERROR] or ""
     its.state = state
     if isinstance(its, Message):
         its.body = row[BODY] if len(row) > BODY else None

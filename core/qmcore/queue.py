@@ -212,7 +212,8 @@ def _figure(about: str, unit: str = "") -> dict[str, Attribute]:
 class QueueUsage:
     """What a queue holds now, and its counters since it was created.
 
-    `messages` counts all: `ready`, `delayed` (not yet available) and `held` (by a transaction). `size` is the total
+    `messages` counts all: `ready`, `delayed` (not yet available), `parked` (put aside without a time, and not among
+    the delayed ones) and `held` (by a transaction). `size` is the total
     length of the bodies in bytes, `pages` the pages of the device, including those of retained messages.
     `nonpersistent` is how many of the messages are kept in memory, in `memory_pages` pages of it. `first_us` is when
     the first message in order was enqueued; `oldest_us` when the oldest ready one was, None also if the order depends
@@ -222,6 +223,7 @@ class QueueUsage:
     messages: int = field(metadata=_figure("Messages that it holds."))
     ready: int = field(metadata=_figure("Messages that can be dequeued."))
     delayed: int = field(metadata=_figure("Messages that are not available yet."))
+    parked: int = field(default=0, metadata=_figure("Messages that are put aside without a time."))
     held: int = field(metadata=_figure("Messages that transactions hold."))
     pages: int = field(metadata=_figure("Pages that its messages take.", "pages"))
     size: int = field(metadata=_figure("Length of the bodies of its messages.", "bytes"))

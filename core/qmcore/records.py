@@ -82,7 +82,8 @@ class Changeable:
     """A message that no transaction holds, and the terms that it has, or is to have.
 
     `until_us` is when it becomes available, where it is kept back; that may be later than the sender said.
-    `expires_before_us` is the expiry that it had before it went to an error queue.
+    `expires_before_us` is the expiry that it had before it went to an error queue, and `last_error` is why it was
+    parked, or its last error.
     """
 
     holding: Holding
@@ -93,6 +94,7 @@ class Changeable:
     until_us: int | None
     origin_queue: str | None
     expires_before_us: int | None
+    last_error: str
 
     @property
     def moment_us(self) -> int:

@@ -233,6 +233,12 @@ class StateRecords(Protocol):
     def changeable(self, queue_id: int, message_id: int) -> Changeable | None:
         """Return a message that no transaction holds, and its terms; None where it is not there, or damaged."""
 
+    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return these messages, and after each the parked ones of its group."""
+
+    def given_back_until(self, queue_id: int, now_us: int) -> int | None:
+        """Return when the last message is available that a rollback keeps back for a time, not its sender."""
+
     def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
         """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
 

@@ -114,8 +114,11 @@ def checked_moment(micros: object, what: str) -> int:
 
 
 def moved(micros: int, by_us: int) -> int:
-    """Return a time moved by microseconds; one that would leave the years 1 to 9999 becomes their first or last one."""
-    return min(max(micros + by_us, EARLIEST), LATEST)
+    """Return a time moved by microseconds; one that would leave the years 1 to 9999 becomes their first or last one.
+
+    The last one stays what it is: it stands for a time that does not come.
+    """
+    return micros if micros == LATEST else min(max(micros + by_us, EARLIEST), LATEST)
 
 
 def _seconds(micros: object) -> str:

@@ -260,6 +260,13 @@ class PutBack(NamedTuple):
     expires_us: int | None
 
 
+class Park(NamedTuple):
+    """A message stands where it stood, as often tried as before, and is kept back without a time; why is kept too."""
+
+    holding: Holding
+    why: str
+
+
 class Change(NamedTuple):
     """A message stands where its terms, which may be new ones, put it in its queue.
 
@@ -296,7 +303,7 @@ class Remove(NamedTuple):
     why: Removal
 
 
-Disposition: TypeAlias = PutBack | Change | Move | Remove
+Disposition: TypeAlias = PutBack | Park | Change | Move | Remove
 """What becomes of one message, and in which state it is."""
 
 

@@ -194,6 +194,7 @@ def _age(name: str, about: str, since: str) -> Attribute[QueueSubject]:
 _FIGURES: Final = {
     "TA_CURREADY": "ready",
     "TA_CURDELAYED": "delayed",
+    "TA_CURPARKED": "parked",
     "TA_CURHELD": "held",
     "TA_CURBYTES": "size",
     "TA_NUMENQUEUED": "enqueued",

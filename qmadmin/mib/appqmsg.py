@@ -314,7 +314,7 @@ T_APPQMSG: MibClass[MessageSubject] = MibClass(
         ),
         _of("TA_CURRETRIES", "retries"),
         _of("TA_MSGSIZE", "size"),
-        _of("TA_MSGSTATE", "state", "READY, DELAYED, HELD", _upper),
+        _of("TA_MSGSTATE", "state", "READY, DELAYED, PARKED, HELD", _upper),
         _of("TA_ENQUEUETIME", "enqueued_at", about="When the message was enqueued, in local time."),
         _of("TA_REPLYQNAME", "reply_queue"),
         _of("TA_FAILUREQNAME", "failure_queue"),

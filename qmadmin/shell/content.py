@@ -112,8 +112,9 @@ def qpeek(
 ) -> Outcome:
     """Show the content of messages of a queue, and leave them unchanged.
 
-    They are shown in the order in which they will be dequeued, followed by those that are not available yet or that a
-    transaction holds. Damaged ones are left out and counted, unless one is named by -m, which is refused then.
+    They are shown in the order in which they will be dequeued, followed by those that are not available yet, that were
+    parked, with the reason, or that a transaction holds. Damaged ones are left out and counted, unless one is named by
+    -m, which is refused then.
 
         qpeek orders
         qpeek -k 10 -w "origin_queue = 'orders'" errq
@@ -235,10 +236,11 @@ def _shown(session: Session, message: Message, *, in_hex: bool) -> list[Record |
 
 
 def _facts(message: MessageInfo) -> tuple[Field, ...]:
-    return tuple(_fact(known, known.get(message)) for known in ATTRIBUTES.values())
+    labels = {"origin_error": "Parked because of"} if message.state is State.PARKED else {}
+    return tuple(_fact(known, known.get(message), labels.get(known.name, known.label)) for known in ATTRIBUTES.values())
 
 
-def _fact(known: MessageAttribute, value: Any) -> Field:
+def _fact(known: MessageAttribute, value: Any, label: str) -> Field:
     key = {"size": "bytes", "group_msgid": "group"}.get(known.name, known.name.removesuffix("_at"))
     if known.name == "headers":
         headers = dict(value or {})
@@ -248,7 +250,7 @@ def _fact(known: MessageAttribute, value: Any) -> Field:
     if known.kind is ValueKind.BYTES and value is not None:
         value = escaped(value)
     # Attributes that are not set are not shown.
-    return field(key, known.label, None if known.name in ("urcode", "appkey") and value == 0 else value)
+    return field(key, label, None if known.name in ("urcode", "appkey") and value == 0 else value)
 
 
 def _encoded(body: bytes | None, *, in_hex: bool) -> dict[str, Value]:

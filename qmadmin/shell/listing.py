@@ -286,10 +286,10 @@ def qlist(session: Session, queue_name: str | None, bodies: bool, count: int | N
     """List the selected messages of a queue, in the order in which they will be dequeued.
 
     It shows the message identifier, priority, retries so far, size in bytes, delivery, reply delivery if one is set,
-    whether the message is ready, delayed or held by a transaction, and when it becomes available and expires, if that
-    is set. In verbose mode it also shows the correlation identifier and the time of the enqueue. With -b there is one
-    line for each message at any width: identifier, state, bytes, and as much of the beginning of the body as fits;
-    qpeek shows all of it. Nothing is shown of a body above 1 MiB.
+    whether the message is ready, delayed, parked or held by a transaction, and when it becomes available and expires,
+    if that is set. In verbose mode it also shows the correlation identifier and the time of the enqueue. With -b there
+    is one line for each message at any width: identifier, state, bytes, and as much of the beginning of the body as
+    fits; qpeek shows all of it. Nothing is shown of a body above 1 MiB.
 
         qlist
         qlist -b -k 20 errq

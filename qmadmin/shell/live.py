@@ -131,12 +131,12 @@ _FREQUENT = ("enqueued", "dequeued")
 def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> Outcome:
     """Watch the traffic of the queues of the open queue space.
 
-    For each queue it shows its depth, which is the number of its messages, and how many of them are ready, delayed and
-    held; the messages per second that were enqueued and dequeued since the previous update; the age of the oldest ready
-    message or, if the order of the queue depends on times and does not show which is the oldest, of the first one,
-    marked 1st; how long it will take until the queue is empty, judging by the last ten updates, or that it is growing,
-    or that it is stopped for dequeuing; how many messages were moved to an error queue since the queue was created, and
-    how many were lost, that is expired or discarded; and a graph of the depth.
+    For each queue it shows its depth, which is the number of its messages, and how many of them are ready, delayed,
+    parked and held; the messages per second that were enqueued and dequeued since the previous update; the age of the
+    oldest ready message or, if the order of the queue depends on times and does not show which is the oldest, of the
+    first one, marked 1st; how long it will take until the queue is empty, judging by the last ten updates, or that it
+    is growing, or that it is stopped for dequeuing; how many messages were moved to an error queue since the queue was
+    created, and how many were lost, that is expired or discarded; and a graph of the depth.
 
     At a terminal the view is updated until you leave it with q or Ctrl-C. s sorts by the next column, r reverses the
     order; the arrow keys, Page Up and Page Down, Home and End scroll.
@@ -191,6 +191,7 @@ _QUEUE = (
     Column("messages", "Depth", right=True, of="usage.messages"),
     Column("ready", "Ready", right=True, of="usage.ready"),
     Column("delayed", "Delayed", right=True, of="usage.delayed"),
+    Column("parked", "Parked", right=True, of="usage.parked"),
     Column("held", "Held", right=True, of="usage.held"),
     Column("in_rate", "In/s", right=True, of=lambda queue: _short(queue.in_rate)),
     Column("out_rate", "Out/s", right=True, of=lambda queue: _short(queue.out_rate)),

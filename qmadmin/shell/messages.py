@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from qmadmin.shell.listing import MESSAGES, WHERE, MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.session import Criteria, Session
 from qmcore import times
-from qmcore.message import PRIORITY_RANGE
+from qmcore.acts.manage_messages import CHANGEABLE
+from qmcore.message import PRIORITY_RANGE, State
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -238,13 +239,13 @@ WHICH = (Option("-m msgid", "msgid", "The message with this identifier.", Messag
 """The options that select messages of a named queue."""
 
 
-def _of_queue(what: str) -> Callable[[Session, Given], str | Notice]:
+def _of_queue(what: str, states: Sequence[State] = CHANGEABLE) -> Callable[[Session, Given], str | Notice]:
     """Return the action of a confirmation for a named queue: how many of its messages the command affects."""
 
     def action(session: Session, given: Given) -> str | Notice:
         name = given["queue_name"]
         condition = Criteria(msgid=given["msgid"], condition=given["condition"]).whole
-        count = session.opened().count(name, condition=condition)
+        count = session.opened().count(name, condition=condition, states=states)
         retained = _retained(session, name) if given.get("retained") else 0
         if not count and not retained:
             _refuse_held(session, name, given["msgid"])
@@ -304,6 +305,30 @@ def qpurge(
         kept = space.purge_history(queue_name)
     data: dict[str, Value] = {"queue": queue_name, "messages": count}
     return Line(f"{number(count)} and {kept} retained purged from queue '{queue_name}'", data | {"retained": kept})
+
+
+@MESSAGES.command(
+    "qunpark",
+    *WHICH,
+    Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
+    confirm=Confirmation(_of_queue("Make {} available", (State.PARKED,)), "Messages stay parked"),
+    extension=True,
+)
+def qunpark(session: Session, queue_name: str, msgid: str | None, condition: Condition | None) -> Outcome:
+    """Make parked messages of a queue available, which a service has put aside; qpeek shows why.
+
+    They are dequeued in the places where they stood. In a queue that groups messages the parked ones of their groups
+    come with them. Other messages stay as they are. qchangetime gives parked messages a time.
+
+        qunpark -y orders
+        qunpark -m 8f3b0c6d2a1e4f570000000000000007 orders
+    """
+    space = session.opened()
+    chosen = Criteria(msgid=msgid, condition=condition).whole
+    found = space.count(queue_name, condition=chosen, states=(State.PARKED,))
+    with session.progress(f"Unparking messages of queue '{queue_name}'", found, dots=False) as reached:
+        count = space.unpark(queue_name, condition=chosen, progress=reached)
+    return Line(f"{number(count)} unparked", {"queue": queue_name, "messages": count})
 
 
 def _error_queue(session: Session, _given: Given) -> str:

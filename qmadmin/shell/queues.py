@@ -100,9 +100,10 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space contain.
 
-    It shows the number of messages, how many of them are ready, delayed (not available yet) and held by transactions,
-    and the pages and bytes that they take. In verbose mode it also shows the parameters of the queue, its counters
-    since it was created, and the processes that forward it. A warning names an error queue that has not been created.
+    It shows the number of messages, how many of them are ready, delayed (not available yet), parked (put aside without
+    a time) and held by transactions, and the pages and bytes that they take. In verbose mode it also shows the
+    parameters of the queue, its counters since it was created, and the processes that forward it. A warning names an
+    error queue that has not been created.
 
         qinfo
         qinfo orders
@@ -124,12 +125,13 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
                 Column("messages", "Messages", right=True),
                 Column("ready", "Ready", right=True),
                 Column("delayed", "Delayed", right=True),
+                Column("parked", "Parked", right=True),
                 Column("held", "Held", right=True),
                 Column("pages", "Pages", right=True),
                 Column("bytes", "Bytes", right=True),
             ),
             [
-                (found.name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size)
+                (found.name, use.messages, use.ready, use.delayed, use.parked, use.held, use.pages, use.size)
                 for found, use in usages
             ],
         ),
@@ -198,7 +200,7 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
         f"Queue '{found.name}'" + " (the error queue)" * (found.name == error_queue),
         (
             hidden(queue=found.name),
-            _figures("Messages", "{messages}: {ready} ready, {delayed} delayed, {held} held", use),
+            _figures("Messages", "{messages}: {ready} ready, {delayed} delayed, {parked} parked, {held} held", use),
             _figures("Non-persistent", "{nonpersistent} of them, in {memory_pages} pages of memory", use),
             _figures("Space used", "{pages} pages, {size} bytes", use),
             field("first_message", "First message", None if use.first_us is None else Moment(use.first_us)),

@@ -45,7 +45,7 @@ _QUEUE_FIRST: Final = (
 """The attributes before the counts. Others follow the counts, so that no column of an earlier release moves."""
 
 _FIGURES: Final = _columns_of(queue.FIGURES, {"size": "bytes"})
-_NEW_FIGURES: Final = ("nonpersistent", "memory_pages")
+_NEW_FIGURES: Final = ("nonpersistent", "memory_pages", "parked")
 
 QUEUE_COLUMNS: Final = (
     ArchiveColumn("space", ColumnType.TEXT, "Queue space.", required=True),

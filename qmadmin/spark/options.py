@@ -48,9 +48,10 @@ _STATE = option(
     "--state STATE[,STATE...]",
     "states",
     multiple=True,
-    type=States("ready", "delayed", "held", "consumed"),
-    help="Only messages in these states: ready, delayed, held, consumed.",
-    more="`held` ones are held by open transactions; `consumed` ones were consumed and are retained.",
+    type=States("ready", "delayed", "parked", "held", "consumed"),
+    help="Only messages in these states: ready, delayed, parked, held, consumed.",
+    more="`parked` ones were put aside without a time, and are `delayed` in an archive; `held` ones are held by open"
+    " transactions; `consumed` ones were consumed and are retained.",
 )
 _CONTENT = (
     option("--definitions-only", "definitions", help="Queue spaces and queues, no messages."),

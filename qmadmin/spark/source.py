@@ -37,7 +37,7 @@ from qmadmin.transfer.exporting import ExportOptions, Plan
 from qmadmin.transfer.import_planning import Existing
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import SnapshotReader, reading
-from qmadmin.transfer.units import ExportUnit, read_unit
+from qmadmin.transfer.units import ExportUnit, read_unit, state_in_archive
 from qmadmin.volume_makers import MEMORY
 from qmcore import names
 from qmcore.errors import InvalidArgumentError
@@ -343,8 +343,8 @@ class QueueSpaceReader(DataSourceReader):
 
 
 def _as_stands(batch: RecordBatch, state: State) -> RecordBatch:
-    """Return a batch in which messages that transactions hold are held; an archive has them as ready."""
-    if state is not State.HELD:
+    """Return a batch in which messages are held or parked; an archive has them as ready and as delayed."""
+    if state_in_archive(state) is state:
         return batch
     at = batch.schema.get_field_index("state")
     return batch.set_column(at, batch.schema.field(at), pa.array([state.value] * batch.num_rows))

@@ -133,7 +133,7 @@ def _queues(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
 
 
 def _contents(queue: ArchivedQueue) -> dict[str, int]:
-    """Return the use of a queue, without messages that transactions held, which an archive does not have."""
+    """Return the use of a queue. An archive has no messages that transactions held, and parked ones are delayed."""
     counts = [count for count in queue.counts if count.state is not State.CONSUMED]
     ready, delayed = (
         sum(count.messages for count in counts if count.state is state) for state in (State.READY, State.DELAYED)
@@ -144,6 +144,7 @@ def _contents(queue: ArchivedQueue) -> dict[str, int]:
         "messages": ready + delayed,
         "ready": ready,
         "delayed": delayed,
+        "parked": 0,
         "held": 0,
         "pages": pages,
         "bytes": size,

@@ -150,7 +150,7 @@ LEAST_MESSAGES = 2_000
 _UNITS_OF_EACH = 4
 """The least number of parts for each worker, so that all end at about the same time."""
 
-_STATES = (State.READY, State.HELD, State.DELAYED, State.CONSUMED)
+_STATES = (State.READY, State.HELD, State.DELAYED, State.PARKED, State.CONSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from qmadmin.transfer.selecting import ArchiveSelection, Outstanding, SelectedMe
 from qmadmin.transfer.snapshot import ROLE, StoppedQueues, stopped_queues
 from qmadmin.transfer.target import ASKED, Destination, target_of
 from qmadmin.transfer.units import REMOVED_STATES, remove_part
+from qmcore.acts.manage_messages import CHANGEABLE
 from qmcore.errors import (
     Alternative,
     BadResourceError,
@@ -364,7 +365,7 @@ def _landed(device: Device, manifest: Manifest, landing: ImportOptions) -> list[
 
 def _is_partial(selection: ArchiveSelection) -> bool:
     """Return whether queues may have messages left that were not selected."""
-    return selection.picks or not set(REMOVED_STATES) <= set(selection.carried_states)
+    return selection.picks or not set(CHANGEABLE) <= set(selection.carried_states)
 
 
 def _go_on(config: str, manifest: Manifest) -> None:

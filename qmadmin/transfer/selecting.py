@@ -40,7 +40,7 @@ class Outstanding(enum.Enum):
     """They are exported in their places, as if the transactions had rolled back."""
 
 
-DEFAULT_STATES = (State.READY, State.DELAYED, State.HELD, State.CONSUMED)
+DEFAULT_STATES = (State.READY, State.DELAYED, State.PARKED, State.HELD, State.CONSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

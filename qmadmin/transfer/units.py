@@ -265,8 +265,14 @@ def _batch(space: Space, queue: Queue, run: Run, rows: list[Row]) -> RecordBatch
 
 
 def state_in_archive(state: State) -> State:
-    """Return the state in an archive: a held message is there as if its transaction had rolled back."""
-    return State.READY if state is State.HELD else state
+    """Return the state in an archive.
+
+    A held message is there as if its transaction had rolled back, and a parked one is delayed until it never comes.
+    """
+    return _IN_ARCHIVE.get(state, state)
+
+
+_IN_ARCHIVE: Final = {State.HELD: State.READY, State.PARKED: State.DELAYED}
 
 
 def _rows(
@@ -370,7 +376,7 @@ def digest_runs(
     """Return the digests of some runs of a device, or as they should be by now, with the number of the unit."""
 
     def digests(space: Space, queue: Queue, run: Run, rows: list[Row]) -> Iterator[tuple[State, Digest]]:
-        for each in aged(meanwhile, run.state, rows, queue.definition.retention):
+        for each in aged(meanwhile, state_in_archive(run.state), rows, queue.definition.retention):
             yield each.state, Digest.of(each.rows, space.msgid, ordered=each.ordered)
 
     return number, [

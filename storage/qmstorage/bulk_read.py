@@ -21,6 +21,7 @@ from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.schema import due, held, history, message, ready
 from qmstorage.sql import ColumnElement, Select, Table, bindparam, case, elements, func, literal, null, select, tuple_
 from qmstorage.statements import given
+from qmstorage.states import NOT_PARKED, PARKED
 from qmstorage.unit_part import StorePart
 
 _NOTHING: Final = null()
@@ -62,16 +63,15 @@ class Form:
         return tuple_(bindparam(first, type_=self.first.type), bindparam(second, type_=self.table.c.message_id.type))
 
 
+def _kept_back(only: ColumnElement[bool]) -> Form:
+    says: dict[str, ColumnElement[Any]] = {"retries": due.c.retries, "until": due.c.available_at}
+    return Form(due, due.c.available_at, (-(2**63), 0), says, due.c.retries, due.c.available_at, (only,))
+
+
 FORMS: Final = {
     State.READY: Form(ready, ready.c.order_key, (b"", 0), {"retries": ready.c.retries}, ready.c.retries),
-    State.DELAYED: Form(
-        due,
-        due.c.available_at,
-        (-(2**63), 0),
-        {"retries": due.c.retries, "until": due.c.available_at},
-        due.c.retries,
-        due.c.available_at,
-    ),
+    State.DELAYED: _kept_back(NOT_PARKED),
+    State.PARKED: _kept_back(PARKED),
     State.HELD: Form(
         held,
         held.c.trans_id,

@@ -25,6 +25,7 @@ from qmstorage.sql import (
     update,
 )
 from qmstorage.statements import Row, given, insert_into
+from qmstorage.states import NOT_PARKED, PARKED
 from qmstorage.unit_part import StorePart, UnitPart
 
 
@@ -90,8 +91,9 @@ _GENERATION = select(counter.c.generation).where(
 _COUNT_DUE = (
     select(func.count())
     .select_from(due)
-    .where(given(due.c.queue_id, "of_queue"), due.c.available_at > bindparam("now"))
+    .where(given(due.c.queue_id, "of_queue"), due.c.available_at > bindparam("now"), NOT_PARKED)
 )
+_COUNT_PARKED = select(func.count()).select_from(due).where(given(due.c.queue_id, "of_queue"), PARKED)
 _COUNT_HELD = (
     select(func.count()).select_from(held).where(given(held.c.queue_id, "of_queue"), held.c.role != int(Role.ENQUEUED))
 )
@@ -175,13 +177,15 @@ class Counters(StorePart):
         """Return what the queue holds and what went through it."""
         messages, pages, size, *flow = self._flow(of.space_id, of.id)
         ((delayed,),) = self.all(_COUNT_DUE, of_queue=of.id, now=now_us)
+        ((parked,),) = self.all(_COUNT_PARKED, of_queue=of.id)
         ((held_now,),) = self.all(_COUNT_HELD, of_queue=of.id)
         first = self.one(_FIRST, of_queue=of.id)
         enqueued, dequeued, expired, discarded, moved = flow
         return QueueUsage(
             messages=messages,
-            ready=messages - delayed - held_now,
+            ready=messages - delayed - parked - held_now,
             delayed=delayed,
+            parked=parked,
             held=held_now,
             pages=pages,
             size=size,

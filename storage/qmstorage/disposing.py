@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from qmcore import numbers
+from qmcore.message import PARKED_UNTIL
 from qmcore.order import head_of, ordinary_key
 from qmcore.records import Holding, Place
 from qmcore.transitions import (
@@ -15,6 +16,7 @@ from qmcore.transitions import (
     Disposed,
     Move,
     NewTerms,
+    Park,
     PutBack,
     Reached,
     Reason,
@@ -44,6 +46,9 @@ def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
         if isinstance(each, PutBack):
             holding, retries, until, expires = each
             standing.append((holding.place._replace(retries=retries), until, expires))
+        elif isinstance(each, Park):
+            store.messages.note_error(each.holding.place.message_id, each.why)
+            standing.append((each.holding.place, PARKED_UNTIL, each.holding.expires_us))
         elif isinstance(each, Remove):
             removed.setdefault(each.why, []).append(each.holding)
         elif isinstance(each, Change):

@@ -16,6 +16,7 @@ from qmstorage import conditions, rows
 from qmstorage.schema import due, held, message, ready
 from qmstorage.sql import ColumnElement, Select, Table, bindparam, elements, literal, null, or_, select, tuple_
 from qmstorage.statements import given
+from qmstorage.states import NOT_PARKED, PARKED
 from qmstorage.unit_part import StorePart
 
 
@@ -61,7 +62,8 @@ def _form(
 
 _FORMS = {
     State.READY: _form(ready, null(), ready.c.order_key, ready.c.message_id, (b"", 0)),
-    State.DELAYED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0)),
+    State.DELAYED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0), NOT_PARKED),
+    State.PARKED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0), PARKED),
     State.HELD: _form(held, null(), held.c.trans_id, held.c.message_id, (0, 0), held.c.role != int(Role.ENQUEUED)),
 }
 

@@ -81,6 +81,7 @@ _MOVE = (
         moved_at=bindparam("at"),
     )
 )
+_NOTE_ERROR = update(message).where(_ITS_ID).values(origin_error=bindparam("error"))
 _CHARGED = select(message.c.id, message.c.pages, message.c.size, message.c.expires_at).where(
     given(message.c.id, "of_message")
 )
@@ -265,6 +266,10 @@ class Messages(StorePart):
             available=available_us,
             expires=expires_us,
         )
+
+    def note_error(self, message_id: int, error: str) -> None:
+        """Keep the last error of a message that stays stored, or why it was parked, with it."""
+        self.run(_NOTE_ERROR, of_message=message_id, error=error or None)
 
     def charged(self, message_ids: Sequence[int]) -> list[Row]:
         """Return the number, the pages, the size and the expiry of those of these messages that have a record."""

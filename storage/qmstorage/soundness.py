@@ -21,7 +21,7 @@ from qmstorage.unit_part import StorePart
 if TYPE_CHECKING:
     from qmcore.findings import Fault
 
-_STATES: Final = (State.READY, State.DELAYED, State.CONSUMED)
+_STATES: Final = (State.READY, State.DELAYED, State.PARKED, State.CONSUMED)
 _ROWS = 10_000
 """How many positions are checked between two steps."""
 

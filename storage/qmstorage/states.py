@@ -9,6 +9,7 @@ from typing import Any, Final
 from qmcore import times
 from qmcore.condition import Condition
 from qmcore.damage import NO_RECORD, damaged
+from qmcore.message import PARKED_UNTIL
 from qmcore.order import rank
 from qmcore.records import Changeable, Holding, Place
 from qmcore.selection import Choice
@@ -16,10 +17,26 @@ from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.dialect import first_of_each
 from qmstorage.schema import due, expiring, message, ready
-from qmstorage.sql import and_, bindparam, delete, elements, exists, select, tuple_, union_all
-from qmstorage.statements import Row, given, insert_into
+from qmstorage.sql import (
+    and_,
+    bindparam,
+    delete,
+    elements,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
+from qmstorage.statements import Row, given, insert_into, written
 from qmstorage.unit_part import StorePart
 
+PARKED = written(due.c.available_at, PARKED_UNTIL)
+"""The condition that a message is kept back without a time."""
+NOT_PARKED = due.c.available_at < literal_column(str(PARKED_UNTIL))
+"""The condition that it is kept back for a time."""
 _MAKE_READY = insert_into(ready)
 _ANY_READY = select(ready.c.message_id).where(given(ready.c.queue_id, "of_queue")).limit(1)
 _MAKE_DUE = insert_into(due)
@@ -90,6 +107,7 @@ _CHANGEABLE = (
         message.c.available_at,
         message.c.expires_before,
         message.c.origin_queue,
+        message.c.origin_error,
     )
     .join_from(message, ready, _READY_OF_IT, isouter=True)
     .join(due, _DUE_OF_IT, isouter=True)
@@ -101,6 +119,21 @@ _OF_GROUP = (
     .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
     # What somebody else takes out at the same time, because it has expired, is passed over.
     .with_for_update(skip_locked=True, of=ready)
+)
+_PARKED_OF_GROUP = (
+    select(due.c.message_id)
+    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
+    .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"), PARKED)
+)
+_GIVEN_BACK_UNTIL = (
+    select(func.max(due.c.available_at))
+    .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
+    .where(
+        given(due.c.queue_id, "of_queue"),
+        due.c.available_at > bindparam("now"),
+        NOT_PARKED,
+        or_(due.c.retries > 0, func.coalesce(message.c.available_at, 0) != due.c.available_at),
+    )
 )
 _TAKE_OUT = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
 _TAKE_OUT_OF_DUE = delete(due).where(
@@ -215,7 +248,7 @@ class States(StorePart):
         holding = None if row is None else _as_it_stands(queue_id, row[:9])
         if row is None or holding is None:
             return None
-        priority, enqueued, available, expires_before, origin = row[9:]
+        priority, enqueued, available, expires_before, origin, error = row[9:]
         moments = (available, holding.expires_us, expires_before)
         if not _are_numbers((priority, enqueued, *(moment for moment in moments if moment is not None))):
             return None
@@ -228,7 +261,27 @@ class States(StorePart):
             until_us=holding.until_us,
             origin_queue=origin,
             expires_before_us=expires_before,
+            last_error=error or "",
         )
+
+    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return these messages, and after each the parked ones of its group."""
+        found: dict[int, None] = {}
+        groups: set[int] = set()
+        for number in message_ids:
+            found[number] = None
+            group = self.store.messages.group_of(number)
+            if group is not None and group not in groups:
+                groups.add(group)
+                found |= dict.fromkeys(
+                    number for (number,) in self.all(_PARKED_OF_GROUP, of_queue=queue_id, of_group=group)
+                )
+        return list(found)
+
+    def given_back_until(self, queue_id: int, now_us: int) -> int | None:
+        """Return when the last message is available that a rollback keeps back for a time, not its sender."""
+        ((until,),) = self.all(_GIVEN_BACK_UNTIL, of_queue=queue_id, now=now_us)
+        return None if until is None else int(until)
 
     def take(self, queue_id: int, its: Sequence[Holding]) -> bool:
         """Take messages out of `ready` or `due`, and out of what expires; False where one of them is in neither."""

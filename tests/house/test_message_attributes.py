@@ -62,6 +62,8 @@ IN_QPEEK = {"size": "bytes", "group_msgid": "group", "enqueued_at": "enqueued", 
 def test_all_that_a_message_has_is_declared():
     fields = {field.name for field in dataclasses.fields(MessageInfo)} - {"origin"}
     fields |= {f"origin.{field.name}" for field in dataclasses.fields(Origin)}
+    # The last error is that of the message, also of one that was not moved.
+    fields -= {"origin.error"}
     assert {known.path for known in ATTRIBUTES.values()} == fields
     assert set(IN_THE_MIB) == set(ATTRIBUTES)
 

@@ -200,7 +200,8 @@ def test_what_is_given_by_one_face_is_read_by_all(shell: Shell, memory_dir: Path
 
 COUNTED = {
     "messages": ("", "messages"), "ready": ("TA_CURREADY", "ready"), "delayed": ("TA_CURDELAYED", "delayed"),
-    "held": ("TA_CURHELD", "held"), "pages": ("TA_CURBLOCKS", "pages"), "size": ("TA_CURBYTES", "bytes"),
+    "parked": ("TA_CURPARKED", "parked"), "held": ("TA_CURHELD", "held"), "pages": ("TA_CURBLOCKS", "pages"),
+    "size": ("TA_CURBYTES", "bytes"),
     "enqueued": ("TA_NUMENQUEUED", "enqueued"), "dequeued": ("TA_NUMDEQUEUED", "dequeued"),
     "expired": ("TA_NUMEXPIRED", "expired"), "discarded": ("TA_NUMDISCARDED", "discarded"),
     "moved": ("TA_NUMMOVED", "moved"), "nonpersistent": ("TA_CURNONPERSISTMSG", "nonpersistent"),
@@ -220,6 +221,9 @@ def test_what_is_counted_of_a_queue_is_told_by_all_faces(shell: Shell, memory_di
             space.enqueue("Q", "kept in memory", persistent=False)
             space.dequeue("Q")
             space.move("Q", "E", condition="size = 2")
+            with space.transaction() as transaction:
+                space.dequeue("Q")
+                transaction.rollback(park=True)
             with space.transaction():
                 space.dequeue("Q")
                 assert_told(shell, dataclasses.asdict(space.usage("Q")))

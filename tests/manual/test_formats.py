@@ -42,6 +42,8 @@ qpeek Q
 qchangeprio -y 50
 qchangetime -n +0
 qchangetime -y +0
+qchangetime -y 9999-12-31T23:59:59Z
+qunpark -y Q
 qchangeexptime -y none
 qchangequeue -y STRING
 qrequeue -y STRING

@@ -79,6 +79,7 @@ class TestTransactions:
             "qset STRING\nqscan -m {}\nqchangequeue -y errq",
             "qpurge -y -m {} STRING",
             "qrequeue -y -m {} STRING",
+            "qunpark -y -m {} STRING",
             "qget -m {} STRING",
         ],
     )

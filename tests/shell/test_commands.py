@@ -83,6 +83,7 @@ SYNOPSES = {
     "qchangequeue": "[-y] [-n] [newqueue]",
     "qdeletemsg": "[-y] [-n]",
     "qpurge": "[{-w condition | -m msgid}] [-r] [-d] [-y] [-n] [queue_name]",
+    "qunpark": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
     "qrequeue": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
     "qput": "[-f file] [-l] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
     " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
@@ -182,7 +183,7 @@ PROMPTS = {
     "qput": ["Queue name: ", "Message text: "],
     "source": ["Command file: "],
     "watch": ["Command to watch: "],
-    **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qget", "qpeek")},
+    **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qunpark", "qget", "qpeek")},
 }
 
 

@@ -11,7 +11,7 @@ LINES = {
     "qspacedestroy": (
         "qspacedestroy -f -y QSPACE",
         "queue space QSPACE",
-        "destroyed with 2 queues and 2 messages",
+        "destroyed with 2 queues and 3 messages",
     ),
     "ipcrm": ("ipcrm -y QSPACE", "memory of queue space QSPACE", "done"),
     "qdestroy": ("qdestroy -p -y STRING", "queue QSPACE/STRING", "destroyed with 2 messages"),
@@ -37,6 +37,7 @@ LINES = {
         "time of expiry of 2 messages changed",
     ),
     "qchangequeue": ("qchangequeue -y errq", "queue QSPACE/STRING: to queue errq", "2 messages moved"),
+    "qunpark": ("qunpark -y errq", "queue QSPACE/errq: make parked messages available", "1 message unparked"),
     "qrequeue": (
         "qrequeue -y STRING",
         "queue QSPACE/STRING: back to the queues they came from",
@@ -54,6 +55,7 @@ def prepared(laid_out):
     place = laid_out.directory
     ran = laid_out.run(
         f"crdl {place}/MORE 0 100\n{OPEN}qput STRING a\nqput STRING b\nqexport {place}/A\nqbackup {place}/B\n"
+        "qput -t 9999-12-31T23:59:59Z errq parked\n"
     )
     assert ran.status == 0, ran.both
     return laid_out

@@ -93,6 +93,14 @@ class TestWoken:
         (message,) = work.results()
         assert (message.text, message.retries) == ("x", 1)
 
+    def test_by_a_parked_message_that_is_unparked(self, space):
+        space.enqueue("Q", "x")
+        with space.transaction() as transaction:
+            space.dequeue("Q")
+            transaction.rollback(park=True)
+        (message,) = while_waiting(space, lambda: space.unpark("Q"))
+        assert (message.text, message.retries) == ("x", 0)
+
     def test_by_a_message_that_goes_to_the_error_queue(self, space):
         def fail_twice():
             space.enqueue("Q", "x")

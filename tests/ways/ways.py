@@ -423,6 +423,7 @@ ways(
     MOVE,
     move=lambda scene: scene.space.move("Q", "OTHER"),
     requeue=lambda scene: scene.space.requeue("Q"),
+    unpark=lambda scene: scene.space.unpark("Q"),
     change_priority=lambda scene: scene.space.change_priority("Q", 7),
     change_availability=lambda scene: scene.space.change_availability("Q", 7),
     change_expiry=lambda scene: scene.space.change_expiry("Q", 7),
@@ -435,6 +436,7 @@ ways(
     qchangetime=lambda scene: scene.shell("qset Q\nqchangetime -y +7"),
     qchangeexptime=lambda scene: scene.shell("qset Q\nqchangeexptime -y +7"),
     qrequeue=lambda scene: scene.shell("qrequeue -y Q"),
+    qunpark=lambda scene: scene.shell("qunpark -y Q"),
 )
 
 

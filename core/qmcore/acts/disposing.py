@@ -8,7 +8,7 @@ from qmcore import numbers
 from qmcore.acts.routes import route_of, source_of
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.message import Reason
+from qmcore.message import PARKED_UNTIL, Reason
 from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -65,7 +65,7 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable,
     """Return that a message goes to another queue for an administrator: it keeps its terms, its tries begin again.
 
     In an error queue it does not expire; from there it has its expiry back. The second value is whether that was over
-    by now: then it has none any more.
+    by now: then it has none any more. A parked message stays parked, for the same reason.
     """
     before, has_outlived = found.expires_before_us if found.expires_us is None else found.expires_us, False
     if known.is_error_queue(target):
@@ -73,7 +73,8 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable,
     else:
         has_outlived = found.expires_us is None and before is not None and before <= now
         expires, before = None if has_outlived else before, None
-    origin = MoveOrigin(queue.name, name_of(known, found.holding), Reason.ADMIN.value, "", before)
+    error = found.last_error if found.until_us == PARKED_UNTIL else ""
+    origin = MoveOrigin(queue.name, name_of(known, found.holding), Reason.ADMIN.value, error, before)
     terms = NewTerms(route_of(known, target), found.priority, found.moment_us, found.available_us, expires)
     return Move(found.holding, found.until_us, terms, origin), has_outlived
 

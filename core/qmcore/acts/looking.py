@@ -114,6 +114,13 @@ def cursors(
     return both[store_number].listing.cursors(known.space, known.queue(name), state, after, limit, condition)
 
 
+def given_back_until(unit: Unit, opened: OpenSpace, name: str, now: int) -> int | None:
+    """Return when the last message of a queue is available that a rollback keeps back, not its sender."""
+    queue = opened.definitions(unit).queue(name)
+    found = (store.states.given_back_until(queue.id, now) for store in stores(unit, queue.space_id))
+    return max((until for until in found if until is not None), default=None)
+
+
 def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | None:
     """Return a message that was listed with its body, wherever it stands now; None if it is gone."""
     known = opened.definitions(unit)
@@ -133,7 +140,10 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
     return None
 
 
-_ADDED = ("messages", "ready", "delayed", "held", "size", "enqueued", "dequeued", "expired", "discarded", "moved")
+_ADDED = (
+    *("messages", "ready", "delayed", "parked", "held", "size"),
+    *("enqueued", "dequeued", "expired", "discarded", "moved"),
+)
 
 
 def _first(queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:

@@ -6,18 +6,19 @@ message that is gone or held by the time its turn comes is passed over.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from qmcore.acts import looking
-from qmcore.acts.disposing import by_its_terms, dispose, to_queue
+from qmcore.acts.disposing import back, by_its_terms, dispose, to_queue
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InvalidArgumentError
-from qmcore.message import State
+from qmcore.message import PARKED_UNTIL, State
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
@@ -31,7 +32,8 @@ Progress = Callable[[int], None]
 """Is told how many messages have been changed."""
 _STEP = 1000
 _SETTLED_AT_ONCE = 10_000
-_CHANGEABLE = (State.READY, State.DELAYED)
+CHANGEABLE = (State.READY, State.DELAYED, State.PARKED)
+"""The states of messages that no transaction holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,19 @@ _Act: TypeAlias = Callable[[Definitions, Queue, Changeable], tuple[Disposition, 
 
 
 def choose(
-    volume: Volume, opened: OpenSpace, name: str, condition: Condition | None, delivery: Delivery | None
+    volume: Volume,
+    opened: OpenSpace,
+    name: str,
+    condition: Condition | None,
+    delivery: Delivery | None,
+    states: Sequence[State] = CHANGEABLE,
 ) -> Chosen:
-    """Return the messages of a queue that fulfil a condition and that no transaction holds."""
+    """Return the messages of a queue in these states, in which no transaction holds them, that fulfil a condition."""
     by_store = []
     for store_number, kind in enumerate((Delivery.PERSIST, Delivery.NONPERSIST)):
         wanted = delivery is None or delivery is kind
-        by_store.append(array("q", _numbers(volume, opened, name, store_number, condition) if wanted else ()))
+        found = _numbers(volume, opened, name, store_number, condition, states) if wanted else ()
+        by_store.append(array("q", found))
     return Chosen(name, tuple(by_store))
 
 
@@ -110,10 +118,32 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progres
     return _in_steps(volume, opened, chosen, moved, progress)
 
 
+def unpark(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress: Progress) -> int:
+    """Make the chosen messages that are parked available where they stand; return how many it was.
+
+    Of a queue that groups messages the rest of their groups comes with them: it waits for what was parked of it.
+    """
+
+    def freed(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool] | None:
+        if found.until_us != PARKED_UNTIL:
+            return None
+        if found.available_us != PARKED_UNTIL:
+            return back(found.holding), False
+        # It was its sender, or an administrator, who gave it no time.
+        return by_its_terms(known, queue, dataclasses.replace(found, available_us=now, until_us=None)), False
+
+    return _in_steps(volume, opened, chosen, freed, progress, with_groups=True).messages
+
+
 def _numbers(
-    volume: Volume, opened: OpenSpace, name: str, store_number: int, condition: Condition | None
+    volume: Volume,
+    opened: OpenSpace,
+    name: str,
+    store_number: int,
+    condition: Condition | None,
+    states: Sequence[State],
 ) -> Iterator[int]:
-    for state in _CHANGEABLE:
+    for state in states:
         cursor: Cursor | None = None
         while part := volume.read(
             lambda unit, at=cursor, of=state: looking.cursors(  # type: ignore[misc]
@@ -130,13 +160,17 @@ def _in_steps(
     chosen: Chosen,
     act: _Act,
     progress: Progress,
+    *,
+    with_groups: bool = False,
 ) -> Changed:
     total = Changed()
     for store_number, numbers in enumerate(chosen.by_store):
         for start in range(0, len(numbers), _STEP):
             step = numbers[start : start + _STEP]
             done = volume.write(
-                lambda unit, ids=step, at=store_number: _one_step(unit, opened, chosen.queue, at, ids, act),  # type: ignore[misc]
+                lambda unit, ids=step, at=store_number: _one_step(  # type: ignore[misc]
+                    unit, opened, chosen.queue, at, ids, act, with_groups=with_groups
+                ),
                 Purpose.ADMINISTRATION,
             )
             total = Changed(total.messages + done.messages, total.outlived + done.outlived)
@@ -149,12 +183,16 @@ def _one_step(
     opened: OpenSpace,
     name: str,
     store_number: int,
-    numbers: array[int],
+    numbers: Sequence[int],
     act: _Act,
+    *,
+    with_groups: bool,
 ) -> Changed:
     known = opened.definitions(unit)
     queue = known.queue(name)
     store = stores(unit, queue.space_id)[store_number]
+    if with_groups and queue.definition.grouping:
+        numbers = store.states.with_parked_of_groups(queue.id, numbers)
     # One that went from one state to the other meanwhile was chosen in both.
     found = [
         each for number in dict.fromkeys(numbers) if (each := store.states.changeable(queue.id, number)) is not None

@@ -3,8 +3,8 @@
 A rollback counts as a try. A message that is out of tries goes to the error queue and remembers where it came from;
 without an error queue it is discarded. A process that died, or left with a transaction open, counts as a try too, so
 that a message that kills its consumer reaches the error queue; but it never discards. The restart of a machine does
-not count. Whoever rolls back may say more of a message: that it is out of tries now, when it may be tried again, or
-that it is done with all the same.
+not count. Whoever rolls back may say more of a message: that it is out of tries now, when it may be tried again, that
+it is put aside, or that it is done with all the same.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from qmcore.acts.stores import stores
 from qmcore.damage import is_damage
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import SystemFailureError
-from qmcore.message import Reason
+from qmcore.message import PARKED_UNTIL, Reason
+from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Holding, Routing
 from qmcore.store import Store
-from qmcore.transitions import Disposition, Removal, Remove
+from qmcore.transitions import Disposition, Park, Removal, Remove
 from qmcore.values import dataclass
 
 logger = logging.getLogger("qmadmin.engine")
@@ -57,12 +58,15 @@ class Verdict:
     """What whoever rolls back says of a message that was dequeued.
 
     `final`: it is out of tries now. `retry_after`: the microseconds for which it is kept back, instead of the retry
-    delay of its queue. `consumed`: it is done with and goes, unless it is out of tries and there is an error queue.
+    delay of its queue, and also where the end is no try. `consumed`: it is done with and goes, unless it is out of
+    tries and there is an error queue. `parks`: it is put aside until somebody makes it available again, which is no
+    try, whatever the end is for others.
     """
 
     final: bool = False
     retry_after: int | None = None
     consumed: bool = False
+    parks: bool = False
 
 
 PLAIN = Verdict()
@@ -94,7 +98,9 @@ class Ending:
 
     def counts(self, known: Definitions, holding: Holding) -> bool:
         """Return whether the end counts as a try of a message."""
-        return self.cause.counts and (self.tries_others or self.on == name_of(known, holding))
+        if not self.cause.counts or self.verdict_on(known, holding).parks:
+            return False
+        return self.tries_others or self.on == name_of(known, holding)
 
 
 def give_back(
@@ -110,17 +116,18 @@ def give_back(
                 continue
             drop_spilled(opened, store, queue, transaction_id)
             tried, locked = store.holdings.held(transaction_id, queue_id)
-            # The rest of a group waits as long as those of it that were tried.
-            waits = queue.definition.grouping and ending.cause.counts
-            delays = _delays(known, queue, tried, ending)
-            until = _until(now, max(delays, default=0)) if waits else None
+            untils = [_until(known, queue, each, now, ending) for each in tried]
+            # The rest of a group waits as long as those of it that are kept back.
+            waits = (
+                max((each for each in untils if each is not None), default=None) if queue.definition.grouping else None
+            )
             dispositions = [
-                expired_of(unit, opened, store, queue, each, now) if is_over(each, now) else back(each, until_us=until)
+                expired_of(unit, opened, store, queue, each, now) if is_over(each, now) else back(each, until_us=waits)
                 for each in locked
             ]
             dispositions += [
-                _given_back(unit, opened, store, queue, each, now, ending, delay)
-                for each, delay in zip(tried, delays, strict=True)
+                _given_back(unit, opened, store, queue, each, now, ending, until)
+                for each, until in zip(tried, untils, strict=True)
             ]
             dispose(unit, opened, queue, store, dispositions, transaction_id)
             tell_expired(unit, opened, queue, dispositions)
@@ -142,8 +149,8 @@ def give_back_some(
         for queue in [known.by_id[queue_id] for queue_id in queue_ids if queue_id in known.by_id]:
             its = store.holdings.dequeued(transaction_id, queue.id, message_ids)
             given_back = [
-                _given_back(unit, opened, store, queue, each, now, ending, delay)
-                for each, delay in zip(its, _delays(known, queue, its, ending), strict=True)
+                _given_back(unit, opened, store, queue, each, now, ending, _until(known, queue, each, now, ending))
+                for each in its
             ]
             dispose(unit, opened, queue, store, given_back, transaction_id)
             tell_expired(unit, opened, queue, given_back)
@@ -159,16 +166,23 @@ def drop_spilled(opened: OpenSpace, store: Store, queue: Queue, transaction_id: 
 
 
 def _given_back(
-    unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int, ending: Ending, delay: int
+    unit: Unit,
+    opened: OpenSpace,
+    store: Store,
+    queue: Queue,
+    holding: Holding,
+    now: int,
+    ending: Ending,
+    until: int | None,
 ) -> Disposition:
-    """Return what becomes of a message that was dequeued; `delay` is for how long it is kept back if it returns."""
+    """Return what becomes of a message that was dequeued; `until` is when it is available again if it returns."""
     known, has_expired = opened.definitions(unit), is_over(holding, now)
-    if not has_expired and not ending.counts(known, holding):
-        return back(holding)
     verdict = ending.verdict_on(known, holding)
+    if not has_expired and not ending.counts(known, holding):
+        return Park(holding, storable(ending.words)) if verdict.parks else back(holding, until_us=until)
     is_out_of_tries = verdict.final or holding.place.retries >= queue.definition.retries
     if not (has_expired or is_out_of_tries or verdict.consumed):
-        return _tried(holding, now, delay)
+        return _tried(holding, until)
     try:
         routing = store.messages.routing(holding.place.message_id)
     except SystemFailureError as error:
@@ -181,7 +195,7 @@ def _given_back(
         return expired_of(unit, opened, store, queue, holding, now)
     if not is_out_of_tries:
         return Remove(holding, Removal.DEQUEUED)
-    return _spent(unit, opened, queue, holding, routing, now, ending, delay)
+    return _spent(unit, opened, queue, holding, routing, now, ending, until)
 
 
 def _spent(
@@ -192,7 +206,7 @@ def _spent(
     routing: Routing,
     now: int,
     ending: Ending,
-    delay: int,
+    until: int | None,
 ) -> Disposition:
     """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one."""
     known = opened.definitions(unit)
@@ -201,7 +215,7 @@ def _spent(
     what = f"message {name_of(known, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
     why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
     if target == queue:
-        return _tried(holding, now, delay)
+        return _tried(holding, until)
     if target is not None:
         _tell(unit, f"{what} {why} and went to {target.name!r}{'; ' if absent else ''}{absent}")
         its = known, queue, target, holding, routing
@@ -210,24 +224,25 @@ def _spent(
         return Remove(holding, Removal.DEQUEUED)
     if not ending.cause.discards:
         _tell(unit, f"{what} {why}, and stays because {ending.cause.value}")
-        return _tried(holding, now, delay)
+        return _tried(holding, until)
     _tell(unit, f"{what} {why} and was discarded: {absent or 'there is no error queue'}")
     return Remove(holding, Removal.DISCARDED)
 
 
-def _tried(holding: Holding, now: int, delay: int) -> Disposition:
+def _tried(holding: Holding, until: int | None) -> Disposition:
     """Return that a message stands where it stood, tried once more."""
-    return back(holding, holding.place.retries + 1, _until(now, delay))
+    return back(holding, holding.place.retries + 1, until)
 
 
-def _delays(known: Definitions, queue: Queue, tried: Iterable[Holding], ending: Ending) -> list[int]:
-    """Return for how many microseconds each of the messages that were tried is kept back, drawn once for each."""
-    backoff = queue.definition.backoff
-    asked = [(holding.place.retries + 1, ending.verdict_on(known, holding).retry_after) for holding in tried]
-    return [backoff.after(tries) if after is None else after for tries, after in asked]
-
-
-def _until(now: int, delay: int) -> int | None:
+def _until(known: Definitions, queue: Queue, holding: Holding, now: int, ending: Ending) -> int | None:
+    """Return until when a message that was dequeued is kept back; a delay is drawn, so this is asked once for each."""
+    verdict = ending.verdict_on(known, holding)
+    if verdict.parks:
+        return PARKED_UNTIL
+    delay = verdict.retry_after
+    if delay is None:
+        tries = holding.place.retries + 1
+        delay = queue.definition.backoff.after(tries) if ending.counts(known, holding) else 0
     return now + delay if delay else None
 
 

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, Resource, SystemFailureError, may_pass
+from qmcore.message import PARKED_UNTIL
 from qmcore.port import Unit, Volume, Wakeup, WakeupAddress
 from qmcore.probe import Point
 from qmcore.purpose import Purpose
@@ -328,8 +329,10 @@ def sleep(volume: Volume, wakeup: Wakeup, seconds: float) -> bool:
 
 
 def seconds_until(moment_us: int | None, clock: Clock) -> float:
-    """Return the seconds until a time, which may have passed; None is far away."""
-    return float("inf") if moment_us is None else max((moment_us - clock.now()) / MICROS, 0.0)
+    """Return the seconds until a message becomes available, which may have passed; None is never, as when parked."""
+    if moment_us is None or moment_us == PARKED_UNTIL:
+        return float("inf")
+    return max((moment_us - clock.now()) / MICROS, 0.0)
 
 
 def take_action(unit: Unit, opened: OpenSpace, owner: Owner) -> int:
