@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qmadmin.connections import ApplicationConnection
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
     from qmadmin.defaults import QueueAttributes, SpaceAttributes
+    from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
@@ -82,6 +83,10 @@ _HOME = {
     "qmadmin.app": ("App", "AppHandler"),
     "qmadmin.consumers.handler_options": ("HandlerOptions", "RunOptions"),
     "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
+    "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
+    "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
+    "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
+    "qmadmin.consumers": ("Failure", "Park", "Reply", "Snooze", "Unavailable"),
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
@@ -94,15 +99,15 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AbortedError", "App", "AppHandler", "ApplicationConnection", "AttachedProcess", "AuditEntry", "Backoff",
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
-    "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Finding",
-    "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
+    "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Failure",
+    "Finding", "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
     "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MissingVolume", "NoMessageError", "NoSpaceError",
-    "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange",
+    "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park",
     "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace",
-    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Resource", "RunOptions", "ShareError", "Space",
-    "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold",
-    "Transaction", "TransactionInfo", "TransactionStartError", "WatchResult", "__version__", "create_device",
-    "decode", "open_device", "restore_device",
+    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RunOptions", "ShareError", "Snooze",
+    "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry",
+    "Threshold", "Transaction", "TransactionInfo", "TransactionStartError", "Unavailable", "WatchResult",
+    "__version__", "create_device", "decode", "open_device", "restore_device",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 from qmcore.values import dataclass
 
@@ -98,19 +98,58 @@ class Unavailable(Exception):  # noqa: N818 - it is a state of the handler, and 
         self.retry_after = _seconds(retry_after)
 
 
-class RollbackTerms(TypedDict, total=False):
+class Snooze(Exception):  # noqa: N818 - it is what a call ends in, as in a reply
+    """The message is not processed now; a handler raises it, which does not count as a try of the message.
+
+    It goes back, also if it has used up its tries, and is available again after `seconds` (or a timedelta). `reason`
+    is only logged.
+    """
+
+    def __init__(self, seconds: float | timedelta, reason: str = "") -> None:
+        super().__init__(shortened(reason))
+        self.retry_after = _seconds(seconds)
+
+
+class Park(Exception):  # noqa: N818 - it is what a call ends in, as in a reply
+    """The message is put aside until somebody looks at it; a handler raises it, which does not count as a try.
+
+    It stays in its queue, also if it has used up its tries, and is parked: `QueueSpace.unpark` and qunpark make it
+    available, and qchangetime gives it a time. `reason` says why in at most 1000 characters, and is recorded with the
+    message.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(shortened(reason))
+
+
+PUT_OFF: Final = (Snooze, Park)
+"""How a call ends that puts its message off, which is neither a success nor a failure."""
+
+
+class FailureTerms(TypedDict, total=False):
     """What a failure says of its message, by the names that `Failure` and the rollback of a transaction have for it."""
 
     permanent: bool
     retry_after: float | None
 
 
-def rollback_terms(failure: Failure) -> RollbackTerms:
-    """Return what a failure says of its message: whoever rolls back, or tells another process, passes all of it on."""
-    return {"permanent": bool(failure.permanent), "retry_after": failure.retry_after}
+class RollbackTerms(FailureTerms, total=False):
+    """What any end of a call says of its message, by the names that the rollback of a transaction has for it."""
+
+    counts: bool
+    park: bool
 
 
-def failure_with(reason: str, reply: Reply, **terms: Unpack[RollbackTerms]) -> Failure:
+def rollback_terms(outcome: Failure | Snooze | Park) -> RollbackTerms:
+    """Return what an outcome says of its message: whoever rolls back, or tells another process, passes all of it on."""
+    if isinstance(outcome, Park):
+        return {"counts": False, "park": True}
+    if isinstance(outcome, Snooze):
+        return {"counts": False, "retry_after": outcome.retry_after}
+    return {"permanent": bool(outcome.permanent), "retry_after": outcome.retry_after}
+
+
+def failure_with(reason: str, reply: Reply, **terms: Unpack[FailureTerms]) -> Failure:
     """Return a failure with the body, return code, type and headers of a reply for the client."""
     failure = Failure(reason, **terms)
     failure.reply = reply
@@ -152,8 +191,8 @@ class Handler(ABC):
     def call(self, call: Call) -> Reply | None:
         """Process a message within the time of the call; return the reply, or None to queue none.
 
-        Raises Failure, which counts as a try of the message, or Unavailable or QueueError, which do not, and after
-        which the queue is paused. Any other exception ends the consumer.
+        Raises Failure, which counts as a try of the message, Snooze or Park, which do not, or Unavailable or
+        QueueError, which do not either, and after which the queue is paused. Any other exception ends the consumer.
         """
 
     def stop_calls(self) -> None:  # noqa: B027 - most work in this process

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from qmadmin.console import duration
-from qmadmin.consumers import Failure, RemoteTracebackError, Wording
+from qmadmin.consumers import Failure, Park, RemoteTracebackError, Snooze, Wording
 from qmadmin.consumers.statistics import Statistics
 
 _FIRST_SECONDS = 0.1
@@ -125,6 +125,15 @@ class FailureLog:
         if self._logger.isEnabledFor(logging.DEBUG):
             took = duration(round(seconds * 1e6))
             self._logger.debug("%s %r processed message %s in %s", self._handler, self._queue, msgid, took)
+
+    def put_off(self, msgid: str, verdict: Snooze | Park) -> None:
+        """Log that a message was parked; that it was snoozed, if each call is logged."""
+        why = f": {verdict}" if str(verdict) else ""
+        if isinstance(verdict, Park):
+            self._logger.info("%s %r has parked message %s%s", self._handler, self._queue, msgid, why)
+            return
+        said = "%s %r puts message %s off for %g seconds%s"
+        self._logger.debug(said, self._handler, self._queue, msgid, verdict.retry_after, why)
 
     def dropped(self, msgid: str, what: str, queue: str) -> None:
         """Log that the reply or failure to a message is dropped because its queue is missing: once an hour for each."""

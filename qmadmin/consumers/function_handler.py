@@ -13,10 +13,22 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from qmadmin.bodies import encode
-from qmadmin.consumers import Call, Failure, Handler, Reply, Unavailable, Wording, shortened, too_late
+from qmadmin.consumers import (
+    PUT_OFF,
+    Call,
+    Failure,
+    Handler,
+    Park,
+    Reply,
+    Snooze,
+    Unavailable,
+    Wording,
+    shortened,
+    too_late,
+)
 from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.decoding import is_coroutine_function
 from qmadmin.settings import SECONDS_MAX
@@ -30,6 +42,9 @@ if TYPE_CHECKING:
 
     from qmcore.message import Message
 
+
+Outcome: TypeAlias = Failure | Unavailable | Snooze | Park
+"""What a function raises to say how the call has ended."""
 
 _A_MOMENT = 0.0005
 
@@ -121,12 +136,13 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
 def reply_of(answer: object) -> Reply:
     """Return the reply that a function returned, its body encoded; raise Failure if it is not one."""
     try:
-        answer = _encoded(answer if isinstance(answer, Reply) else Reply(answer))  # type: ignore[arg-type]
+        reply = _encoded(answer if isinstance(answer, Reply) else Reply(answer))  # type: ignore[arg-type]
     except InvalidArgumentError as error:
-        raise Failure(f"its answer cannot be encoded: {error.message}") from error
-    if fault := _fault_of_reply(answer):
+        raising = "; it is to be raised" if isinstance(answer, (Failure, Unavailable, *PUT_OFF)) else ""
+        raise Failure(f"its answer cannot be encoded: {error.message}{raising}") from error
+    if fault := _fault_of_reply(reply):
         raise Failure(fault)
-    return _plain(answer)
+    return _plain(reply)
 
 
 def _encoded(reply: Reply) -> Reply:
@@ -137,9 +153,9 @@ def _encoded(reply: Reply) -> Reply:
     return Reply(body, reply.urcode, kind if reply.type is None else reply.type, reply.headers)
 
 
-def failure_of(error: BaseException) -> Failure | Unavailable:
-    """Return what an exception of a function means: itself, if it is a valid Failure or Unavailable."""
-    if not isinstance(error, (Failure, Unavailable)):
+def failure_of(error: BaseException) -> Outcome:
+    """Return what an exception of a function means: itself, if it is valid and one of those that have a meaning."""
+    if not isinstance(error, (Failure, Unavailable, *PUT_OFF)):
         return Failure(described(error))
     if fault := _fault_of_failure(error):
         return Failure(f"{described(error)}; {fault}")
@@ -184,9 +200,9 @@ def _fault_of_reply(reply: Reply) -> str:
     return ""
 
 
-def _fault_of_failure(error: Failure | Unavailable) -> str:
+def _fault_of_failure(error: Outcome) -> str:
     try:
-        text, retry_after = str(error), error.retry_after
+        text, retry_after = str(error), None if isinstance(error, Park) else error.retry_after
         fault = ""
         if isinstance(error, Failure):
             error.reply = _encoded(error.reply)
@@ -202,8 +218,10 @@ def _fault_of_failure(error: Failure | Unavailable) -> str:
         return fault
     if not _has_utf8(text) or "\0" in text:
         return "its reason cannot be recorded as it is"
-    if retry_after is not None and not (seconds is not None and 0 <= seconds <= SECONDS_MAX):
-        return f"its retry_after must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
+    is_needed = retry_after is not None or isinstance(error, Snooze)
+    if is_needed and not (seconds is not None and 0 <= seconds <= SECONDS_MAX):
+        what = "time" if isinstance(error, Snooze) else "retry_after"
+        return f"its {what} must be seconds from 0 to {SECONDS_MAX}, got {shortened(repr(retry_after))}"
     return ""
 
 
@@ -221,10 +239,10 @@ def _plain(reply: Reply) -> Reply:
     return Reply(body, operator.index(urcode), reply.type, reply.headers)
 
 
-def _make_plain(error: Failure | Unavailable, seconds: float | None) -> None:
+def _make_plain(error: Outcome, seconds: float | None) -> None:
     if isinstance(error, Failure):
         error.reply, error.permanent = _plain(error.reply), bool(error.permanent)
-    if seconds is not None:
+    if seconds is not None and not isinstance(error, Park):
         error.retry_after = seconds
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.consumers import Call, Failure, Handler, Reply, Unavailable, Wording
+from qmadmin.consumers import PUT_OFF, Call, Failure, Handler, Reply, Unavailable, Wording
 from qmadmin.consumers.function_handler import raise_failure_of
 from qmcore.errors import QueueError
 from qmcore.values import dataclass
@@ -60,7 +60,7 @@ class HookedHandler(Handler):
                 for hook in self._hooks.call:
                     stack.enter_context(hook(call.request))
                 return self._handler.call(call)
-        except (Failure, Unavailable, QueueError):
+        except (Failure, Unavailable, QueueError, *PUT_OFF):
             raise
         except BaseException as error:  # noqa: BLE001 - it raises
             raise_failure_of(error)

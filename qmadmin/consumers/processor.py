@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from qmadmin.consumers import (
+    PUT_OFF,
     Call,
     Failure,
     Handler,
     Order,
+    Park,
     Policy,
     Reply,
+    Snooze,
     Unavailable,
     Wording,
     current,
@@ -42,7 +44,7 @@ from qmcore.errors import (
     SystemFailureError,
     may_pass,
 )
-from qmcore.message import Message, MessageInfo, State
+from qmcore.message import Message, State
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class Processor:
                 self.backoff.end()
         except _AbandonedError:
             return PollResult.ABANDONED
-        except Failure:
+        except (Failure, *PUT_OFF):
             self.backoff.end()
         except AbortedError as error:
             if not requests or error.of_the_store:
@@ -155,7 +157,7 @@ class Processor:
     def _process_one(self, requests: Sequence[Message], transaction: Transaction, worker: Poll) -> _Taken | None:
         """Call the handler with one request, and end the transaction; return what was taken with the commit.
 
-        Failures are recorded, and raised too.
+        Failures are recorded, and raised too; so is what puts the request off.
         """
         call = Call(requests[0], self.policy.seconds)
         try:
@@ -163,6 +165,10 @@ class Processor:
             following = self._commit(call.request, answer, transaction, worker)
         except Failure as failure:
             self._record_failure(call, self._end_failed(transaction, call.request, failure))
+            raise
+        except PUT_OFF as verdict:
+            transaction.rollback(str(verdict), **rollback_terms(verdict), only=call.request.msgid)
+            self._was_put_off(call.request, verdict)
             raise
         except AbortedError as error:
             if error.of_the_store:
@@ -243,8 +249,14 @@ class Processor:
                 stops = self.policy.order is Order.STRICT and not failure.permanent
                 if stops:
                     self._check_order()
-                _give_back_failed(transaction, request.msgid, failure, marks)
+                _give_back_ended(transaction, request.msgid, failure, marks)
                 if stops:
+                    _return(transaction, requests[number + 1 :])
+                    break
+            except PUT_OFF as verdict:
+                self._was_put_off(request, verdict)
+                _give_back_ended(transaction, request.msgid, verdict, marks)
+                if isinstance(verdict, Snooze) and self.policy.order is Order.STRICT:
                     _return(transaction, requests[number + 1 :])
                     break
             except AbortedError:
@@ -339,27 +351,23 @@ class Processor:
         self.backoff.asks_for_order = True
 
     def _waits_for_order(self) -> bool:
-        """Return whether the order is strict and a message that was tried comes first; until its retry none is taken.
+        """Return whether the order is strict and a message that was given back comes first; until then none is taken.
 
-        The queue shows this even if another consumer has tried the message.
+        The queue shows this even if another consumer has tried or snoozed the message. A parked one is passed over.
         """
         if self.policy.order is not Order.STRICT or not self.backoff.asks_for_order:
             return False
-        left = max((self._seconds_left(info) for info in self._tried()), default=0.0)
+        left = self._seconds_of_order()
         self.backoff.block(min(left, _ORDER_SECONDS))
         self.backoff.asks_for_order = left > 0
         return left > 0
 
-    def _tried(self) -> Iterator[MessageInfo]:
-        """Yield the messages that are tried now, or will be again."""
-        yield from self.space.messages(self.queue, condition="retries > 0", states=[State.DELAYED])
-        yield from itertools.islice(self.space.messages(self.queue, states=[State.HELD]), 1)
-
-    def _seconds_left(self, info: MessageInfo) -> float:
-        """Return how many seconds a message is delayed; for one that is held this is unknown."""
-        if info.state is State.HELD or info.available_us is None:
-            return _HELD_SECONDS
-        return max(info.available_us - self.statistics.clock.now(), 1000) / MICROS
+    def _seconds_of_order(self) -> float:
+        """Return for how many seconds a message is kept back; while one is held this is unknown."""
+        until = self.space.given_back_until(self.queue)
+        held = next(self.space.messages(self.queue, states=[State.HELD]), None)
+        left = 0.0 if until is None else max(until - self.statistics.clock.now(), 1000) / MICROS
+        return left if held is None else max(left, _HELD_SECONDS)
 
     def _succeeded(self, msgid: str, seconds: float) -> None:
         self.statistics.succeeded(seconds)
@@ -368,6 +376,13 @@ class Processor:
     def _dropped(self, request: Message, what: str, queue: str) -> None:
         self.statistics.reply_dropped()
         self.log.dropped(request.msgid, what, queue)
+
+    def _was_put_off(self, request: Message, verdict: Snooze | Park) -> None:
+        """Note that a call has put its message off. In a strict order the others wait for it, unless it is parked."""
+        self.statistics.abandoned()
+        self.log.put_off(request.msgid, verdict)
+        if isinstance(verdict, Snooze):
+            self._check_order()
 
     def _record_failure(self, call: Call, failure: Failure) -> None:
         request = call.request
@@ -403,9 +418,11 @@ def _give_back(transaction: Transaction, reason: str) -> None:
         transaction.rollback(reason, counts=False)
 
 
-def _give_back_failed(transaction: Transaction, msgid: str, failure: Failure, marks: Mapping[str, Mark]) -> None:
-    """Give back the message of a call of a batch that failed, and forget what the call has enqueued."""
-    reason, terms = str(failure), rollback_terms(failure)
+def _give_back_ended(
+    transaction: Transaction, msgid: str, outcome: Failure | Snooze | Park, marks: Mapping[str, Mark]
+) -> None:
+    """Give back the message of a call of a batch that failed or put it off, and forget what the call has enqueued."""
+    reason, terms = str(outcome), rollback_terms(outcome)
     if transaction.forget_since(marks):
         transaction.give_back([msgid], reason, **terms)
         return

@@ -146,7 +146,7 @@ class Statistics:
             self._counts["in_flight"] -= 1
 
     def abandoned(self) -> None:
-        """Note that a call ended that neither succeeded nor failed, because it was given up."""
+        """Note that a call ended that neither succeeded nor failed, because it was given up or put its message off."""
         with self._lock:
             self._counts["in_flight"] -= 1
 

@@ -1,8 +1,8 @@
 """The daemon tmqforward, which calls services with the messages of queues and queues their replies.
 
-A service in Python that returns more than a body returns a `Reply`; it raises a `Failure`, or `Unavailable` if it
-cannot work at present. Messages that it enqueues with `enqueue` belong to the transaction in which its request was
-dequeued:
+A service in Python that returns more than a body returns a `Reply`; it raises a `Failure`, `Snooze` or `Park` to put
+its request off, or `Unavailable` if it cannot work at present. Messages that it enqueues with `enqueue` belong to the
+transaction in which its request was dequeued:
 
     from qmadmin.forwarder import Reply, enqueue
 
@@ -11,10 +11,10 @@ dequeued:
         return Reply(b"1200.50", urcode=7)
 """
 
-from qmadmin.consumers import Failure, Reply, Unavailable
+from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
 from qmadmin.consumers.current import enqueue, space
 
-__all__ = ["Failure", "Reply", "Unavailable", "enqueue", "space"]
+__all__ = ["Failure", "Park", "Reply", "Snooze", "Unavailable", "enqueue", "space"]
 
 
 STOPS = "the forwarder stops"

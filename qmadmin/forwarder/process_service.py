@@ -20,8 +20,10 @@ from qmadmin.consumers import (
     Call,
     Failure,
     Handler,
+    Park,
     RemoteTracebackError,
     Reply,
+    Snooze,
     Unavailable,
     current,
     failure_with,
@@ -260,6 +262,10 @@ def _result(outcome: Any) -> tuple[Reply, list[Any]]:
             return Reply(body, urcode, kind, headers), collected
         case ("unavailable", reason, retry_after):
             raise Unavailable(reason, retry_after=retry_after)
+        case ("snooze", reason, seconds):
+            raise Snooze(seconds, reason)
+        case ("park", reason):
+            raise Park(reason)
         case ("failure", reason, (body, urcode, kind, headers), terms, trace):
             reply = Reply(body, urcode, kind, headers)
             failure = failure_with(reason, reply, **terms)

@@ -25,10 +25,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from qmadmin.consumers import Call, Failure, Reply, Unavailable, current, rollback_terms
+from qmadmin.consumers import Call, Park, Reply, Snooze, Unavailable, current, rollback_terms
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.decoding import is_coroutine_function
-from qmadmin.consumers.function_handler import described, failure_of, reply_of
+from qmadmin.consumers.function_handler import Outcome, described, failure_of, reply_of
 from qmadmin.forwarder import StartError, program_log
 from qmadmin.forwarder.descriptions import find_function
 
@@ -99,9 +99,13 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
             return _failed(failure, "" if failure is error else traceback.format_exc())
 
 
-def _failed(failure: Failure | Unavailable, trace: str) -> bytes:
+def _failed(failure: Outcome, trace: str) -> bytes:
     if isinstance(failure, Unavailable):
         return packed(("unavailable", str(failure), failure.retry_after))
+    if isinstance(failure, Snooze):
+        return packed(("snooze", str(failure), failure.retry_after))
+    if isinstance(failure, Park):
+        return packed(("park", str(failure)))
     told = rollback_terms(failure), trace
     try:
         return packed(("failure", str(failure), _plain(failure.reply), *told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -9,10 +10,22 @@ from collections import Counter
 
 import pytest
 
-from qmadmin.consumers import Failure, Handler, Order, Policy, Reply, RunPolicy, Unavailable, Wording, current
+from qmadmin.consumers import (
+    Failure,
+    Handler,
+    Order,
+    Park,
+    Policy,
+    Reply,
+    RunPolicy,
+    Snooze,
+    Unavailable,
+    Wording,
+    current,
+)
 from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.function_handler import EventLoop, FunctionHandler, handler_of
-from qmcore.message import EnqueueControl
+from qmcore.message import EnqueueControl, State
 from tests.fix_store import ROOT, SOURCES, drain, make_queue
 
 PATIENCE = 60
@@ -259,6 +272,87 @@ def test_others_see_how_it_goes(space, stop, clock):
     # The reporter's second is one of the store's clock, which stands still here.
     consumer.run(space, between=lambda: clock.advance(1))
     assert heard == ["Q"]
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_message_is_put_off_without_a_try_and_others_go_on(space, stop, batch, caplog):
+    fill(space, count=4, reply_queue="REPLIES")
+
+    def put_off(request):
+        current.enqueue("OTHER", request.body)
+        if request.text == "1":
+            raise Snooze(30, "the shop is closed")
+        if request.text == "2":
+            raise Park("no price yet")
+
+    with caplog.at_level(logging.DEBUG, "qmadmin.consumers"):
+        told = told_of(consume(space, stop, {"Q": put_off}, Policy(batch=batch)))
+    assert (told.calls, told.successes, told.failures, told.refused, told.in_flight) == (4, 2, 0, 0, 0)
+    assert told.last_error == ""
+    snoozed, parked = space.messages("Q")
+    assert (snoozed.state, snoozed.retries) == (State.DELAYED, 0)
+    assert (parked.state, parked.retries, parked.last_error) == (State.PARKED, 0, "no price yet")
+    assert drain(space, "OTHER") == ["0", "3"]
+    assert len(drain(space, "REPLIES")) == 2
+    (info,) = [record for record in caplog.records if record.levelno == logging.INFO]
+    assert info.getMessage() == f"handler 'Q' has parked message {parked.msgid}: no price yet"
+    (debug,) = [record for record in caplog.records if "puts message" in record.getMessage()]
+    assert debug.getMessage().endswith(f"puts message {snoozed.msgid} off for 30 seconds: the shop is closed")
+
+
+@pytest.mark.parametrize("outcome", [Snooze(30), Park("later")])
+def test_a_message_out_of_tries_is_put_off_as_well(space, stop, outcome):
+    make_queue(space, "ONCE")
+    fill(space, "ONCE", count=1)
+    consume(space, stop, {"ONCE": raising(outcome)})
+    assert (space.usage("ONCE").messages, space.usage("ERRORS").messages) == (1, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_in_a_strict_order_the_others_wait_for_a_snoozed_message_and_pass_a_parked_one(space, stop, clock, batch):
+    fill(space, count=3)
+    seen = []
+
+    def put_off(request):
+        seen.append(request.text)
+        if request.text == "0":
+            raise Park("no price yet")
+        if seen.count("1") == 1:
+            raise Snooze(0.3)
+
+    def pass_time():
+        if seen[-1:] == ["1"]:
+            clock.advance(1)
+
+    consumer = Consumer(stop, RunPolicy(until_empty=True), clock=clock)
+    consumer.serve({"Q": (FunctionHandler(put_off), Policy(order=Order.STRICT, batch=batch))})
+    consumer.run(space, between=pass_time)
+    assert seen == ["0", "1", "1", "2"]
+    assert space.usage("Q").parked == 1
+
+
+@pytest.mark.parametrize("wrong", [Snooze(-1), Snooze(float("nan")), Snooze("soon"), Snooze(None), Park("a\0b")])
+def test_what_puts_off_in_a_way_that_cannot_be_is_a_failure(space, stop, wrong):
+    fill(space, count=1)
+    told = told_of(consume(space, stop, {"Q": raising(wrong)}))
+    assert (told.failures, told.retries, space.usage("ERRORS").messages) == (3, 2, 1)
+
+
+def test_to_return_what_is_to_be_raised_is_a_failure_that_says_so(space, stop):
+    fill(space, count=1)
+    consume(space, stop, {"Q": lambda _: Snooze(30)})
+    assert (
+        space.dequeue("ERRORS").last_error == "it returned Snooze, not bytes, str, None or a Reply; it is to be raised"
+    )
+
+
+def raising(error):
+    """Return a handler that raises an exception."""
+
+    def function(_request):
+        raise error
+
+    return function
 
 
 def test_a_strict_order_has_one_worker():

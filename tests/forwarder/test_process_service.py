@@ -9,13 +9,14 @@ import threading
 
 import pytest
 
-from qmadmin.forwarder import Failure, Reply, StartError, Unavailable
+from qmadmin.forwarder import Failure, Park, Reply, Snooze, StartError, Unavailable
 from tests.fix_process import environment, eventually, is_running
 from tests.fix_service import NO_BODY, Calling, bodies, call, call_in, failure_of, unavailability_of
 from tests.fix_store import DESCRIPTORS, freeze
 
 SERVER = """
 import asyncio, os, pathlib, signal, subprocess, sys, time
+import qmadmin
 from qmadmin.forwarder import Failure, Reply, Unavailable, enqueue, space
 
 HERE = pathlib.Path(__file__).parent
@@ -53,6 +54,9 @@ def fail(request):
     more = {"urcode": 3, "type": "JSON", "headers": {"a": "b"}}
     raise {"failure": Failure("no", body=b"b", **more, permanent=True, retry_after=2),
            "unavailable": Unavailable("closed", retry_after=5),
+           "snooze": qmadmin.Snooze(7, "closed"),
+           "never": qmadmin.Snooze(-7),
+           "park": qmadmin.Park("no price yet"),
            "nonsense": Failure("no", body=object()),
            "headers": Failure("no", headers={"a": Wrong()}),
            "wrong": Wrong("no account 17"),
@@ -159,6 +163,16 @@ def test_failures_come_back_as_they_were_raised(serve):
     assert str(failure_of(service, "exit")) == "SystemExit: enough"
     assert str(failure_of(service, "nonsense")) == f"Failure: no; {NO_BODY}"
     assert str(failure_of(service, "headers")) == "its reply cannot be read: server.Wrong is not a plain value"
+
+
+def test_what_puts_a_request_off_comes_back_as_it_was_raised(serve):
+    service = serve("fail")
+    with pytest.raises(Snooze, match=r"^closed$") as snoozed:
+        call(service, "snooze")
+    assert snoozed.value.retry_after == 7
+    with pytest.raises(Park, match=r"^no price yet$"):
+        call(service, "park")
+    assert "its time must be seconds from 0 to" in str(failure_of(service, "never"))
 
 
 def test_answer_that_is_no_reply_is_a_failure(serve):

@@ -8,6 +8,8 @@ from tests.fix_process import eventually
 SERVER = """
 import os, pathlib, signal, threading, time
 
+import qmadmin
+
 HERE = pathlib.Path(__file__).parent
 LOCK = threading.Lock()
 
@@ -39,6 +41,19 @@ def fail_once(request):
         raise ValueError("not yet")
 
 
+def snooze_once(request):
+    note(request.text, request.retries)
+    if request.text == "bad" and not (HERE / "snoozed").exists():
+        (HERE / "snoozed").touch()
+        raise qmadmin.Snooze(0.2)
+
+
+def park(request):
+    note(request.text, request.retries)
+    if request.text == "bad":
+        raise qmadmin.Park("no price yet")
+
+
 def die_once(request):
     note(request.text, request.retries)
     if request.text == "first" and not request.retries:
@@ -55,6 +70,7 @@ SERVICES = "".join(
     for queue, function in [
         *(("SLOW", "slow"), ("SLOW2", "slow"), ("QUICK", "quick"), ("QUICK2", "quick")),
         *(("ONCE", "fail_once"), ("FAIL", "fail"), ("DIES", "die_once")),
+        *(("SNOOZE", "snooze_once"), ("PARK", "park")),
     ]
 )
 
@@ -63,7 +79,7 @@ SERVICES = "".join(
 def space(site):
     site.services(SERVICES, server=SERVER)
     return site.lay_out(
-        *("SLOW", "SLOW2", "QUICK", "QUICK2", "RPLYQ", "ERRQUE"),
+        *("SLOW", "SLOW2", "QUICK", "QUICK2", "RPLYQ", "ERRQUE", "SNOOZE", "PARK"),
         QueueDefinition(name="ONCE", retries=3, retry_delay=1),
         QueueDefinition(name="FAIL", retries=1, retry_delay=1),
         QueueDefinition(name="DIES", retries=3, retry_delay=1),
@@ -146,6 +162,20 @@ def test_in_strict_order_the_messages_behind_one_that_failed_wait_for_it(site, s
         space.enqueue("ONCE", text)
     site.start("-q", "ONCE", "--order", "strict", "--batch", batch)
     assert site.wait_for_calls(4) == ["bad 0", "bad 1", "next 0", "last 0"]
+
+
+@pytest.mark.parametrize("batch", ["1", "5"])
+def test_in_strict_order_messages_wait_for_one_that_was_snoozed_and_pass_one_that_was_parked(site, space, batch):
+    for text in ("bad", "next"):
+        space.enqueue("SNOOZE", text)
+        space.enqueue("PARK", text)
+    site.start("-q", "SNOOZE", "--order", "strict", "--batch", batch)
+    assert site.wait_for_calls(3) == ["bad 0", "bad 0", "next 0"]
+    site.start("-q", "PARK", "--order", "strict", "--batch", batch)
+    assert site.wait_for_calls(5)[3:] == ["bad 0", "next 0"]
+    eventually(lambda: (space.usage("PARK").parked, space.usage("PARK").messages) == (1, 1))
+    (parked,) = space.messages("PARK")
+    assert (parked.last_error, space.usage("SNOOZE").messages) == ("no price yet", 0)
 
 
 def test_strict_order_outlives_a_forwarder_that_is_killed(site, space):
