@@ -176,6 +176,7 @@ def test_queues_are_listed_with_what_they_hold(laid_out, space):
         "Messages": "5",
         "Ready": "2",
         "Delayed": "2",
+        "Parked": "0",
         "Held": "1",
         "Pages": "6",
         "Bytes": "5106",
@@ -213,7 +214,7 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
     assert TIME.fullmatch(found.pop("First message"))
     assert TIME.fullmatch(found.pop("Oldest message"))
     assert found == {
-        "Messages": "1: 1 ready, 0 delayed, 0 held",
+        "Messages": "1: 1 ready, 0 delayed, 0 parked, 0 held",
         "Non-persistent": "0 of them, in 0 pages of memory",
         "Space used": "1 pages, 3 bytes",
         "Error queue": "-",
