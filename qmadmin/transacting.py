@@ -427,8 +427,7 @@ class Transaction:
 def _verdict(permanent: bool, retry_after: float | timedelta | None, park: bool) -> Verdict:
     if park and (permanent or retry_after is not None):
         raise InvalidArgumentError(
-            "a message is parked, or fails for good, or is tried again after a time, not two of these",
-            hint="Give park alone.",
+            "a message is parked, or fails for good, or is tried again after a time", hint="Give park alone."
         )
     after = None if retry_after is None else span(retry_after, "time to retry after")
     return Verdict(final=permanent, retry_after=after, parks=park)

@@ -54,6 +54,9 @@ class ListingRecords(Protocol):
     ) -> list[Cursor]:
         """Return the cursors of what `messages` returns; the second part of each is the number of the message."""
 
+    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return these messages, and after each the parked ones of its group."""
+
 
 class BulkRead(Protocol):
     """Messages in bulk, as an export reads them. What is read is to be a snapshot, or comes in one unit."""
@@ -232,9 +235,6 @@ class StateRecords(Protocol):
 
     def changeable(self, queue_id: int, message_id: int) -> Changeable | None:
         """Return a message that no transaction holds, and its terms; None where it is not there, or damaged."""
-
-    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
-        """Return these messages, and after each the parked ones of its group."""
 
     def given_back_until(self, queue_id: int, now_us: int) -> int | None:
         """Return when the last message is available that a rollback keeps back for a time, not its sender."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from qmcore import numbers
 from qmcore.bulk_rows import BODY, BYTES_MAX, COLUMNS, ROWS_MAX, SEQUENCE, SIZE, Row, Run, Tally
 from qmcore.condition import Condition
-from qmcore.message import State
+from qmcore.message import PARKED_UNTIL, State
 from qmcore.numbers import SEQUENCE_MAX
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Role
@@ -63,15 +63,15 @@ class Form:
         return tuple_(bindparam(first, type_=self.first.type), bindparam(second, type_=self.table.c.message_id.type))
 
 
-def _kept_back(only: ColumnElement[bool]) -> Form:
+def _kept_back(start: int, only: ColumnElement[bool]) -> Form:
     says: dict[str, ColumnElement[Any]] = {"retries": due.c.retries, "until": due.c.available_at}
-    return Form(due, due.c.available_at, (-(2**63), 0), says, due.c.retries, due.c.available_at, (only,))
+    return Form(due, due.c.available_at, (start, 0), says, due.c.retries, due.c.available_at, (only,))
 
 
 FORMS: Final = {
     State.READY: Form(ready, ready.c.order_key, (b"", 0), {"retries": ready.c.retries}, ready.c.retries),
-    State.DELAYED: _kept_back(NOT_PARKED),
-    State.PARKED: _kept_back(PARKED),
+    State.DELAYED: _kept_back(-(2**63), NOT_PARKED),
+    State.PARKED: _kept_back(PARKED_UNTIL, PARKED),
     State.HELD: Form(
         held,
         held.c.trans_id,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from qmcore.condition import Condition
-from qmcore.message import State
+from qmcore.message import PARKED_UNTIL, State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Part, Role
 from qmcore.records import Listing as Listed
@@ -63,9 +64,14 @@ def _form(
 _FORMS = {
     State.READY: _form(ready, null(), ready.c.order_key, ready.c.message_id, (b"", 0)),
     State.DELAYED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0), NOT_PARKED),
-    State.PARKED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (-(2**63), 0), PARKED),
+    State.PARKED: _form(due, due.c.available_at, due.c.available_at, due.c.message_id, (PARKED_UNTIL, 0), PARKED),
     State.HELD: _form(held, null(), held.c.trans_id, held.c.message_id, (0, 0), held.c.role != int(Role.ENQUEUED)),
 }
+_PARKED_OF_GROUP = (
+    select(due.c.message_id)
+    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
+    .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"), PARKED)
+)
 
 
 class Listing(StorePart):
@@ -121,6 +127,20 @@ class Listing(StorePart):
         if condition is None:
             return [(at, then) for at, then in self.all(form.cursors, **values)]
         return [(at, then) for at, then in self.built(_cursors(form, condition, space), **values)]
+
+    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
+        """Return these messages, and after each the parked ones of its group."""
+        found: dict[int, None] = {}
+        groups: set[int] = set()
+        for number in message_ids:
+            found[number] = None
+            group = self.store.messages.group_of(number)
+            if group is not None and group not in groups:
+                groups.add(group)
+                found |= dict.fromkeys(
+                    number for (number,) in self.all(_PARKED_OF_GROUP, of_queue=queue_id, of_group=group)
+                )
+        return list(found)
 
 
 @functools.lru_cache(maxsize=64)

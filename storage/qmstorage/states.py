@@ -30,10 +30,11 @@ from qmstorage.sql import (
     tuple_,
     union_all,
 )
-from qmstorage.statements import Row, given, insert_into, written
+from qmstorage.statements import Row, given, insert_into
 from qmstorage.unit_part import StorePart
 
-PARKED = written(due.c.available_at, PARKED_UNTIL)
+# Nothing is later; an equality would make SQLite sort what it finds behind a cursor.
+PARKED = due.c.available_at >= literal_column(str(PARKED_UNTIL))
 """The condition that a message is kept back without a time."""
 NOT_PARKED = due.c.available_at < literal_column(str(PARKED_UNTIL))
 """The condition that it is kept back for a time."""
@@ -119,11 +120,6 @@ _OF_GROUP = (
     .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"))
     # What somebody else takes out at the same time, because it has expired, is passed over.
     .with_for_update(skip_locked=True, of=ready)
-)
-_PARKED_OF_GROUP = (
-    select(due.c.message_id)
-    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
-    .where(given(message.c.queue_id, "of_queue"), given(message.c.group_id, "of_group"), PARKED)
 )
 _GIVEN_BACK_UNTIL = (
     select(func.max(due.c.available_at))
@@ -263,20 +259,6 @@ class States(StorePart):
             expires_before_us=expires_before,
             last_error=error or "",
         )
-
-    def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
-        """Return these messages, and after each the parked ones of its group."""
-        found: dict[int, None] = {}
-        groups: set[int] = set()
-        for number in message_ids:
-            found[number] = None
-            group = self.store.messages.group_of(number)
-            if group is not None and group not in groups:
-                groups.add(group)
-                found |= dict.fromkeys(
-                    number for (number,) in self.all(_PARKED_OF_GROUP, of_queue=queue_id, of_group=group)
-                )
-        return list(found)
 
     def given_back_until(self, queue_id: int, now_us: int) -> int | None:
         """Return when the last message is available that a rollback keeps back for a time, not its sender."""

@@ -220,6 +220,10 @@ def test_without_bodies_all_else_is_there(space):
 
 def stand_in_all_states(space, clock, count):
     """Put as many messages into each state of queue KEPT."""
+    space.enqueue_many("KEPT", [f"p{at}" for at in range(count)])
+    with space.transaction() as transaction:
+        space.dequeue_many("KEPT", count)
+        transaction.rollback(park=True)
     space.enqueue_many("KEPT", [f"{at}" for at in range(2 * count)])
     for at in range(count):
         clock.advance(at % 2)

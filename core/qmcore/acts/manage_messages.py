@@ -192,7 +192,7 @@ def _one_step(
     queue = known.queue(name)
     store = stores(unit, queue.space_id)[store_number]
     if with_groups and queue.definition.grouping:
-        numbers = store.states.with_parked_of_groups(queue.id, numbers)
+        numbers = store.listing.with_parked_of_groups(queue.id, numbers)
     # One that went from one state to the other meanwhile was chosen in both.
     found = [
         each for number in dict.fromkeys(numbers) if (each := store.states.changeable(queue.id, number)) is not None
