@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
     from qmcore.records import Forwarding
     from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
+    from qmcore.message import Message, MessageInfo, Origin, Reason, State
+    from qmcore.queue import Delivery, QueueDefinition, QueueUsage
+    from qmcore.schedule import Missed, Schedule
+    from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
 
 _HOME = {
     "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
@@ -85,6 +89,7 @@ _HOME = {
     "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
     "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
     "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
+    "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.consumers": ("Failure", "Park", "Reply", "Snooze", "Unavailable"),
     "qmadmin.device": ("Device",),
@@ -101,13 +106,13 @@ __all__ = [
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
     "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Failure",
     "Finding", "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
-    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MissingVolume", "NoMessageError", "NoSpaceError",
-    "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park",
-    "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace",
-    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RunOptions", "ShareError", "Snooze",
-    "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry",
-    "Threshold", "Transaction", "TransactionInfo", "TransactionStartError", "Unavailable", "WatchResult",
-    "__version__", "create_device", "decode", "open_device", "restore_device",
+    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "Missed", "MissingVolume", "NoMessageError",
+    "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError",
+    "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder",
+    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RunOptions",
+    "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State",
+    "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo", "TransactionStartError",
+    "Unavailable", "WatchResult", "__version__", "create_device", "decode", "open_device", "restore_device",
 ]  # fmt: skip
 
 

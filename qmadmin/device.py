@@ -14,6 +14,7 @@ from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity import CapacityCommands, refusal
 from qmadmin.maintenance import Maintenance
+from qmadmin.schedule_rules import following
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
@@ -267,6 +268,7 @@ class Device(Maintenance):
             CapacityCommands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
             self.info.page_size,
             user_name(),
+            following,
         )
         if not volume.readonly:
             processes.attach(volume, opened, role, self.clock)

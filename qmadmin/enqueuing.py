@@ -147,7 +147,7 @@ class Enqueuing(SpaceHandle):
         """
         usual = PLAIN_CONTROLS["CARRAY"] if control is None else control
         items = [
-            (queue, body, usual) if isinstance(body, bytes) else (queue, *_controlled(body, control)) for body in bodies
+            (queue, body, usual) if isinstance(body, bytes) else (queue, *with_kind(body, control)) for body in bodies
         ]
         return self.put_many(items, transactional=transactional, connection=connection)
 
@@ -210,7 +210,8 @@ def _kept(outgoing: Outgoing) -> Outgoing:
     return outgoing if is_spilled else outgoing._replace(body=bytes(outgoing.body or b""))
 
 
-def _controlled(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
+def with_kind(body: Body, control: EnqueueControl | None) -> tuple[message.Body, EnqueueControl]:
+    """Return a body as bytes, and the control information for it, which says its type unless it is given."""
     data, kind = encode(body)
     if control is None:
         return data, PLAIN_CONTROLS[kind]

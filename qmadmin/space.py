@@ -15,6 +15,7 @@ from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, parsed, parts_of
+from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmcore import times
 from qmcore.acts import (
@@ -107,7 +108,7 @@ class QueueWatch(watching.Watch):
         return self._volume.read(ids)
 
 
-class QueueSpace(Enqueuing, Dequeuing, ManagingMessages):
+class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.

@@ -15,6 +15,7 @@ from qmcore.limits import Threshold
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Owner
+from qmcore.schedule import Following
 from qmcore.space import Limited, Space
 from qmcore.transitions import Guard, Reached, Route, Source, Terms
 from qmcore.values import dataclass
@@ -119,10 +120,18 @@ class OpenSpace:
     """A queue space that a process has open. Its definitions are read again when their generation has changed.
 
     `me` is our owner record, None where the queue space can only be read. `start` starts a capacity command that we
-    have claimed. `asker` is the user of the system.
+    have claimed. `asker` is the user of the system. `following` knows the rules of schedules; without it no message of
+    a schedule is made.
     """
 
-    def __init__(self, space: Space, start: Starter | None = None, page_size: int = PAGE_SIZE, asker: str = "") -> None:
+    def __init__(
+        self,
+        space: Space,
+        start: Starter | None = None,
+        page_size: int = PAGE_SIZE,
+        asker: str = "",
+        following: Following | None = None,
+    ) -> None:
         self.space = space
         self.asker = asker
         self.page_size = page_size
@@ -132,6 +141,9 @@ class OpenSpace:
         self.counted_waits = -math.inf, 0
         """When, by the monotonic clock, it was counted how many waits the queue space has, and how many they were."""
         self.start = start or (lambda _opened, _claim: None)
+        self.following = following
+        self.put_off: set[str] = set()
+        """Schedules for which the log says why their message is put off."""
         self.left_numbers: deque[Sequence[int]] = deque(maxlen=_LEFT_MOST)
         """Runs of sequence numbers that were given out and not used, for whoever takes them out."""
         self.known: Definitions | None = None

@@ -12,6 +12,8 @@ CORRELATION_ID_MAX = 32
 COMMAND_MAX = 127
 TYPE_MAX = 127
 PATH_MAX = 1024
+SCHEDULE_NAME_MAX = 127
+RULE_MAX = 255
 
 
 def queue_name(text: str, what: str = "queue name") -> str:
@@ -22,6 +24,16 @@ def queue_name(text: str, what: str = "queue name") -> str:
 def space_name(text: str, what: str = "queue space name") -> str:
     """Return `text` if it can name a queue space: 1 to 15 bytes, no control characters."""
     return _checked(text, what, SPACE_NAME_MAX)
+
+
+def schedule_name(text: str) -> str:
+    """Return `text` if it can name a schedule, or raise InvalidArgumentError."""
+    return _checked(text, "schedule name", SCHEDULE_NAME_MAX)
+
+
+def rule(text: str, what: str = "rule") -> str:
+    """Return `text` if it can be the rule of a schedule, or its time zone; whether it means anything is not known."""
+    return _checked(text, what, RULE_MAX)
 
 
 def path(text: str) -> str:

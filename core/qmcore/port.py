@@ -44,6 +44,7 @@ from qmcore.unit_parts import (
     ImportRecords,
     OwnerRecords,
     QueueRecords,
+    ScheduleRecords,
     SpaceRecords,
     WaitRecords,
 )
@@ -236,6 +237,10 @@ class Unit(Store, Protocol):
     @property
     def queues(self) -> QueueRecords:
         """Queues, but for those that imports hide."""
+
+    @property
+    def schedules(self) -> ScheduleRecords:
+        """Schedules."""
 
     @property
     def imports(self) -> ImportRecords:

@@ -14,6 +14,7 @@ from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import Cursor, Forwarding, ImportRecord, Owner, Part, Place, Use
+from qmcore.schedule import Schedule
 from qmcore.space import Limited, Space, SpaceDefinition
 
 if TYPE_CHECKING:
@@ -71,6 +72,34 @@ class QueueRecords(Protocol):
 
     def remove(self, queue: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
+
+
+class ScheduleRecords(Protocol):
+    """Schedules."""
+
+    def find(self, space_id: int, name: str) -> Schedule | None:
+        """Return the schedule of that name."""
+
+    def of_space(self, space_id: int) -> list[Schedule]:
+        """Return the schedules of a queue space by name."""
+
+    def due(self, space_id: int, now_us: int) -> list[str]:
+        """Return the names of the schedules whose next moment is not after a time, the longest due first."""
+
+    def add(self, space_id: int, schedule: Schedule) -> None:
+        """Record a schedule."""
+
+    def change(self, space_id: int, schedule: Schedule) -> None:
+        """Record what is new about the schedule of that name."""
+
+    def advance(self, space_id: int, name: str, moment_us: int, next_us: int | None) -> bool:
+        """Advance a schedule from a due moment to the next one; False where it is not there, as others have done so."""
+
+    def note_made(self, space_id: int, name: str, moment_us: int, msgid: str) -> None:
+        """Record for which moment the last message was made, and its identifier."""
+
+    def remove(self, space_id: int, name: str) -> None:
+        """Remove a schedule."""
 
 
 class DeviceRecords(Protocol):

@@ -11,7 +11,9 @@ from qmstorage.sql import (
     Column,
     Double,
     ForeignKey,
+    Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Table,
@@ -139,3 +141,24 @@ queue = Table(
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,
 )
+
+schedule = Table(
+    "schedule",
+    metadata,
+    Column("space_id", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False, comment="its name: it may be destroyed and made again"),
+    Column("rule", Text, nullable=False, comment="when: fields of cron, or every and a span"),
+    Column("timezone", Text, nullable=False),
+    Column("missed", Text, nullable=False, comment="moments that nobody was there for: once or skip"),
+    Column("paused", Boolean, nullable=False),
+    Column("counted_from", BigInteger, nullable=False, comment="when an interval begins"),
+    Column("next_at", BigInteger, comment="the next due moment; none: paused, or never"),
+    Column("body", LargeBinary, comment="of its messages"),
+    Column("options", Text, nullable=False, comment="JSON object: what its messages ask for, and their type"),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_at", BigInteger, comment="the due moment of the last message"),
+    Column("last_msgid", Text),
+    PrimaryKeyConstraint("space_id", "name"),
+)
+Index("schedule_by_moment", schedule.c.space_id, schedule.c.next_at, schedule.c.name)

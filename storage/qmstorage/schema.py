@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, metadata, queue, space
+from qmstorage.definition_tables import NARROW, NUMBER, device, entry, extent, metadata, queue, schedule, space
 from qmstorage.sql import (
     BigInteger,
     Boolean,
@@ -54,6 +54,7 @@ __all__ = [
     "queue",
     "ready",
     "residence",
+    "schedule",
     "space",
     "threshold",
     "trans",

@@ -21,6 +21,7 @@ from qmstorage.schema import (
     message,
     owner,
     queue,
+    schedule,
     space,
     trans,
 )
@@ -60,7 +61,7 @@ _EMPTY = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
     *(
         delete(table).where(given(table.c.space_id, "space_id"))
-        for table in (trans, owner, adopted, import_job, counter, highest)
+        for table in (trans, owner, adopted, import_job, counter, highest, schedule)
     ),
 ]
 

@@ -24,6 +24,7 @@ from qmstorage.listing import Listing
 from qmstorage.messages import Messages
 from qmstorage.owners import Forwardings, Owners, Waits
 from qmstorage.queues import Queues
+from qmstorage.schedules import Schedules
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
 from qmstorage.soundness import Damage, Soundness
 from qmstorage.spaces import Spaces
@@ -103,6 +104,7 @@ class SqlUnit(Runner):
     audit = PartOf(Audit)
     spaces = PartOf(Spaces)
     queues = PartOf(Queues)
+    schedules = PartOf(Schedules)
     imports = PartOf(Imports)
     highest = PartOf(Highest)
     owners = PartOf(Owners)

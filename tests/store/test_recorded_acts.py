@@ -198,7 +198,7 @@ def test_every_method_that_forgets_or_moves_messages_for_good_is_a_destructive_a
         for name, made in methods.items()
         if made & (FORGET | MOVE)
     }
-    acts = {"abort_transaction", "commit_transaction", "remove_entry"}
+    acts = {"abort_transaction", "commit_transaction", "delete_schedule", "remove_entry"}
     assert acts | listed - UNRECORDED == {
         name for owner in (Device, QueueSpace) for name, method in vars_of(owner) if is_destructive(method)
     }

@@ -92,10 +92,10 @@ def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on:
     return _identifiers(opened, outgoing, results)
 
 
-def enqueue_in(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing]) -> None:
+def enqueue_in(unit: Unit, opened: OpenSpace, outgoing: Sequence[Outgoing]) -> list[str]:
     """Do the same in a database transaction that is open."""
-    for value in commands_for(opened, opened.definitions(unit), outgoing):
-        execute(unit, opened, value)
+    values = commands_for(opened, opened.definitions(unit), outgoing)
+    return _identifiers(opened, outgoing, [execute(unit, opened, value) for value in values])
 
 
 def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgoing]) -> list[Enqueue]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from qmcore.acts import following, thresholds
+from qmcore.acts import following, scheduling, thresholds
 from qmcore.acts.expiry import expire, forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
@@ -94,11 +94,13 @@ def run(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> b
     Return whether this process is recorded as attached, as it is unless others have taken it for dead.
     """
     due: list[str] = []
+    scheduled: list[str] = []
     messages = 0
 
     def looked(unit: Unit) -> None:
         nonlocal messages
         due[:] = queues_with_work(unit, opened, clock.now())
+        scheduled[:] = scheduling.due(unit, opened, clock.now())
         messages = _messages_in_both(unit, opened)
 
     attached = end_what_was_left(volume, opened, clock, looked)
@@ -111,6 +113,9 @@ def run(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> b
         # What is in the way there is told to those who use that queue.
         with contextlib.suppress(QueueError):
             freshen_each(volume, opened, [name], clock.now(), one_step=one_step)
+    if attached:
+        # Behind what makes room for them.
+        scheduling.make_due(volume, opened, scheduled, clock)
     return attached
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from qmcore.acts import thresholds
+from qmcore.acts import scheduling, thresholds
 from qmcore.acts.housekeeping import end_what_was_left
 from qmcore.definitions import OpenSpace
 from qmcore.errors import NoSpaceError, Resource
@@ -19,8 +19,16 @@ ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
 
 
 def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
-    """Attach this process to a queue space; what processes that died have left is ended first."""
-    end_what_was_left(volume, opened, clock)
+    """Attach this process to a queue space; what processes that died have left is ended first.
+
+    Nobody may have been attached for long: the messages of schedules that are due by now are made.
+    """
+    scheduled: list[str] = []
+
+    def looked(unit: Unit) -> None:
+        scheduled[:] = scheduling.due(unit, opened, clock.now())
+
+    end_what_was_left(volume, opened, clock, looked)
     owner = volume.liveness.new_owner(opened.space.id, role, clock.now())
 
     def record(unit: Unit) -> int:
@@ -47,6 +55,7 @@ def attach(volume: Volume, opened: OpenSpace, role: str, clock: Clock) -> None:
             opened.me = None
             detach(volume, opened, owner, clock)
             raise
+    scheduling.make_due(volume, opened, scheduled, clock)
 
 
 def _counted(owners: Sequence[Owner]) -> int:
