@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from qmadmin.console.results import Line, Notice, Outcome
 from qmadmin.shell.declare import Group, Needs, Option, Positional
@@ -44,10 +44,9 @@ class Headers(Kind[dict[str, str]]):
         return found
 
 
-@CONTENT.command(
-    "qput",
-    Option("-f file", "file", "Read the message from a file; - is the standard input.", FileName()),
-    Option("-l", "lines", "Enqueue each line of the file as a message, without its line end."),
+FILE: Final = Option("-f file", "file", "Read the message from a file; - is the standard input.", FileName())
+
+MESSAGE_OPTIONS: Final = (
     Option("-z", "without_body", "Enqueue a message without a body, which is not the same as an empty one."),
     Option("-x", "in_hex", "The text consists of hexadecimal digits, two for each byte."),
     Option(
@@ -73,6 +72,15 @@ class Headers(Kind[dict[str, str]]):
     Option("-k appkey", "appkey", "The application key.", Number("application key", most=_INT64_MAX), 0),
     Option("-H name=value", "headers", "Headers, separated by commas.", Headers()),
     Option("-T", "top", "Put it before all others, if the queue allows it."),
+)
+"""What a message asks for, and what its body is, where it is enqueued by a command or by a schedule."""
+
+
+@CONTENT.command(
+    "qput",
+    FILE,
+    Option("-l", "lines", "Enqueue each line of the file as a message, without its line end."),
+    *MESSAGE_OPTIONS,
     Option(
         "-b msgid",
         "before",
@@ -115,16 +123,16 @@ def qput(
         raise UsageError("Option -f takes the place of the text and of -z")
     if lines and file is None:
         raise UsageError("Option -l is for the lines of a file, which -f names")
-    control = _control(is_text=file is None and not in_hex and not without_body, **asked)
+    control = control_of(is_text=file is None and not in_hex and not without_body, **asked)
     if lines:
         with _opened(session, file or "") as stream:
             return _put_lines(session, queue_name, stream, control)
-    body = None if without_body else _body(session, text, file, in_hex=in_hex)
+    body = None if without_body else body_of(session, text, file, in_hex=in_hex)
     msgid = space.put(queue_name, body, control)
     return Line(f"Message {msgid} enqueued on queue '{queue_name}'", {"queue": queue_name, "msgid": msgid})
 
 
-def _control(
+def control_of(
     *,
     is_text: bool,
     type: str | None,  # noqa: A002 - it is what the field is called everywhere else
@@ -135,6 +143,7 @@ def _control(
     priority: int | None,
     **rest: Any,
 ) -> EnqueueControl:
+    """Return the control information of what the options ask for."""
     from qmcore.message import EnqueueControl
 
     delay, available_us = _span_or_moment(available)
@@ -159,7 +168,8 @@ def _span_or_moment(when: datetime | timedelta | None) -> tuple[int | None, int 
     return None, None if when is None else times.from_datetime(when)
 
 
-def _body(session: Session, text: str | None, file: str | None, *, in_hex: bool) -> bytes:
+def body_of(session: Session, text: str | None, file: str | None, *, in_hex: bool) -> bytes:
+    """Return the content of a file, or the text."""
     if file is not None:
         with _opened(session, file) as stream:
             content = stream.read(BODY_MAX + 1)

@@ -279,10 +279,9 @@ def topics(catalogue: Catalogue) -> Prose:
         (
             Labels(tuple(names)),
             Paragraph(
-                f"help TOPIC lists the commands of a topic with their arguments, help {LIST} those of all topics;"
-                f" help COMMAND describes a command, help {ALL} every one. A command asks for missing arguments; Ctrl-C"
+                f"help TOPIC lists the commands of a topic, help {LIST} those of all;"
+                f" help COMMAND describes one, help {ALL} every one. A command asks for missing arguments; Ctrl-C"
                 " leaves it. Tab completes. > FILE, >> FILE or | SHELLCOMMAND at the end of a line takes the output."
-                " quit leaves the program."
             ),
         )
     )

@@ -23,6 +23,7 @@ SHARED = {
     "opening": "opening a device or a volume",
     "queues": "queues as administrators define them",
     "rows": "messages as rows",
+    "schedules": "schedules as administrators define them",
     "selection": "which messages are meant",
     "session": "what a program keeps from command to command",
     "snapshot": "a device as it was at one moment",

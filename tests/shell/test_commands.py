@@ -96,6 +96,14 @@ SYNOPSES = {
     "qprinttrans": "",
     "qcommittrans": "[-y] [-n] [tranindex]",
     "qaborttrans": "[-y] [-n] [tranindex]",
+    "qschedule": "[schedule_name]",
+    "qschedulecreate": "[-f file] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
+    " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
+    " [-H name=value] [-T] [-Z timezone] [-m once|skip] [-P] [schedule_name [queue_name [rule [text]]]]",
+    "qschedulechange": "[-q queue] [-r rule] [-Z timezone] [-m once|skip] [-f file] [schedule_name]",
+    "qschedulepause": "[schedule_name]",
+    "qscheduleresume": "[schedule_name]",
+    "qscheduledelete": "[-y] [-n] [schedule_name]",
     "qcheck": "[queue_space_name]",
     "qbackup": "[directory]",
     "qrestore": "[-f] [-y] [-n] [backup [device]]",
@@ -181,6 +189,8 @@ PROMPTS = {
     "qchangequeue": ["New queue name: "],
     "qrequeue": ["Queue name [default={default}]: "],
     "qput": ["Queue name: ", "Message text: "],
+    "qschedulecreate": ["Schedule name: ", "Queue name: ", "Rule: ", "Message text: "],
+    **{f"qschedule{verb}": ["Schedule name: "] for verb in ("change", "pause", "resume", "delete")},
     "source": ["Command file: "],
     "watch": ["Command to watch: "],
     **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qunpark", "qget", "qpeek")},

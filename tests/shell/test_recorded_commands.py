@@ -43,6 +43,7 @@ LINES = {
         "queue QSPACE/STRING: back to the queues they came from",
         "0 messages moved back",
     ),
+    "qscheduledelete": ("qscheduledelete -y tea", "schedule QSPACE/tea", "done"),
     "qrestore": ("qrestore -y {place}/B {place}/NEW", "device {place}/NEW", "restored from the backup made at "),
     "qimport": ("qimport -y -r COPY {place}/A", "import of archive ", "2 messages imported into queue space COPY"),
 }
@@ -56,6 +57,7 @@ def prepared(laid_out):
     ran = laid_out.run(
         f"crdl {place}/MORE 0 100\n{OPEN}qput STRING a\nqput STRING b\nqexport {place}/A\nqbackup {place}/B\n"
         "qput -t 9999-12-31T23:59:59Z errq parked\n"
+        'qschedulecreate tea STRING "every 1d" x\n'
     )
     assert ran.status == 0, ran.both
     return laid_out
