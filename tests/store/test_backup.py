@@ -61,6 +61,19 @@ def by_hand(path, *statements):
 
 
 class TestBackup:
+    def test_it_has_the_schedules_which_go_on_where_it_is_restored(
+        self, file_store, space, target, reopened, tmp_path, clock
+    ):
+        made = space.create_schedule("tea", "Q", "every 10m", "put the kettle on")
+        file_store.device.backup(target)
+        space.delete_schedule("tea")
+        restore_device(target, tmp_path / "NEW")
+        with reopened(tmp_path / "NEW").open_space("SPACE") as again:
+            assert again.schedules() == [made]
+            clock.advance(600)
+            assert drain(again) == ["put the kettle on"]
+        assert drain(space) == []
+
     def test_it_has_what_the_device_has(self, file_store, space, target, reopened, tmp_path, clock):
         ids = [space.enqueue("Q", body, priority=priority) for priority, body in enumerate("abc", 1)]
         report = file_store.device.backup(target)
