@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from qmadmin.app import App, AppHandler
     from qmadmin.bodies import Body, Codec, decode
     from qmadmin.connections import ApplicationConnection
+    from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
     from qmadmin.defaults import QueueAttributes, SpaceAttributes
-    from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
@@ -62,11 +62,8 @@ if TYPE_CHECKING:
     from qmcore.order import OutOfOrder, QueueOrder
     from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
     from qmcore.records import Forwarding
-    from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
-    from qmcore.message import Message, MessageInfo, Origin, Reason, State
-    from qmcore.queue import Delivery, QueueDefinition, QueueUsage
     from qmcore.schedule import Missed, Schedule
-    from qmcore.space import HighestUse, SpaceDefinition, SpaceUsage
+    from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
 
 _HOME = {
     "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
@@ -81,16 +78,13 @@ _HOME = {
     "qmcore.order": ("OutOfOrder", "QueueOrder"),
     "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage"),
     "qmcore.records": ("Forwarding",),
+    "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
     "qmadmin.connections": ("ApplicationConnection",),
     "qmadmin.app": ("App", "AppHandler"),
     "qmadmin.consumers.handler_options": ("HandlerOptions", "RunOptions"),
     "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
-    "qmcore.message": ("Message", "MessageInfo", "Origin", "Reason", "State"),
-    "qmcore.queue": ("Delivery", "QueueDefinition", "QueueUsage"),
-    "qmcore.schedule": ("Missed", "Schedule"),
-    "qmcore.space": ("HighestUse", "SpaceDefinition", "SpaceUsage"),
     "qmadmin.consumers": ("Failure", "Park", "Reply", "Snooze", "Unavailable"),
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),

@@ -14,7 +14,7 @@ from qmcore.schedule import Missed, Schedule
 if TYPE_CHECKING:
     from typing import Literal
 
-    from qmadmin.enqueuing import Body
+    from qmadmin.bodies import Body
     from qmcore.message import EnqueueControl
 
 

@@ -18,6 +18,7 @@ OF_OTHERS = {
     "Connection",
     "Iterable",
     "Iterator",
+    "Literal",
     "Mapping",
     "None",
     "PathLike",
