@@ -279,9 +279,9 @@ def topics(catalogue: Catalogue) -> Prose:
         (
             Labels(tuple(names)),
             Paragraph(
-                f"help TOPIC lists the commands of a topic, help {LIST} those of all;"
-                f" help COMMAND describes one, help {ALL} every one. A command asks for missing arguments; Ctrl-C"
-                " leaves it. Tab completes. > FILE, >> FILE or | SHELLCOMMAND at the end of a line takes the output."
+                f"help TOPIC lists the commands of a topic, help {LIST} all; help COMMAND describes one,"
+                f" help {ALL} each. Missing arguments are asked for; Ctrl-C leaves. Tab completes. > FILE, >> FILE or"
+                " | SHELLCOMMAND takes the output."
             ),
         )
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import json
 import math
 import mmap
 from collections.abc import Iterator
@@ -73,9 +74,17 @@ class TestBuffers:
     @pytest.mark.parametrize("number", [*NUMBERS, np.array([None])], ids=repr)
     def test_a_number_is_none(self, number: Any) -> None:
         assert refused(tpenqueue, "QSPACE", "STRING", None, number).name == "TPEINVAL"
+
+    @pytest.mark.parametrize(("number", "told"), [*zip(NUMBERS, IN_JSON, strict=True)], ids=map(repr, NUMBERS))
+    def test_a_number_is_a_reply_in_json(self, number: Any, told: object) -> None:
         for answer in (number, Reply(number)):
-            with pytest.raises(Failure, match="not bytes, str"):
-                reply_of(answer)
+            made = reply_of(answer)
+            assert made.type == "JSON"
+            assert json.loads(made.body) == told  # type: ignore[arg-type]
+
+    def test_objects_are_no_reply(self) -> None:
+        with pytest.raises(Failure, match=r"cannot be encoded: the body must be bytes, .*, got ndarray"):
+            reply_of(np.array([None]))
 
     def test_each_is_an_identifier(self, space: qmadmin.QueueSpace) -> None:
         corrid = np.frombuffer(b"order-17", "u1")

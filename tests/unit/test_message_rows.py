@@ -126,6 +126,7 @@ def test_a_message_has_what_its_row_says():
         origin=Origin("ORIGIN", message_id(OURS, 4), Reason.RETRIES, NOW + 3, "it failed", message_id(OURS, 2)),
         state=State.HELD,
         delivery_asked=Delivery.PERSIST,
+        last_error="it failed",
         body=b"body",
     )
 

@@ -108,6 +108,7 @@ SPACE: Final = {
     "create_queue": NONE,
     "create_schedule": NONE,
     "delete_schedule": NONE,
+    "consume": ARRIVE | CLAIM | LOOK | SETTLE,
     "dequeue": CLAIM | LOOK,
     "dequeue_many": CLAIM | LOOK,
     "destroy_queue": FORGET,
