@@ -219,7 +219,7 @@ def test_larger_run_checks_every_line_of_a_file(sample, tmp_path):
         r"^lines     504\nrequests  504\nreplies   504: 0 lost, 0 doubled, 0 wrong$", done.stdout, re.MULTILINE
     )
     assert re.search(r"^time      [\d.]+ seconds, \d+ lines a second there and back$", done.stdout, re.MULTILINE)
-    assert re.search(r"^STRING +0 +0 +0 +0 +0 +0$", done.stdout, re.MULTILINE)
+    assert re.search(r"^STRING +0 +0 +0 +0 +0 +0 +0$", done.stdout, re.MULTILINE)
     assert_nothing_left(sample)
 
 

@@ -84,7 +84,7 @@ def test_answers_and_failures_that_make_no_sense_are_failures_and_never_end_the_
         ("return Reply(headers={'a': 1})", "its reply cannot be queued: the header 'a' must be a str, got 1"),
         ("return Reply(type='x' * 128)", "its reply cannot be queued: the type "),
         ("return '\\ud800'", "its body has no UTF-8 form"),
-        ("raise Failure('no', body=17)", "Failure: no; its body is int, not bytes, str or None"),
+        ("raise Failure('no', body=object())", "Failure: no; its answer cannot be encoded: the body must be bytes"),
         (
             "raise Failure('no', retry_after='soon')",
             "Failure: no; its retry_after must be seconds from 0 to 2147483647",

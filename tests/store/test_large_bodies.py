@@ -212,7 +212,7 @@ class TestKinds:
             data.extend(b"and more")
         assert [message.size for message in space.dequeue_many("Q", 2)] == [10, 14]
 
-    @pytest.mark.parametrize("bad", [5, [1], object()])
+    @pytest.mark.parametrize("bad", [{5}, [b"1"], object()])
     def test_what_has_no_plain_bytes_is_refused(self, space, bad):
         with pytest.raises(InvalidArgumentError):
             space.enqueue("Q", bad)

@@ -40,7 +40,7 @@ def terms(info):
     return [getattr(info, field.name) for field in dataclasses.fields(info) if field.name not in MOVED]
 
 
-MOVED = ("msgid", "queue", "retries", "origin", "expires_us", "available_us", "group")
+MOVED = ("msgid", "queue", "retries", "origin", "last_error", "expires_us", "available_us", "group")
 
 
 def everything(space, **more):

@@ -34,6 +34,11 @@ ACTS = {
         "queue SPACE/Q, messages where priority = 50: priority 9",
         "priority of 3 messages changed",
     ),
+    "unpark": (
+        lambda space, _: space.unpark("Q"),
+        "queue SPACE/Q: make parked messages available",
+        "0 messages unparked",
+    ),
     "change_availability": (
         lambda space, _: space.change_availability("Q", 60),
         "queue SPACE/Q: available 60 seconds from now",
