@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound="Callable[..., object]")
-
-logger = logging.getLogger("qmadmin.consumers")
 
 ROLE: Final = "consumer"
 """The name of the process in the queue space."""

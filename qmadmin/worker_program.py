@@ -158,11 +158,11 @@ def _run_and_reload() -> int:
         signal.signal(number, end)
     while True:
         files = _files()
-        child = subprocess.Popen([sys.executable, "-m", "qmadmin.program", *arguments])
+        # In a group of its own: Ctrl-C would reach it too, and be the first of two signals, which end it at once.
+        child = subprocess.Popen([sys.executable, "-m", "qmadmin.program", *arguments], process_group=0)
         while not ended and _files() == files:
             time.sleep(_LOOK_SECONDS)
         if child.poll() is None:
-            # At a terminal it has got the signal too.
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM)
         status = child.wait()

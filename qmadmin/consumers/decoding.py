@@ -7,15 +7,12 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qmadmin.body_kinds import reader_of
 from qmadmin.consumers import Failure
 from qmcore.errors import BodyError, InvalidArgumentError
 from qmcore.message import Message
-
-if TYPE_CHECKING:
-    from qmadmin.consumers.function_handler import EventLoop  # noqa: F401
 
 
 def is_coroutine_function(function: Callable[..., object]) -> bool:

@@ -76,6 +76,17 @@ MESSAGE_OPTIONS: Final = (
 """What a message asks for, and what its body is, where it is enqueued by a command or by a schedule."""
 
 
+TEXT = Positional(
+    "text",
+    Words(),
+    "The message, kept as UTF-8; a pair of quotes with nothing between is an empty one.",
+    "Message text: ",
+    unless=("file", "without_body"),
+    clearable=True,
+    missing="A pair of quotes with nothing between is an empty message.",
+)
+
+
 @CONTENT.command(
     "qput",
     FILE,
@@ -89,15 +100,7 @@ MESSAGE_OPTIONS: Final = (
         excludes="-T",
     ),
     Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
-    Positional(
-        "text",
-        Words(),
-        "The message, kept as UTF-8; a pair of quotes with nothing between is an empty one.",
-        "Message text: ",
-        unless=("file", "without_body"),
-        clearable=True,
-        missing="A pair of quotes with nothing between is an empty message.",
-    ),
+    TEXT,
 )
 def qput(
     session: Session,

@@ -9,7 +9,7 @@ from qmadmin.console.results import Column, Line, Moment, Notice, Outcome, Recor
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
 from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, QueueName, Words
 from qmadmin.shell.notices import UsageError
-from qmadmin.shell.putting import FILE, MESSAGE_OPTIONS, body_of, control_of
+from qmadmin.shell.putting import FILE, MESSAGE_OPTIONS, TEXT, body_of, control_of
 from qmcore import names
 from qmcore.schedule import Missed, Schedule
 
@@ -99,15 +99,7 @@ def qschedule(session: Session, schedule_name: str | None) -> Outcome:
     Positional("schedule_name", ScheduleName(), "Its name: 1 to 127 bytes.", "Schedule name: "),
     Positional("queue_name", QueueName(), "The queue of its messages.", "Queue name: "),
     Positional("rule", Words(), _RULE_HELP, "Rule: "),
-    Positional(
-        "text",
-        Words(),
-        "The message, kept as UTF-8; a pair of quotes with nothing between is an empty one.",
-        "Message text: ",
-        unless=("file", "without_body"),
-        clearable=True,
-        missing="A pair of quotes with nothing between is an empty message.",
-    ),
+    TEXT,
 )
 def qschedulecreate(
     session: Session,

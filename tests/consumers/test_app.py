@@ -180,17 +180,15 @@ def test_a_failure_says_more_than_another_exception(app: qmadmin.App) -> None:
 def test_a_coroutine_is_awaited_and_its_messages_commit_with_the_request(app: qmadmin.App) -> None:
     running = 0
     most = 0
+    together = asyncio.Barrier(4)
 
     @app.handler("orders", workers=4)
     async def ship(order: Order) -> str:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        # The others begin meanwhile, each at its own time.
-        for _ in range(1000):
-            if most >= 4:
-                break
-            await asyncio.sleep(0.005)
+        # Four at a time get past it.
+        await asyncio.wait_for(together.wait(), 60)
         running -= 1
         assert app.enqueue("audit", str(order.number)) is None
         return "done"
@@ -326,16 +324,17 @@ def test_a_stop_from_another_thread_ends_it(app: qmadmin.App) -> None:
 
 def test_it_runs_in_an_event_loop_and_a_cancellation_ends_it(app: qmadmin.App) -> None:
     got = []
+    called = threading.Event()
 
     @app.handler("orders")
     async def ship(order: Order) -> None:
         got.append(order.number)
+        called.set()
 
     async def main() -> None:
         task = asyncio.create_task(app.run_async())
         await asyncio.to_thread(ship.enqueue, Order(1))
-        while not got:
-            await asyncio.sleep(0.005)
+        assert await asyncio.to_thread(called.wait, 60)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
