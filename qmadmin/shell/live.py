@@ -191,7 +191,6 @@ _QUEUE = (
     Column("messages", "Depth", right=True, of="usage.messages"),
     Column("ready", "Ready", right=True, of="usage.ready"),
     Column("delayed", "Delayed", right=True, of="usage.delayed"),
-    Column("parked", "Parked", right=True, of="usage.parked"),
     Column("held", "Held", right=True, of="usage.held"),
     Column("in_rate", "In/s", right=True, of=lambda queue: _short(queue.in_rate)),
     Column("out_rate", "Out/s", right=True, of=lambda queue: _short(queue.out_rate)),
@@ -201,6 +200,7 @@ _QUEUE = (
     Column("trend", "Trend"),
     Column("drain", "Drain", right=True, of=lambda queue: _short(queue.drain)),
     Column("age_of", "Age of", of=lambda queue: None if queue.age is None else "first" if queue.of_first else "oldest"),
+    Column("parked", "Parked", right=True, of="usage.parked"),
 )
 
 

@@ -100,8 +100,8 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space contain.
 
-    It shows the number of messages, how many of them are ready, delayed (not available yet), parked (put aside without
-    a time) and held by transactions, and the pages and bytes that they take. In verbose mode it also shows the
+    It shows the number of messages, how many of them are ready, delayed (not available yet), held by transactions and
+    parked (put aside without a time), and the pages and bytes that they take. In verbose mode it also shows the
     parameters of the queue, its counters since it was created, and the processes that forward it. A warning names an
     error queue that has not been created.
 
@@ -125,13 +125,13 @@ def qinfo(session: Session, queue_name: str | None) -> Outcome:
                 Column("messages", "Messages", right=True),
                 Column("ready", "Ready", right=True),
                 Column("delayed", "Delayed", right=True),
-                Column("parked", "Parked", right=True),
                 Column("held", "Held", right=True),
                 Column("pages", "Pages", right=True),
                 Column("bytes", "Bytes", right=True),
+                Column("parked", "Parked", right=True),
             ),
             [
-                (found.name, use.messages, use.ready, use.delayed, use.parked, use.held, use.pages, use.size)
+                (found.name, use.messages, use.ready, use.delayed, use.held, use.pages, use.size, use.parked)
                 for found, use in usages
             ],
         ),

@@ -37,7 +37,7 @@ def hopeless(request):
 
 
 def wrong_kind(request):
-    return {"a": 1}
+    return {1, 2}
 
 
 def wrong_code(request):
@@ -131,7 +131,7 @@ def test_message_whose_service_fails_goes_to_the_error_queue_with_the_error_text
         ("interrupt", "KeyboardInterrupt"),
         ("unshowable_interrupt", "UnshowableInterrupt"),
         ("hopeless", "Unshowable"),
-        ("wrong_kind", "it returned dict, not bytes, str, None or a Reply"),
+        ("wrong_kind", "its answer cannot be encoded: the body must be bytes, "),
         ("wrong_code", "its reply cannot be queued: the user return code"),
         ("wrong_code_kind", "its user return code is str, and not int"),
         # 2000 pages of 4096 bytes could not take it if they were empty.

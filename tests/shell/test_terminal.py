@@ -328,8 +328,8 @@ def test_tables_fit_into_sixty_columns(at_prompt, laid_out):
     screen.enter("qopen QSPACE")
     screen.enter("qinfo")
     screen.see(
-        "Queue   Messages  Ready  Delayed  Parked  Held  Pages  Bytes\n"
-        "STRING         1      0        1       0     0      1      1"
+        "Queue   Messages  Ready  Delayed  Held  Pages  Bytes  Parked\n"
+        "STRING         1      0        1     0      1      1       0"
     )
     screen.enter("qset STRING")
     screen.enter("qlist")
