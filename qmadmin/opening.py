@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +22,6 @@ from qmcore.times import Clock, SystemClock
 if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
-
-_CREATION_SECONDS, _CREATION_PAUSE = 2.0, 0.02
-"""How long to wait for another process that makes a device, and how long between two looks."""
 
 
 def open_device(path_or_url: str | os.PathLike[str], *, create: bool = False, clock: Clock | None = None) -> Device:
@@ -45,23 +41,16 @@ def open_device(path_or_url: str | os.PathLike[str], *, create: bool = False, cl
 
 
 def _opened_or_created(path_or_url: str | os.PathLike[str], clock: Clock | None) -> Device:
-    """Open a device or make it; where several processes do that at the same time, one makes it and the others wait."""
-    end = time.monotonic() + _CREATION_SECONDS
-    while True:
-        try:
-            device = open_device(path_or_url, clock=clock)
-        except QueueError as error:
-            with contextlib.suppress(QueueError):
-                return create_device(path_or_url, clock=clock)
-            if time.monotonic() >= end:
-                raise error from None
-        else:
-            if device.entries():
-                return device
-            device.close()
-            if time.monotonic() >= end:
-                return create_device(path_or_url, clock=clock)
-        time.sleep(_CREATION_PAUSE)
+    """Open a device or make it; where several processes do that at the same time, one makes it and the others open it.
+
+    What the file of another process that is just making it says may be any error, and is asked for again after that.
+    """
+    try:
+        return open_device(path_or_url, clock=clock)
+    except QueueError:
+        with contextlib.suppress(QueueError):
+            return create_device(path_or_url, clock=clock)
+        return open_device(path_or_url, clock=clock)
 
 
 def open_to_administer(path_or_url: str | os.PathLike[str]) -> Device:
@@ -110,7 +99,7 @@ def create_device(
     """
     path = path_of(path_or_url)
     maker = maker_of(path_or_url, clock)
-    checked_entry(DeviceEntry(0, path, offset, pages), [])
+    first = checked_entry(DeviceEntry(0, path, offset, pages), [])
     clock = maker.clock()
     info = DeviceInfo(
         id=os.urandom(16).hex(),
@@ -120,9 +109,7 @@ def create_device(
         created_at=clock.now(),
         partitions=partitions,
     )
-    device = Device(path, maker.create(path, info, main=True), maker, clock)
-    device.create_entry(path, offset, pages)
-    return device
+    return Device(path, maker.create(path, info, first=first), maker, clock)
 
 
 def restore_device(

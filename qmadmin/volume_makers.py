@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from qmadmin.paths import absolute
-from qmcore.device import DeviceInfo
+from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.probe import Probe
 from qmcore.times import Clock, SystemClock
@@ -55,7 +55,7 @@ class VolumeMaker(Protocol):
     def are_same(self, path: str, other: str) -> bool:
         """Return whether two paths lead to the same thing, which is there."""
 
-    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+    def create(self, path: str, info: DeviceInfo, *, first: DeviceEntry | None) -> Volume:
         """Make a volume of a device."""
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
@@ -162,17 +162,17 @@ class FileMaker:
         """Return whether two names lead to the same file."""
         return Path(path).samefile(other)
 
-    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+    def create(self, path: str, info: DeviceInfo, *, first: DeviceEntry | None) -> Volume:
         """Make a volume of a device, for the group that the device is for."""
         from qmstorage.sqlite.opening import create_volume
 
-        return create_volume(path, info, self.probe, self._clock, main=main, group_id=group_id(info.group))
+        return create_volume(path, info, self.probe, self._clock, first=first, group_id=group_id(info.group))
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
         """Open the volume in a file; one that is absent or empty becomes one."""
         if Path(path).exists() and Path(path).stat().st_size:
             return self.open(path)
-        return self.create(path, info, main=False)
+        return self.create(path, info, first=None)
 
     def back_up(
         self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]
@@ -250,13 +250,13 @@ class SchemaMaker:
         """Return whether two names are those of one schema."""
         return self._at(path) == self._at(other)
 
-    def create(self, path: str, info: DeviceInfo, *, main: bool) -> Volume:
+    def create(self, path: str, info: DeviceInfo, *, first: DeviceEntry | None) -> Volume:
         """Make a volume of a device, for the role that the device is for."""
         self.require_driver()
         from qmstorage.postgres.opening import create_volume
 
         its = self._at(path), self._server_clock, info, self.probe
-        return create_volume(*its, main=main, group=info.group, clock=self._clock)
+        return create_volume(*its, first=first, group=info.group, clock=self._clock)
 
     def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
         """Open the volume in a schema; one that is absent is made."""
@@ -264,7 +264,7 @@ class SchemaMaker:
             return self.open(path)
         except BadResourceError:
             # Where something else is in the way, that is what creating it says.
-            return self.create(path, info, main=False)
+            return self.create(path, info, first=None)
 
     def back_up(
         self,

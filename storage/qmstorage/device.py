@@ -52,12 +52,12 @@ class Device(UnitPart):
             schema_version=self.unit.schema_version,
         )
 
-    def record(self, info: DeviceInfo, *, main: bool) -> None:
-        """Record the device in a new volume; `main` in the one that QMCONFIG names."""
+    def record(self, info: DeviceInfo, *, first: DeviceEntry | None) -> None:
+        """Record the device in a new volume, in that which QMCONFIG names with the `first` entry of its list."""
         self.run(
             _ADD_DEVICE,
             id=info.id,
-            main=main,
+            main=first is not None,
             page_size=info.page_size,
             durability=info.durability,
             group_name=info.group,
@@ -66,6 +66,8 @@ class Device(UnitPart):
             partitions=info.partitions,
             home=None,
         )
+        if first is not None:
+            self.add_entry(first)
 
     @alone
     def set_commands(self, *, enabled: bool) -> None:

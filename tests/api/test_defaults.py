@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -228,6 +230,37 @@ def test_a_device_is_made_once_whoever_comes_first(place: str) -> None:
         thread.join()
     assert len(ids) == 8
     assert len(set(ids)) == 1
+
+
+COMER = """
+import sys
+
+import qmadmin
+
+print("ready", flush=True)
+sys.stdin.readline()
+with qmadmin.open_device(sys.argv[1], create=True) as device:
+    device.create_space("QS", exist_ok=True)
+    with device.open_space("QS") as space:
+        space.create_queue("q", exist_ok=True)
+        print(space.enqueue("q", sys.argv[2]))
+"""
+
+
+def test_of_several_processes_that_come_at_once_each_enqueues_in_the_same_device(place: str) -> None:
+    comers = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMER, place, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for number in range(6)
+    ]
+    for comer in comers:
+        assert comer.stdout is not None
+        assert comer.stdout.readline() == "ready\n"
+    ids = [comer.communicate("go\n")[0].strip() for comer in comers]
+    assert [comer.returncode for comer in comers] == [0] * 6
+    with qmadmin.open_device(place) as device, device.open_space("QS") as space:
+        assert sorted(message.msgid for message in space.messages("q")) == sorted(ids)
 
 
 def test_something_else_in_its_place_is_refused_and_stays(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 
-from qmcore.device import RELAXED, DeviceInfo
+from qmcore.device import RELAXED, DeviceEntry, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.probe import Probe
 from qmstorage import versions
@@ -79,11 +79,11 @@ def create_volume(
     info: DeviceInfo,
     probe: Probe,
     *,
-    main: bool,
+    first: DeviceEntry | None,
     group: str = "",
     clock: Clock | None = None,
 ) -> PostgresVolume:
-    """Make a schema a volume of the device `info`; `main` if it is the one that QMCONFIG names.
+    """Make a schema a volume of the device `info`: the one that QMCONFIG names, with the `first` entry of its list.
 
     `group` is a role that gets the rights to use it. Raises BadResourceError where the schema exists and is not empty.
     """
@@ -100,7 +100,7 @@ def create_volume(
             unit = PostgresUnit(
                 connection.cursor(binary=True), Texts(DIALECT, quoted(address.schema)), schema=address.schema, slot=0
             )
-            unit.device.record(info, main=main)
+            unit.device.record(info, first=first)
             home = database_identity.settle(connection, address)
             if group:
                 _refuse_unknown_role(connection, group)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import os
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmcore.device import RELAXED, DeviceInfo
+from qmcore.device import RELAXED, DeviceEntry, DeviceInfo
 from qmcore.errors import InvalidArgumentError
 from qmcore.probe import Probe
 from qmstorage import schema
@@ -44,9 +47,9 @@ def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False
 
 
 def create_volume(
-    path: str, info: DeviceInfo, probe: Probe, clock: Clock, *, main: bool, group_id: int | None
+    path: str, info: DeviceInfo, probe: Probe, clock: Clock, *, first: DeviceEntry | None, group_id: int | None
 ) -> Volume:
-    """Make the SQLite file `path` a volume of the device `info`; `main` if it is the one that QMCONFIG names.
+    """Make a file a volume of the device `info`: the one that QMCONFIG names, with the `first` entry of its list.
 
     Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be created,
     InvalidArgumentError for partitions. A file that could not be finished is removed.
@@ -58,40 +61,63 @@ def create_volume(
         )
     if path == files.MEMORY:
         connection = files.connect(path, "rw")
-        _create_tables(connection, info, main=main)
+        _create_tables(connection, info, first=first)
         return SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
     path = os.path.realpath(path)
-    aliases.refuse_others(path)
-    is_new = files.prepare_file(path, group_id)
-    try:
-        connection = files.connect(path, "rw")
+    with _creation_lock(path):
+        aliases.refuse_others(path)
+        is_new = files.prepare_file(path, group_id)
         try:
-            connection.execute(f"PRAGMA page_size = {info.page_size}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            _create_tables(connection, info, main=main)
-            files.share_beside(path)
-            volume = SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
-            volume.sync_all()
-        except BaseException:
-            connection.close()
+            connection = files.connect(path, "rw")
+            try:
+                connection.execute(f"PRAGMA page_size = {info.page_size}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                _create_tables(connection, info, first=first)
+                files.share_beside(path)
+                volume = SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
+                volume.sync_all()
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException as error:
+            if is_new:
+                files.remove_files(path)
+            if isinstance(error, sqlite3.Error):
+                raise translate.from_sqlite(error, path) from error
             raise
-    except BaseException as error:
-        if is_new:
-            files.remove_files(path)
-        if isinstance(error, sqlite3.Error):
-            raise translate.from_sqlite(error, path) from error
-        raise
     return volume
 
 
-def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, main: bool) -> None:
+@contextlib.contextmanager
+def _creation_lock(path: str) -> Iterator[None]:
+    """Let one process or thread at a time create volumes in a directory.
+
+    Otherwise a second one finds the empty file of the first, makes the tables in it and acknowledges messages, and the
+    first, which is too late, removes it.
+    """
+    try:
+        directory = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        # Creating the file says what is wrong with the directory.
+        yield
+        return
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        # A process that was forked meanwhile shares the lock, and may live on.
+        fcntl.flock(directory, fcntl.LOCK_UN)
+        os.close(directory)
+
+
+def _create_tables(connection: sqlite3.Connection, info: DeviceInfo, *, first: DeviceEntry | None) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         for statement in _ddl():
             connection.execute(statement)
         connection.execute("INSERT INTO alembic_version VALUES (?)", (schema.REVISION,))
-        SqliteUnit(connection.cursor(), Texts(files.DIALECT)).device.record(info, main=main)
+        SqliteUnit(connection.cursor(), Texts(files.DIALECT)).device.record(info, first=first)
         connection.execute("COMMIT")
     except BaseException:
         roll_back(connection)
