@@ -18,6 +18,7 @@ import contextlib
 import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
@@ -84,10 +85,11 @@ class App:
         self._running: set[Running] = set()
         self._opened: QueueSpace | None = None
         self._lock = threading.RLock()
-        # Another thread of the parent may hold it.
-        os.register_at_fork(after_in_child=self._begin_in_child)
+        # Registered for good, and not to keep the application alive.
+        os.register_at_fork(after_in_child=functools.partial(_begin_in_child, weakref.ref(self)))
 
     def _begin_in_child(self) -> None:
+        # Another thread of the parent may hold it.
         self._lock = threading.RLock()
         self._running = set()
 
@@ -155,12 +157,12 @@ class App:
         policy = policy_of(queue, options)
 
         def declare(function: Callable[P, R]) -> AppHandler[P, R]:
-            from qmadmin.consumers.decoding import decoded, name_of
+            from qmadmin.consumers.decoding import decoded, is_same, name_of
 
             if not callable(function):
                 raise InvalidArgumentError(f"the handler of queue {queue!r} must be a function, got {function!r}")
             present = self._handlers.get(queue)
-            if present is not None and name_of(present.function) != name_of(function):
+            if present is not None and not is_same(present.function, function):
                 raise InvalidArgumentError(
                     f"queue {queue!r} has the handler {name_of(present.function)} already, and gets no second one,"
                     f" {name_of(function)}",
@@ -214,7 +216,10 @@ class App:
             self._run(running)
 
     async def run_async(self, **options: Unpack[RunOptions]) -> None:
-        """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for."""
+        """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for.
+
+        SIGTERM requests one too, unless the program handles it, as a server does; other signals are the program's.
+        """
         from qmadmin.consumers.running import awaited
 
         running = self._new_running(options)
@@ -244,10 +249,12 @@ class App:
             )
         hooks = Hooks(**{when: tuple(found) for when, found in self._hooks.items()})
         served = {queue: (handler.function, handler.policy) for queue, handler in self._handlers.items()}
-        return Running(served, run_policy_of(options), hooks)
+        running = Running(served, run_policy_of(options), hooks)
+        # From now on `stop()` reaches it.
+        self._running.add(running)
+        return running
 
     def _run(self, running: Running) -> None:
-        self._running.add(running)
         try:
             running.run(self._reopened)
         finally:
@@ -261,3 +268,9 @@ class App:
             if failed is not None:
                 failed.device.close()
         return self.space
+
+
+def _begin_in_child(application: weakref.ref[App]) -> None:
+    found = application()
+    if found is not None:
+        found._begin_in_child()  # noqa: SLF001 - of this module

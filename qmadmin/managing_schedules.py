@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.attachment import SpaceHandle
@@ -9,6 +10,7 @@ from qmadmin.audit import destructive
 from qmadmin.enqueuing import with_kind
 from qmcore.acts import manage_schedules
 from qmcore.errors import InvalidArgumentError
+from qmcore.message import PLAIN_CONTROLS
 from qmcore.schedule import Missed, Schedule
 
 if TYPE_CHECKING:
@@ -78,14 +80,16 @@ class ManagingSchedules(SpaceHandle):
     ) -> Schedule:
         """Change what is given of a schedule. With another rule or time zone it goes on with the next moment of that.
 
-        An interval that is given counts from now. Without `control` that stays as it is, and the type of the body with
-        it. Raises BadResourceError if there is no such schedule, and as
-        `create_schedule` does.
+        An interval that is given counts from now. Without `control` that stays as it is, but for the type, which is
+        that of a new body. Raises BadResourceError if there is no such schedule, and as `create_schedule` does.
         """
         fields: dict[str, Any] = {"queue": queue, "rule": rule, "timezone": timezone, "control": control}
         if body is not None:
-            data, _ = with_kind(body, control)
+            data, told = with_kind(body, control)
             fields["body"] = bytes(data or b"")
+            kept = self.schedule(name).control if control is None else told
+            # A type of the application's own stays.
+            fields["control"] = dataclasses.replace(kept, type=told.type) if kept.type in PLAIN_CONTROLS else kept
         if missed is not None:
             fields["missed"] = _missed(missed)
         given = {field: value for field, value in fields.items() if value is not None}

@@ -356,7 +356,9 @@ class Stop:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # None is a handler that is not of Python, and cannot be put back.
+                if handler is not None:
+                    signal.signal(number, handler)
 
     def ask(self, why: str) -> None:
         """Request a stop after the running calls."""

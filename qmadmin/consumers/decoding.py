@@ -109,3 +109,12 @@ def _cells_of(function: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
 def name_of(function: object) -> str:
     """Return what a function is called in a sentence."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def is_same(function: object, other: object) -> bool:
+    """Return whether two functions are one that was defined again, as when its module is loaded again."""
+    target, its = (inspect.unwrap(each) if callable(each) else each for each in (function, other))
+    code, other_code = (getattr(each, "__code__", None) for each in (target, its))
+    if code is None or other_code is None or code.co_name == "<lambda>":
+        return target is its
+    return bool((code.co_filename, code.co_qualname) == (other_code.co_filename, other_code.co_qualname))

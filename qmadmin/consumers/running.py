@@ -132,7 +132,10 @@ def in_thread(run: Callable[[], None], stop: Stop) -> Iterator[None]:
 
 
 async def awaited(run: Callable[[], None], stop: Stop) -> None:
-    """Run in a thread, and await its end; a cancellation, and SIGTERM, request a stop, whose end is awaited too."""
+    """Run in a thread, and await its end; a cancellation requests a stop, whose end is awaited too.
+
+    So does SIGTERM where nothing else handles it: a server that runs this has its own way to stop.
+    """
     import asyncio
     import signal
 
@@ -147,8 +150,9 @@ async def awaited(run: Callable[[], None], stop: Stop) -> None:
     with contextlib.ExitStack() as stack:
         # Only in the main thread, and not on every system.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(signal.SIGTERM, stop.ask, "SIGTERM")
-            stack.callback(loop.remove_signal_handler, signal.SIGTERM)
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                loop.add_signal_handler(signal.SIGTERM, stop.ask, "SIGTERM")
+                stack.callback(loop.remove_signal_handler, signal.SIGTERM)
         threading.Thread(target=ended.run, name="qmadmin-app", daemon=True).start()
         cancelled: asyncio.CancelledError | None = None
         while not done.done():

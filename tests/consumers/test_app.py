@@ -238,6 +238,9 @@ def test_a_queue_gets_no_second_handler(tmp_path: Path) -> None:
         InvalidArgumentError, match="queue 'orders' has the handler len already, and gets no second one"
     ):
         app.handler("orders")(repr)
+    app.handler("lambdas")(lambda message: None)
+    with pytest.raises(InvalidArgumentError, match="gets no second one"):
+        app.handler("lambdas")(lambda message: None)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,15 @@ class TestChange:
         assert (changed.body, changed.control.priority) == (b"y", 9)
         assert space.schedule("s") == changed
 
+    def test_a_new_body_has_its_own_type_beside_what_stays_or_is_given(self, space):
+        space.create_schedule("s", "Q", "every 10m", "x", EnqueueControl(priority=9))
+        assert space.change_schedule("s", body={"n": 1}).control == EnqueueControl(priority=9, type="JSON")
+        assert space.change_schedule("s", body=b"x").control == EnqueueControl(priority=9)
+        control = EnqueueControl(priority=7)
+        assert space.change_schedule("s", body=[1], control=control).control == EnqueueControl(priority=7, type="JSON")
+        assert space.change_schedule("s", control=EnqueueControl(type="OWN")).control.type == "OWN"
+        assert space.change_schedule("s", body="y").control.type == "OWN"
+
     def test_another_interval_counts_from_the_change(self, space, clock):
         space.create_schedule("s", "Q", "every 10m")
         clock.advance(90)
