@@ -40,23 +40,32 @@ def blocks(page: str) -> Iterator[Block]:
 class Newcomer(Reader):
     """Somebody who types one example after the other into one shell."""
 
-    def follow_page(self, page: str) -> None:
+    def follow_page(self, page: str, called: str = README.name) -> None:
         """Write the files of the page and type its commands; each prints what the page shows."""
         for block in blocks(page):
             if block.name:
-                (self.directory / block.name).write_text(block.text)
+                file = self.directory / block.name
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(block.text)
             elif block.kind == "console":
                 for command, shown in commands(block.text):
                     if "| jq" in command and shutil.which("jq") is None:
                         continue
                     said = self.type(command)
-                    assert matches(shown, said), f"README.md, line {block.line}: {command}{said}"
+                    assert matches(shown, said), f"{called}, line {block.line}: {command}{said}"
 
     def type(self, command: str) -> str:
         """Return what a command prints in a shell that knows the variables of those before."""
         kept = self.directory.parent / "variables"
         script = f"[ ! -e '{kept}' ] || . '{kept}'\n{command}status=$?\nexport -p >'{kept}'\nexit $status\n"
         return self.run("/bin/sh", "-c", f"set -a\n{script}")
+
+
+class Learner(Newcomer):
+    """A newcomer who also tries what is refused, and notes the exit status of that."""
+
+    def type(self, command: str) -> str:
+        return super().type(f'{command}[ $? = 0 ] || echo "[refused]"\n')
 
 
 @pytest.mark.slow
