@@ -226,7 +226,7 @@ def main() -> int:
     """Return 0 when the environment is ready, 2 when it cannot be made, 130 when the person stopped it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("venv", type=Path, help="directory of the virtual environment")
-    parser.add_argument("--with", dest="extras", choices=["runtime", "archive", "dev"], default="runtime")
+    parser.add_argument("--with", dest="extras", choices=["runtime", "archive", "dev", "site"], default="runtime")
     parser.add_argument("--for", dest="caller", default="make_venv", help="name to begin each line with")
     parser.add_argument("--exactly", action="store_true", help="make it again if it has another Python than this one")
     given = parser.parse_args()

@@ -68,7 +68,7 @@ def test_changelog_has_a_place_for_the_unreleased():
     assert re.search(r"^## \[Unreleased\]$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", ["check", "demo", "environment", "test"])
+@pytest.mark.parametrize("script", ["check", "demo", "environment", "site", "test"])
 def test_scripts_are_valid_for_any_posix_shell(script):
     done = run("sh", "-n", f"scripts/{script}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,6 +79,6 @@ def test_ci_script_is_valid():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("script", ["scripts/check", "scripts/demo", "scripts/test", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/check", "scripts/demo", "scripts/site", "scripts/test", ".ci/run"])
 def test_scripts_can_be_called(script):
     assert (ROOT / script).stat().st_mode & 0o111 == 0o111
