@@ -15,6 +15,8 @@ from pathlib import Path
 from qmadmin import manual
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import programs
+from qmadmin.monitoring import consumer_metrics as metrics
+from qmadmin.monitoring.metrics import FAMILIES
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, ShellSettings
 from qmadmin.shell.catalogue import Catalogue
@@ -67,7 +69,8 @@ def pages() -> dict[Path, str]:
         "tmqforward.8": {
             "OPTIONS": programs.described(tmqforward),
             "FORWARDERS": programs.forwarders(),
-            "METRICS": programs.metrics(),
+            "METRICS": programs.metrics(metrics.all_families(metrics.FORWARDER)),
+            "SPACE_METRICS": programs.metrics(FAMILIES),
             "ENVIRONMENT": programs.environment(
                 (ShellSettings.device, LogSettings.prefix, ForwarderSettings.services),
             ),

@@ -22,10 +22,13 @@ from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.reopening import reopen_until_stopped
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.device import Device
-from qmadmin.forwarder import StartError, metrics
+from qmadmin.forwarder import StartError
 from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
 from qmadmin.forwarder.services_file import ServicesFile, missing_error_queue
+from qmadmin.monitoring.consumer_metrics import StatisticsCollector
+from qmadmin.monitoring.metrics import SpaceCollector, SpaceFigures, look_if_open
+from qmadmin.monitoring.metrics_server import served
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
@@ -53,16 +56,17 @@ class Daemon:
         self._services: dict[str, ServiceHolder] = {}
         self._consumer: Consumer | None = None
         """None as long as nothing has been forwarded."""
+        self._space: QueueSpace | None = None
+        """The open queue space; None while it is not open."""
 
     def run(self) -> None:
         """Forward. If the store fails, it is opened again, however long that takes.
 
         Raises StartError if it cannot start: nothing has been forwarded then.
         """
-        settings = self._settings
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_services)
-            stack.enter_context(metrics.served(settings.metrics, settings.space, self._statistics))
+            self._serve_metrics(stack)
             reopen_until_stopped(self._forward, self._stop, logger, self._notify.status)
         logger.info(
             "tmqforward stopped: %s; %s forwarded, %s failed",
@@ -79,6 +83,17 @@ class Daemon:
     def _close_services(self) -> None:
         for service in self._services.values():
             service.close()
+
+    def _serve_metrics(self, stack: contextlib.ExitStack) -> None:
+        settings = self._settings
+        statistics = StatisticsCollector(settings.space, self._statistics)
+        try:
+            stack.enter_context(served(settings.metrics, logger, statistics, SpaceCollector(self._figures)))
+        except QueueError as error:
+            raise StartError(error.message, error.hint) from error
+
+    def _figures(self) -> dict[str, SpaceFigures | None]:
+        return {self._settings.space: look_if_open(self._space)}
 
     def _statistics(self) -> list[Statistics]:
         return [] if self._consumer is None else list(self._consumer.statistics.values())
@@ -100,8 +115,12 @@ class Daemon:
         settings = self._settings
         with open_device(settings.device) as device, device.open_space(settings.space, role=ROLE) as space:
             consumer = self._consumer = self._consumer or self._started(device, space)
-            self._tell_ready(space)
-            consumer.run(space, functools.partial(self._handle_requests, consumer, space), self._notify.stopping)
+            self._space = space
+            try:
+                self._tell_ready(space)
+                consumer.run(space, functools.partial(self._handle_requests, consumer, space), self._notify.stopping)
+            finally:
+                self._space = None
 
     def _started(self, device: Device, space: QueueSpace) -> Consumer:
         """Check everything that can be wrong before the first message is taken, and load the services."""

@@ -13,7 +13,7 @@ from qmadmin.console.results import Entry, Notice, Severity
 from qmadmin.consumers import Order, Policy, RunPolicy
 from qmadmin.forwarder import StartError, UsageError
 from qmadmin.forwarder.descriptions import Description
-from qmadmin.forwarder.metrics import Address
+from qmadmin.monitoring.metrics_server import Address
 from qmadmin.options import Declared, Span, option
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmcore import names, times
@@ -299,7 +299,10 @@ def queue_names(options: Sequence[str]) -> tuple[str, ...]:
 def metrics_address(text: str | None, usual: str) -> Address | None:
     """Return the address of --metrics, or else that of the settings; None if it is empty."""
     chosen = usual if text is None else text
-    return Address.parse(chosen) if chosen else None
+    try:
+        return Address.parse(chosen) if chosen else None
+    except InvalidArgumentError as error:
+        raise UsageError(error.message) from None
 
 
 def span_of(option: str, text: str | None, usual: T, warn: Warn) -> int | T:

@@ -17,7 +17,6 @@ from qmadmin.console.results import Block, Entry, Example, Heading, Paragraph, T
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder import options as forwarder
 from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
-from qmadmin.forwarder.metrics import COUNTERS, DURATIONS, GAUGES, INFO, TIMES
 from qmadmin.manual import bold, escaped, italic, prose, terms
 from qmadmin.monitoring.forwarding import KEYS
 from qmadmin.settings import SECTIONS, Setting, SettingKind
@@ -29,6 +28,7 @@ from qmcore.condition import HEADER, PROPERTIES
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 if TYPE_CHECKING:
+    from qmadmin.monitoring.metrics import Family
     from qmadmin.shell.catalogue import Catalogue
     from qmadmin.shell.declare import Command
 
@@ -239,13 +239,9 @@ def forwarders() -> str:
     return terms(((bold(key), f"{text}.") for key, text in KEYS.items()), indent="18")
 
 
-def metrics() -> str:
-    """Return the metrics for Prometheus, by their names."""
-    rows = [(f"tmqforward_{name}_total", "counter", text) for name, text in COUNTERS.values()]
-    rows += [(f"tmqforward_{name}", "gauge", text) for name, text in (*GAUGES.values(), *TIMES.values())]
-    rows.append((f"tmqforward_{DURATIONS[0]}", "histogram", DURATIONS[1]))
-    rows.append((f"tmqforward_{INFO[0]}", "gauge", INFO[1]))
-    return terms((f"{bold(name)} ({kind})", text) for name, kind, text in rows)
+def metrics(families: Iterable[Family]) -> str:
+    """Return metrics for Prometheus, by their names."""
+    return terms((f"{bold(family.shown)} ({family.kind})", family.about) for family in families)
 
 
 # ---- diagnostics and the numbered messages ---------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Monitoring of a device: the flow through its queues, the processes that forward them, and its check."""
+"""Monitoring of a device: the flow through its queues, its metrics, the processes that forward them, and its check."""

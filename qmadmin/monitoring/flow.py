@@ -82,6 +82,14 @@ class Sample:
         )
 
 
+def ready_since(usage: QueueUsage) -> int | None:
+    """Return when the oldest ready message was enqueued, or the next one if the order of the queue does not show it.
+
+    It is a time in microseconds since 1970, UTC; None without a ready message.
+    """
+    return usage.first_us if usage.oldest_us is None else usage.oldest_us
+
+
 @dataclass(frozen=True, slots=True)
 class QueueFlow:
     """A queue in the last sample. Rates are messages per second since the sample before, spans are seconds.
@@ -158,7 +166,7 @@ class _History:
         self._depths.append(usage.messages)
         self._recent.append((sample.at, usage.messages))
         shrinking = _shrinking(self._recent)
-        since = usage.first_us if usage.oldest_us is None else usage.oldest_us
+        since = ready_since(usage)
         return QueueFlow(
             name=self._name,
             usage=usage,

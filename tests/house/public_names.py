@@ -93,20 +93,15 @@ def _of_programs() -> Iterator[str]:
 
 def _of_settings() -> Iterator[str]:
     from qmadmin import settings
-    from qmadmin.forwarder import metrics
+    from qmadmin.monitoring import consumer_metrics as metrics
+    from qmadmin.monitoring.metrics import FAMILIES
 
     for section in settings.Section.__subclasses__():
         for setting in (value for value in vars(section).values() if isinstance(value, settings.Setting)):
             yield f"setting {setting.section}.{setting.key}"
             yield from (f"variable {name}" for name in (setting.variable, setting.older_variable) if name)
-    families = (
-        *metrics.COUNTERS.values(),
-        *metrics.GAUGES.values(),
-        *metrics.TIMES.values(),
-        metrics.DURATIONS,
-        metrics.INFO,
-    )
-    yield from (f"metric {name}" for name, _ in families)
+    for family in (*metrics.all_families(metrics.FORWARDER), *FAMILIES):
+        yield f"metric {family.shown}"
     yield from _in_sources("logger", r'getLogger\("(qmadmin[\w.]*)"\)')
     yield from _in_sources("variable", r'"(QM_?(?!E[A-Z])[A-Z][A-Z_]+|ULOGPFX)"')
 

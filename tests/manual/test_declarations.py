@@ -12,10 +12,11 @@ from qmadmin.console.formats import Format
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS, keys_of
-from qmadmin.forwarder.metrics import StatisticsCollector
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import bold, escaped, programs, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
+from qmadmin.monitoring.consumer_metrics import StatisticsCollector
+from qmadmin.monitoring.metrics import SpaceCollector
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, SettingKind, ShellSettings
@@ -144,9 +145,14 @@ def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
         assert f"\n{bold(name)}\n{prose(meaning)}\n" in said
 
 
-def test_each_metric_of_the_forwarder_is_in_its_page():
+@pytest.mark.parametrize(
+    "collector",
+    [StatisticsCollector("QSPACE", lambda: [Statistics("Q")]), SpaceCollector(dict)],
+    ids=lambda collector: type(collector).__name__,
+)
+def test_each_metric_of_the_forwarder_is_in_its_page(collector):
     page = ROOT / "man" / "tmqforward.8"
-    for family in StatisticsCollector("QSPACE", lambda: [Statistics("Q")]).collect():
+    for family in collector.collect():
         suffix = "_total" if family.type == "counter" else ""
         said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
         assert said.startswith(f"{prose(family.documentation)}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import sys
@@ -14,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qmadmin import QueueDefinition
 from qmadmin.consumers.statistics import Statistics
-from qmadmin.forwarder import StartError, UsageError
-from qmadmin.forwarder.metrics import LOOPBACK, Address, StatisticsCollector, served
+from qmadmin.monitoring.consumer_metrics import StatisticsCollector
+from qmadmin.monitoring.metrics_server import LOOPBACK, Address, served
 from qmadmin.version import __version__
+from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.times import MICROS
 from tests.fix_process import eventually
 from tests.fix_store import MovableClock, Work
@@ -36,6 +38,8 @@ def fails(request):
     raise ValueError("no such account")
 """
 
+
+logger = logging.getLogger("qmadmin.forwarder")
 
 LABELS = ("space", "queue", "le", "version")
 
@@ -153,7 +157,7 @@ class TestTheAddress:
         "text", ["", "x", ":9464", "host:", "::1:9464", "65536", "-1", "9464 ", "h h:1", "²", "1e3"]
     )
     def test_anything_else_is_refused(self, text):
-        with pytest.raises(UsageError, match=re.escape(f"and not at {text!r}")):
+        with pytest.raises(InvalidArgumentError, match=re.escape(f"and not at {text!r}")):
             Address.parse(text)
 
     @pytest.mark.parametrize("text", ["127.0.0.1:9464", "[::1]:9464"])
@@ -163,25 +167,25 @@ class TestTheAddress:
 
 class TestServing:
     def test_a_port_that_is_taken_is_refused_and_free_again_at_the_end(self, free_port):
-        with served(Address(LOOPBACK, free_port), "QSPACE", list):
-            with pytest.raises(StartError, match=r"cannot be served at .*: Address already in use"):
-                served(Address(LOOPBACK, free_port), "QSPACE", list).__enter__()
+        with serving(free_port):
+            with pytest.raises(OperatingSystemError, match=r"cannot be served at .*: Address already in use"):
+                serving(free_port).__enter__()
             assert "tmqforward_info" in get(free_port)
         with pytest.raises(urllib.error.URLError):
             get(free_port)
-        with served(Address(LOOPBACK, free_port), "QSPACE", list):
+        with serving(free_port):
             assert "tmqforward_info" in get(free_port)
 
     def test_a_host_that_is_not_this_one_is_refused(self, free_port):
-        with pytest.raises(StartError, match=re.escape("cannot be served at 192.0.2.1:")):
-            served(Address("192.0.2.1", free_port), "QSPACE", list).__enter__()
+        with pytest.raises(OperatingSystemError, match=re.escape("cannot be served at 192.0.2.1:")):
+            serving(free_port, "192.0.2.1").__enter__()
 
     def test_without_the_package_it_is_told_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
-        with pytest.raises(StartError, match="which is not installed") as refused:
-            served(Address(LOOPBACK, 0), "QSPACE", list).__enter__()
+        with pytest.raises(OperatingSystemError, match="which is not installed") as refused:
+            serving(0).__enter__()
         assert refused.value.hint == "Install it with: pip install prometheus-client."
-        with served(None, "QSPACE", list):
+        with served(None, logger):
             pass
 
 
@@ -190,6 +194,10 @@ def free_port():
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return probe.getsockname()[1]
+
+
+def serving(port, host=LOOPBACK):
+    return served(Address(host, port), logger, StatisticsCollector("QSPACE", list))
 
 
 def get(port, host=LOOPBACK):
@@ -227,6 +235,9 @@ class TestTheDaemon:
         assert found["tmqforward_retries_total", "QSPACE", "FAILS"] == 1
         assert found["tmqforward_call_duration_seconds_count", "QSPACE", "STRING"] == 2
         assert found["process_resident_memory_bytes",] > 1e6
+        assert found["qmadmin_space_up", "QSPACE"] == 1
+        assert found["qmadmin_queue_dequeued_messages_total", "QSPACE", "STRING"] == 2
+        assert found["qmadmin_error_queue_messages", "QSPACE", "ERRQUE"] == 0
         daemon.stop()
         with pytest.raises(urllib.error.URLError):
             get(port)
