@@ -131,6 +131,11 @@ def _spaces(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Com
     more="The arguments are get, set or help, and attributes as NAME=VALUE. The classes are T_APPQSPACE, T_APPQ,"
     " T_APPQMSG and T_APPQTRANS; help lists their attributes.",
 )
+@option(
+    "--metrics",
+    help="Write the figures of the queue space, or of all, once, as Prometheus reads them from a file.",
+    more="It requires the package prometheus-client.",
+)
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
 @click.argument(
@@ -157,6 +162,7 @@ def qmadmin(
     backup: str | None,
     backed_up: bool,
     request: str | None,
+    metrics: bool,
     arguments: tuple[str, ...],
 ) -> Exit:
     """Administer the devices, queue spaces and queues of transactional message queues.
@@ -165,9 +171,8 @@ def qmadmin(
     variable QMCONFIG names it. Commands come from the terminal, or line by line from the standard input or FILE. The
     command help lists them, and the manual page qmadmin(1) describes them.
     """
-    refuse_together(
-        {"-c": bool(commands), "-f": command_file is not None, "--mib": request is not None, "--upgrade": upgrade}
-    )
+    sources = {"-c": bool(commands), "-f": command_file is not None}
+    refuse_together(sources | {"--mib": request is not None, "--upgrade": upgrade, "--metrics": metrics})
     refuse_together({"--backup": backup is not None, "--backed-up": backed_up})
     refuse_without(upgrade, {"--plan": plan, "--backup": backup is not None, "--backed-up": backed_up})
     configuration = _settings()
@@ -187,6 +192,10 @@ def qmadmin(
         from qmadmin.upgrade import Choices, run
 
         return run(device, Choices(plan=plan, yes=yes, backup=backup, backed_up=backed_up), sys.stdout)
+    if metrics:
+        from qmadmin.shell import figures
+
+        return figures.run(device, configuration.qmadmin.space if space is None else space, sys.stdout)
     script = Given(None if command_file == "-" else command_file, commands)
     usual = configuration.qmadmin
     modes = Modes(echo=usual.echo, verbose=usual.verbose, yes=yes, stop_on_error=stop_on_error)
