@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from qmadmin.consumers.handler_options import policy_of, run_policy_of
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import InvalidArgumentError, ProtocolError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -84,6 +84,7 @@ class App:
         self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
         self._running: set[Running] = set()
         self._opened: QueueSpace | None = None
+        self._lent: QueueSpace | None = None
         self._lock = threading.RLock()
         # Registered for good, and not to keep the application alive.
         os.register_at_fork(after_in_child=functools.partial(_begin_in_child, weakref.ref(self)))
@@ -99,6 +100,8 @@ class App:
     def space(self) -> QueueSpace:
         """The queue space, which is opened at first use; calls in a handler belong to its transaction."""
         with self._lock:
+            if self._lent is not None:
+                return self._lent
             if self._opened is None:
                 self._opened = self._open()
             return self._opened
@@ -117,12 +120,35 @@ class App:
                 device.create_space(self.space_name, exist_ok=True)
             opened = device.open_space(self.space_name, role=ROLE)
             if self._create and not device.readonly:
-                for queue in self._handlers:
-                    opened.create_queue(queue, exist_ok=True)
+                self._create_queues(opened)
         except BaseException:
             device.close()
             raise
         return opened
+
+    def _create_queues(self, space: QueueSpace) -> None:
+        for queue in self._handlers:
+            space.create_queue(queue, exist_ok=True)
+
+    @contextlib.contextmanager
+    def using(self, space: QueueSpace) -> Iterator[App]:
+        """Use an open queue space while the block lasts, as in a test; the device of the application is not opened.
+
+        Queues of handlers that it does not have are made in it. It stays open, also after `close()`; hooks that are
+        declared in the block end with it. Raises ProtocolError while the application runs.
+        """
+        if self._running:
+            raise ProtocolError(
+                f"the application runs on queue space {self.space.name!r} and cannot use {space.name!r} meanwhile",
+                hint="Stop it first.",
+            )
+        self._create_queues(space)
+        before, hooks = self._lent, {when: list(found) for when, found in self._hooks.items()}
+        self._lent = space
+        try:
+            yield self
+        finally:
+            self._lent, self._hooks = before, hooks
 
     def close(self) -> None:
         """Stop what runs and close the device; the next use opens it again."""
@@ -256,7 +282,11 @@ class App:
 
     def _run(self, running: Running) -> None:
         try:
-            running.run(self._reopened)
+            # Nobody but its owner could open it again.
+            if self._lent is not None:
+                running.run_on(self._lent)
+            else:
+                running.run(self._reopened)
         finally:
             self._running.discard(running)
 

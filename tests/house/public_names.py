@@ -26,14 +26,15 @@ def public_names() -> list[str]:
 
 def _exported() -> Iterator[str]:
     import qmadmin
-    from qmadmin import atmi, forwarder, mib, spark
+    from qmadmin import atmi, forwarder, mib, pytest_plugin, spark, testing
     from qmcore import errors
 
-    for module in (qmadmin, atmi, mib, forwarder, spark):
+    for module in (qmadmin, atmi, mib, forwarder, spark, testing):
         for name in module.__all__:
             yield f"python {module.__name__}.{name}"
             if module is not atmi:
                 yield from _members(f"{module.__name__}.{name}", getattr(module, name))
+    yield from (f"fixture {name}" for name in vars(pytest_plugin) if name.startswith("qmadmin_"))
     yield from (
         f"diagnostic {found.name}"
         for found in vars(errors).values()

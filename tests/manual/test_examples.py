@@ -16,6 +16,8 @@ PROGRAMS = {
     "qmspark": "-m qmadmin.spark.program",
     "tmqforward": "-m qmadmin.forwarder.program",
     "python3": "",
+    # An installation names the plugin to pytest; a checkout need not be installed.
+    "pytest": "-m pytest -p qmadmin.pytest_plugin",
 }
 
 
@@ -37,6 +39,7 @@ class Reader:
             "LANG": "C.UTF-8",
             "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage")),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "QM_SHM_DIR": str(memory),
             "TZ": "UTC",
         }
