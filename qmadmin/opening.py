@@ -48,8 +48,12 @@ def _opened_or_created(path_or_url: str | os.PathLike[str], clock: Clock | None)
     try:
         return open_device(path_or_url, clock=clock)
     except QueueError:
-        with contextlib.suppress(QueueError):
+        try:
             return create_device(path_or_url, clock=clock)
+        except QueueError as refusal:
+            if can_become_device(path_or_url):
+                # What keeps a database of the application from becoming one says more than that it is none.
+                raise refusal from None
         return open_device(path_or_url, clock=clock)
 
 
@@ -74,6 +78,13 @@ def other_owner(path_or_url: str | os.PathLike[str]) -> str:
     return other_owner(path_of(path_or_url))
 
 
+def can_become_device(path_or_url: str | os.PathLike[str]) -> bool:
+    """Return whether a path names an SQLite database that is no device yet, so that `create_device` may make it one."""
+    from qmstorage.sqlite.files import can_become_device
+
+    return can_become_device(path_of(path_or_url))
+
+
 def create_device(
     path_or_url: str | os.PathLike[str],
     pages: int = DEVICE_PAGES,
@@ -89,13 +100,16 @@ def create_device(
     Pages are only counted, and take disk when messages need it; without a number there are enough for 1 TiB. The owner
     can read and write the file, and with `group` that group of users too. `:memory:` creates a device that is
     gone when it is closed. On PostgreSQL a schema is created; its owner can use it, and with `group` that role too.
+    An existing SQLite database of an application becomes a device beside its tables; it keeps its rights, and its
+    journal becomes a write-ahead log (WAL).
 
     `durability` is "full": everything that a call has stored when it returns survives a power failure; or "relaxed": a
     power failure may lose the last fraction of a second, but the end of a process loses nothing. `partitions`, 2 to
     256, splits the message tables on PostgreSQL by a hash of the message; 0 does not.
 
-    Raises BadResourceError if something else exists there, InvalidArgumentError for a number that is out of range,
-    OperatingSystemError if the file cannot be created; the disk is left as it was.
+    Raises BadResourceError if something else exists there, or the database has tables or indexes of the same names as
+    a device, which are named; InvalidArgumentError for a number that is out of range, OperatingSystemError if the file
+    cannot be created; the disk is left as it was.
     """
     path = path_of(path_or_url)
     maker = maker_of(path_or_url, clock)

@@ -245,13 +245,15 @@ class Session:
 
     @property
     def has_device(self) -> bool:
-        """Whether something exists at the path of the device; a database has to be queried."""
+        """Whether something exists at the path of the device that is not to be made one; a server has to be queried."""
         if self._device is not None:
             return True
         file = file_of(self._place)
         if file is None:
             return self._can_open()
-        return file.exists() and not (file.is_file() and file.stat().st_size == 0)
+        from qmadmin.opening import can_become_device
+
+        return file.exists() and not (file.is_file() and (file.stat().st_size == 0 or can_become_device(file)))
 
     def _can_open(self) -> bool:
         try:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -385,3 +386,22 @@ def test_person_who_gives_a_command_as_an_option_is_told_what_was_meant(laid_out
     assert "  Did you mean qopen? help lists the commands." in screen.shown
     assert "  Open one with qopen. Or start qmadmin with -s SPACE." in screen.shown
     assert "Did you mean" not in laid_out.process("", "-c", "qopne QSPACE").stderr
+
+
+def test_crdl_makes_a_database_of_an_application_a_device(shell):
+    with contextlib.closing(sqlite3.connect(shell.path)) as application:
+        application.execute("CREATE TABLE shop_order (text)")
+        application.commit()
+    done = shell.process(f"crdl {shell.device} 0 2000\nlidl\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    with contextlib.closing(sqlite3.connect(shell.path)) as application:
+        assert application.execute("SELECT * FROM shop_order").fetchall() == []
+
+
+def test_crdl_names_a_table_that_has_the_name_of_one_of_a_device(shell):
+    with contextlib.closing(sqlite3.connect(shell.path)) as application:
+        application.execute("CREATE TABLE queue (text)")
+        application.commit()
+    done = shell.process(f"crdl {shell.device} 0 2000\n")
+    assert done.returncode == 1
+    assert "has table 'queue', whose names a device needs itself" in done.stderr

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
 from qmstorage import schema, versions
-from qmstorage.sqlite import translate
+from qmstorage.sqlite import adopting, translate
 from qmstorage.sqlite.writer_gate import Surroundings
 from qmstorage.texts import Dialect
 
@@ -104,14 +104,16 @@ def keep_log_short(connection: sqlite3.Connection, schema: str) -> None:
 def prepare_file(path: str, group_id: int | None) -> bool:
     """Create an empty file that only this user, or also a group, may use; return whether it is new.
 
-    A file that exists already may be used if it is empty.
+    A file that exists already may be used if it is empty, or a database of an application, which keeps its rights: a
+    group is added to them.
     """
     refuse_mount(path)
     mode = PRIVATE_MODE if group_id is None else SHARED_MODE
     try:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_MODE)
     except FileExistsError:
-        _refuse_other_content(path)
+        if _is_of_application(path):
+            mode = stat.S_IMODE(Path(path).stat().st_mode) | (0 if group_id is None else SHARED_MODE)
         try:
             if group_id is not None:
                 os.chown(path, -1, group_id)
@@ -328,22 +330,37 @@ def _is_marked(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID)
 
 
-def _refuse_other_content(path: str) -> None:
+def _is_of_application(path: str) -> bool:
+    """Return whether a file is a database of an application, and not empty; refuse what cannot be a device."""
     if Path(path).is_dir():
         raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
     if Path(path).stat().st_size == 0:
-        return
+        return False
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "rw")) as connection:
         # A crash in the middle of a creation leaves an SQLite file without tables.
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-            return
+            return False
         if _is_marked(connection):
             raise translate.exists_already(path)
+        adopting.refuse_unfit(connection, path)
+        return True
     raise BadResourceError(
         f"{path!r} exists and is not a qmadmin device",
-        hint="Name a file that does not exist yet; this one is left alone.",
+        hint="Name a file that does not exist yet, or an SQLite database; this one is left alone.",
         path=path,
     )
+
+
+def can_become_device(path: str) -> bool:
+    """Return whether a file is a database of SQLite that is no device yet; others may say why it cannot become one."""
+    if not adopting.may_be_database(path):
+        return False
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(bare_connection(path, _mode_to_read(path))) as connection,
+    ):
+        return not _is_marked(connection)
+    return False
 
 
 def _mount(path: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.probe import Probe
 from qmstorage import schema
 from qmstorage.sql import made
-from qmstorage.sqlite import aliases, files, translate
+from qmstorage.sqlite import adopting, aliases, files, translate
 from qmstorage.sqlite.readonly import ReadOnlyVolume
 from qmstorage.sqlite.unit import SqliteUnit, roll_back
 from qmstorage.sqlite.volume import SqliteVolume
@@ -51,8 +51,9 @@ def create_volume(
 ) -> Volume:
     """Make a file a volume of the device `info`: the one that QMCONFIG names, with the `first` entry of its list.
 
-    Raises BadResourceError where something else is there, OperatingSystemError where the file cannot be created,
-    InvalidArgumentError for partitions. A file that could not be finished is removed.
+    A database of an application becomes one beside its tables. Raises BadResourceError where something else is there,
+    OperatingSystemError where the file cannot be created, InvalidArgumentError for partitions. A new file that could
+    not be finished is removed.
     """
     if info.partitions:
         raise InvalidArgumentError(
@@ -70,9 +71,11 @@ def create_volume(
         try:
             connection = files.connect(path, "rw")
             try:
+                # A database that has tables keeps the size it has; ours is only counted in.
                 connection.execute(f"PRAGMA page_size = {info.page_size}")
-                connection.execute("PRAGMA journal_mode = WAL")
-                _create_tables(connection, info, first=first)
+                with adopting.journal_mode_kept(connection):
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    _create_tables(connection, info, first=first)
                 files.share_beside(path)
                 volume = SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
                 volume.sync_all()

@@ -22,7 +22,7 @@ BUSY_SECONDS = 30
 """How long a write waits for another program that has the file locked."""
 
 NOT_A_DEVICE = "{path!r} is not a qmadmin device"
-NAME_ANOTHER = "Name another file, or create a device with crdl."
+NAME_ANOTHER = "Name another file, or create a device with crdl, which takes an SQLite database too."
 READ_ONLY = "device {path!r} cannot be written by this user; it is open for reading only"
 
 _DESCRIPTORS = "Close some, or raise the limit of open files (ulimit -n)."
