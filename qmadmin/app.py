@@ -230,16 +230,18 @@ class App:
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, **options: Unpack[RunOptions]) -> None:
+    def run(self, **options: Unpack[RunOptions]) -> int:
         """Call the handlers with the messages of their queues until a stop is requested.
 
         SIGTERM, SIGINT and SIGHUP request it, if this is the main thread, and `stop()` does. Running calls may end
         within `grace` seconds; a second signal ends them at once. If the store fails it is opened again, however long
-        that takes. Raises what kept the first opening from working; `RunOptions` says what the options mean.
+        that takes. Returns the exit status that a program has then: 0, or 128 and the number of the second signal.
+        Raises what kept the first opening from working; `RunOptions` says what the options mean.
         """
         running = self._new_running(options)
         with running.stop.listening():
             self._run(running)
+        return running.stop.status
 
     async def run_async(self, **options: Unpack[RunOptions]) -> None:
         """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for.

@@ -6,25 +6,23 @@ import contextlib
 import importlib
 import logging
 import operator
+import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from qmadmin.app import App
 from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse, say
+from qmadmin.consumers.consumer import Stop
 from qmadmin.consumers.function_handler import described
 from qmadmin.options import Argument, Documented, Span, option
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 WORD: Final = "run"
 """The first argument of qmadmin that means this program; a device of that name is ./run."""
@@ -68,7 +66,8 @@ class StartError(Exception):
 @option(
     "--reload",
     help="Start again whenever a file of the program changes; for development.",
-    more="The Python files in and below the current directory are looked at twice a second.",
+    more="The Python files in and below the current directory are looked at twice a second, but for hidden"
+    " directories, virtual environments, `node_modules` and `__pycache__`.",
 )
 @option("-v, --verbose", help="Log each call too.")
 @click.help_option("-h", "--help", help="Print a summary of the options.")
@@ -105,10 +104,9 @@ def qmadmin_run(
     logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)) or "no queue")
     try:
         with contextlib.closing(application):
-            application.run(**options)
+            return application.run(**options)
     except QueueError as error:
         raise StartError(error.message, error.hint) from error
-    return Exit.OK
 
 
 def find_app(target: str) -> App:
@@ -149,35 +147,52 @@ def _log(*, verbose: bool) -> None:
 def _run_and_reload() -> int:
     """Run the program in a child, and start it again when a file has changed; end with the child at a signal."""
     arguments = [word for word in sys.argv[1:] if word != "--reload"]
-    ended: list[int] = []
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        ended.append(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, end)
+    stop = Stop(reloads=False)
+    stop.listen()
     while True:
-        files = _files()
+        files = program_files(".")
         # In a group of its own: Ctrl-C would reach it too, and be the first of two signals, which end it at once.
         child = subprocess.Popen([sys.executable, "-m", "qmadmin.program", *arguments], process_group=0)
-        while not ended and _files() == files:
-            time.sleep(_LOOK_SECONDS)
-        if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(signal.SIGTERM)
-        status = child.wait()
-        if ended:
-            return Exit.OK if status == 0 else status
+        while not stop.asked and program_files(".") == files:
+            stop.sleep(_LOOK_SECONDS)
+        status = _end(child, stop)
+        if stop.asked:
+            return status
         say("qmadmin run: a file has changed; starting again")
 
 
-def _files() -> dict[str, int]:
-    """Return when each Python file in and below the current directory was changed."""
+def _end(child: subprocess.Popen[bytes], stop: Stop) -> int:
+    """Stop the child, at once when a second signal comes here; return the exit status of both."""
+    child.send_signal(signal.SIGTERM)
+    is_told = False
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = child.wait(_LOOK_SECONDS)
+            return stop.status or (128 - status if status < 0 else status)
+        if stop.at_once and not is_told:
+            child.send_signal(stop.status - 128)
+            is_told = True
+
+
+def program_files(directory: str) -> dict[str, int]:
+    """Return when each Python file of a program was changed, in nanoseconds: those in and below its directory.
+
+    Hidden directories, virtual environments and what other tools fill are left out: they hold many thousands of files,
+    and none of the program's.
+    """
     found = {}
-    for path in Path().rglob("*.py"):
-        with contextlib.suppress(OSError):
-            found[str(path)] = path.stat().st_mtime_ns
+    for place, directories, files in os.walk(directory):
+        directories[:] = [name for name in directories if not _is_passed_over(Path(place, name))]
+        for path in (Path(place, name) for name in files if name.endswith(".py")):
+            with contextlib.suppress(OSError):
+                found[str(path)] = path.stat().st_mtime_ns
     return found
+
+
+def _is_passed_over(directory: Path) -> bool:
+    """Return whether a directory is hidden, another tool's, or a virtual environment."""
+    is_of_tools = directory.name.startswith(".") or directory.name in ("__pycache__", "node_modules")
+    return is_of_tools or (directory / "pyvenv.cfg").exists()
 
 
 def main(arguments: Sequence[str]) -> int:

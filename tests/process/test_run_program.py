@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import qmadmin
+from qmadmin.worker_program import program_files
 from tests.fix_store import SOURCES, eventually
 
 if TYPE_CHECKING:
@@ -73,6 +74,89 @@ def test_a_signal_ends_it_in_order(place: Path, number: signal.Signals) -> None:
         it.send_signal(number)
         assert it.stdout.read() == ""
     assert it.returncode == 0
+
+
+WAITING = """
+import logging
+import sys
+import threading
+
+import qmadmin
+
+app = qmadmin.App("QUE", space="QS")
+
+
+@app.handler("orders")
+def ship(order: dict) -> None:
+    print("begun", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    sys.exit(app.run())
+"""
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    """Read what a process says up to a line with these words."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if words in line:
+            return
+    pytest.fail(f"it ended without saying {words!r}: {''.join(said)}")
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "line",
+    [command("shop:app"), command("shop:app", "--reload"), [sys.executable, "shop.py"]],
+    ids=["run", "run --reload", "app.run()"],
+)
+def test_a_second_signal_ends_it_at_once_with_the_status_of_a_shell(
+    place: Path, line: list[str], second: signal.Signals
+) -> None:
+    (place / "shop.py").write_text(WAITING)
+    with subprocess.Popen(
+        line,
+        cwd=place,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as it:
+        read_until(it, "begun")
+        it.send_signal(signal.SIGTERM)
+        read_until(it, "SIGTERM: stopping after")
+        it.send_signal(second)
+        read_until(it, f"{second.name}: stopping at once")
+    assert it.returncode == 128 + second
+    with qmadmin.open_device(place / "QUE") as device, device.open_space("QS") as space:
+        (message,) = space.messages("orders")
+        assert (message.state, message.retries) == (qmadmin.State.READY, 0)
+
+
+def test_what_is_looked_at_for_changes_is_the_program_and_nothing_that_tools_have_put_beside_it(tmp_path: Path) -> None:
+    for name in (
+        "shop.py",
+        "shop/orders.py",
+        "shop/notes.txt",
+        "env/bin/made.py",
+        "env/pyvenv.cfg",
+        "shop/env/pyvenv.cfg",
+        "shop/env/lib/made.py",
+        ".git/hooks/hook.py",
+        "web/node_modules/gyp/gyp.py",
+        "shop/__pycache__/orders.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = program_files(str(tmp_path))
+    assert {os.path.relpath(path, tmp_path) for path in found} == {"shop.py", "shop/orders.py"}
+    os.utime(tmp_path / "shop/orders.py", ns=(0, 0))
+    assert program_files(str(tmp_path)) != found
 
 
 def test_a_changed_file_is_loaded_again(place: Path) -> None:
