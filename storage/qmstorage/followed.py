@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -104,7 +105,7 @@ class ApplicationTransaction:
         return self.is_told_of_the_end or (awaited is not None and awaited.is_to_come)
 
 
-class ApplicationTransactions:
+class ApplicationTransactions(ABC):
     """The transactions of applications that work with a volume; how they end is the affair of each store."""
 
     def __init__(self) -> None:
@@ -169,16 +170,16 @@ class ApplicationTransactions:
 
     # ---- of each store -----------------------------------------------------------------------------------------------
 
-    def refuse_commit(self, driver: object) -> None:
+    def refuse_commit(self, driver: object) -> None:  # noqa: B027 - not every store would undo one
         """Roll back, and raise, where the commit on a driver's connection would undo what it was to commit."""
 
-    def finish(self, pending: Pending) -> None:
+    def finish(self, pending: Pending) -> None:  # noqa: B027 - a store may tell them with the commit itself
         """Tell the waiters."""
 
+    @abstractmethod
     def is_open(self, transaction: ApplicationTransaction) -> bool:
         """Return whether a transaction of this thread, of whose end nobody tells, is still open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_in_progress(self, pending: Pending) -> bool:
         """Return whether the transaction has not ended yet."""
-        raise NotImplementedError
