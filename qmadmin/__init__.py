@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from qmcore.limits import Threshold
     from qmcore.message import ConsumedMessage, EnqueueControl, Message, MessageInfo, Origin, Reason, State
     from qmcore.order import OutOfOrder, QueueOrder
-    from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
+    from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage, RetryPolicy
     from qmcore.records import Forwarding
     from qmcore.schedule import Missed, Schedule
     from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
@@ -76,7 +76,7 @@ _HOME = {
     "qmcore.limits": ("Threshold",),
     "qmcore.message": ("ConsumedMessage", "EnqueueControl", "Message", "MessageInfo", "Origin", "Reason", "State"),
     "qmcore.order": ("OutOfOrder", "QueueOrder"),
-    "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage"),
+    "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage", "RetryPolicy"),
     "qmcore.records": ("Forwarding",),
     "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
@@ -103,10 +103,11 @@ __all__ = [
     "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "Missed", "MissingVolume", "NoMessageError",
     "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError",
     "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder",
-    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RunOptions",
-    "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State",
-    "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo", "TransactionStartError",
-    "Unavailable", "WatchResult", "__version__", "create_device", "decode", "open_device", "restore_device",
+    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy",
+    "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage",
+    "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
+    "TransactionStartError", "Unavailable", "WatchResult", "__version__", "create_device", "decode", "open_device",
+    "restore_device",
 ]  # fmt: skip
 
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 from qmadmin import tracing
 from qmcore.acts import commit, rolling_back
 from qmcore.acts.enqueue import prepare
-from qmcore.acts.returning import Cause, Ending, Verdict
+from qmcore.acts.returning import Cause, Ending, Verdict, cause_of, is_of_the_store
 from qmcore.acts.transaction_part import Branch, Mark
 from qmcore.errors import (
     AbortedError,
     InvalidArgumentError,
-    NoSpaceError,
     OperatingSystemError,
     OutcomeUnknownError,
     ProtocolError,
     QueueError,
     SystemFailureError,
 )
+from qmcore.queue import AS_ITS_QUEUE_SAYS, RetryPolicy
 from qmcore.times import MICROS, span
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Transaction:
             self.commit()
         elif not self._ended:
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            self.rollback(reason, counts=not (_is_of_the_store(error) or _is_of_the_store(self._doomed)))
+            self.rollback(reason, counts=not (is_of_the_store(error) or is_of_the_store(self._doomed)))
 
     @property
     def active(self) -> bool:
@@ -188,7 +188,7 @@ class Transaction:
                 if isinstance(error, AbortedError):
                     for attachment, _ in self._branches.values():
                         attachment.renew(error)
-                self._roll_back(Ending(_cause(error), str(error)))
+                self._roll_back(Ending(cause_of(error), str(error)))
                 raise
         self._ended = "committed"
 
@@ -219,7 +219,7 @@ class Transaction:
         try:
             taken = commit.commit_and_take(attachment.volume, branch, outgoing, following, queue)
         except BaseException as error:
-            self._roll_back(Ending(_cause(error), str(error)))
+            self._roll_back(Ending(cause_of(error), str(error)))
             if successor is not None:
                 successor.rollback(counts=False)
             raise
@@ -239,6 +239,7 @@ class Transaction:
         park: bool = False,
         only: str | None = None,
         others: bool = True,
+        retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS,
     ) -> None:
         """Give back everything that the transaction dequeued and forget what it enqueued.
 
@@ -249,10 +250,11 @@ class Transaction:
         `permanent`: all tries of the messages are used up, because trying again would fail again. `retry_after`: the
         seconds (or a timedelta) for which they are unavailable, in place of the retry delay of their queue; with
         `counts` False too. `park`: they are put aside, which does not count as a try, until `QueueSpace.unpark` or a
-        change of their time makes them available. `only`: the identifier of the one message to which these three
-        apply. `others` False: this counts as a try only for that message.
+        change of their time makes them available. `retry_policy`: how often and after which delays they are tried, as
+        far as that is not as their queues say. `only`: the identifier of the one message to which these four apply.
+        `others` False: this counts as a try only for that message.
         """
-        verdict = _verdict(permanent, retry_after, park)
+        verdict = _verdict(permanent, retry_after, park, retry_policy)
         if self._ended:
             raise ProtocolError(f"the transaction was {self._ended} already")
         self._check_thread()
@@ -267,13 +269,14 @@ class Transaction:
         permanent: bool = False,
         retry_after: float | timedelta | None = None,
         park: bool = False,
+        retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS,
     ) -> None:
         """Give back some of the messages that the transaction dequeued, by their identifiers, and go on without them.
 
         The other arguments are those of `rollback`. A message that it has not dequeued is skipped. Raises AbortedError
         if the transaction was rolled back meanwhile.
         """
-        verdict = _verdict(permanent, retry_after, park)
+        verdict = _verdict(permanent, retry_after, park, retry_policy)
         self._check_usable()
         ending = Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict)
         for attachment, branch in self._branches.values():
@@ -287,30 +290,35 @@ class Transaction:
         answers: Iterable[tuple[str, Body, EnqueueControl]] = (),
         *,
         permanent: bool = False,
+        retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS,
     ) -> None:
         """Roll back, but remove the message that failed, and enqueue answers about the failure, all in one step.
 
-        If the message has used up its tries, it goes to the error queue. `answers` are messages for queues of its queue
-        space, each with its control information. Raises as an enqueue does; the transaction then goes on.
+        If the message has used up its tries, by its queue or the policy, it goes to the error queue. `answers` are
+        messages for queues of its queue space, each with its control information. Raises as an enqueue does; the
+        transaction then goes on.
         """
         self._check_usable()
-        ending = Ending(Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True), msgid)
+        ending = Ending(
+            Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True, retry_policy=retry_policy), msgid
+        )
         outgoing = prepare(tracing.traced(answers), self._device.info.page_size)
         for attachment, branch in self._branches.values():
             if rolling_back.concerns(attachment.volume, branch, msgid):
                 rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
         self._roll_back(ending)
 
-    def give_up(self, reason: str, *, only: str | None = None) -> None:
+    def give_up(self, reason: str, *, only: str | None = None, retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS) -> None:
         """Roll back from another thread than the one that uses the transaction, because its work takes too long.
 
         Its calls in the transaction are refused with AbortedError from now on. This counts as a try of all messages
-        that were dequeued, or of the one that `only` identifies.
+        that were dequeued, or of the one that `only` identifies, to which the policy applies.
         """
         self._aborted = AbortedError(
             f"the transaction was rolled back: {reason}", hint="Begin it again; nothing of it remains."
         )
-        self._roll_back(Ending(Cause.TIMEOUT, reason, on=only, tries_others=only is None))
+        verdict = Verdict(retry_policy=retry_policy)
+        self._roll_back(Ending(Cause.TIMEOUT, reason, verdict, only, tries_others=only is None))
 
     def return_untried(self, reason: str) -> None:
         """Roll back as `give_up` does, for a consumer that is stopped; this does not count as a try."""
@@ -390,9 +398,9 @@ class Transaction:
             raise ProtocolError(f"the transaction was {self._ended} already")
         if self._doomed is not None:
             self._abort(
-                _cause(self._doomed),
+                cause_of(self._doomed),
                 f"an earlier call in it failed: {str(self._doomed) or type(self._doomed).__name__}",
-                of_the_store=_is_of_the_store(self._doomed),
+                of_the_store=is_of_the_store(self._doomed),
             )
         if self._timeout_us is not None and not self.remaining():
             self._abort(Cause.TIMEOUT, f"its timeout of {self._timeout_us / MICROS:g} seconds is over")
@@ -424,27 +432,10 @@ class Transaction:
         return [attachment.owed.add(branch, ending) for attachment, branch in self._branches.values()]
 
 
-def _verdict(permanent: bool, retry_after: float | timedelta | None, park: bool) -> Verdict:
+def _verdict(permanent: bool, retry_after: float | timedelta | None, park: bool, retry_policy: RetryPolicy) -> Verdict:
     if park and (permanent or retry_after is not None):
         raise InvalidArgumentError(
             "a message is parked, or fails for good, or is tried again after a time", hint="Give park alone."
         )
     after = None if retry_after is None else span(retry_after, "time to retry after")
-    return Verdict(final=permanent, retry_after=after, parks=park)
-
-
-def _cause(error: BaseException) -> Cause:
-    """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
-
-    That there is no room for its replies is not the fault of a request either, nor a full disk or a server's crash.
-    """
-    return (
-        Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or _is_of_the_store(error) else Cause.ROLLBACK
-    )
-
-
-def _is_of_the_store(error: BaseException | None) -> bool:
-    """Return whether it is the store, its disk, or the way to it, that failed."""
-    return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
-        isinstance(error, QueueError) and error.unreachable
-    )
+    return Verdict(final=permanent, retry_after=after, parks=park, retry_policy=retry_policy)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import sys
+from collections.abc import Mapping
 from dataclasses import field
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from qmcore import names
 from qmcore.attributes import (
@@ -179,6 +181,43 @@ class QueueDefinition:
         return sorted({self.threshold.command, self.memory_threshold.command} - {""})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How a message that failed is tried again, in place of what its queue says.
+
+    The fields are attributes of `QueueDefinition`, with the same ranges and units; what is None is as the queue has it.
+    """
+
+    retries: int | None = None
+    retry_delay: int | None = None
+    retry_growth: Growth | None = None
+    retry_factor: float | None = None
+    retry_maximum: int | None = None
+    retry_jitter: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in kept_for_retries(self.given(), "a retry policy").items():
+            object.__setattr__(self, name, value)
+
+    def given(self) -> dict[str, Any]:
+        """Return what it says, by the names of the attributes."""
+        return {name: value for name in RETRY_ATTRIBUTES if (value := getattr(self, name)) is not None}
+
+    def over(self, definition: QueueDefinition) -> QueueDefinition:
+        """Return a definition of a queue with what the policy says in place of its own."""
+        said = self.given()
+        return dataclasses.replace(definition, **said) if said else definition
+
+
+RETRY_ATTRIBUTES: Final = tuple(field.name for field in dataclasses.fields(RetryPolicy))
+"""The attributes of a queue that say how messages are tried again."""
+
+
+def kept_for_retries(values: Mapping[str, Any], of: str) -> dict[str, Any]:
+    """Return what values, by names, say of retries, as it is stored; InvalidArgumentError names the object `of`."""
+    return {name: ATTRIBUTES[name].kind.kept(values[name], of) for name in RETRY_ATTRIBUTES if name in values}
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A queue as it is stored: its number in the volume, its definition, and which directions are started."""
@@ -199,6 +238,8 @@ class Queue:
         """All its attributes in their plain form, by name."""
         return plain(self.definition) | plain(self)
 
+
+AS_ITS_QUEUE_SAYS: Final = RetryPolicy()
 
 ATTRIBUTES: Final = attributes_of(QueueDefinition) | attributes_of(Queue)
 """The attributes of a queue by their names, as every face knows them."""

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
+from qmcore.queue import AS_ITS_QUEUE_SAYS, RetryPolicy
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -233,7 +234,8 @@ class Policy:
     `seconds` is how long a call may take, `workers` how many calls run at a time, and `batch` how many messages a
     worker takes and commits at once. `transactional`: the handler runs in the transaction. `answers`: there are
     replies, and tries after a failure. `pace` is the least seconds between the starts of two calls. `gives_up`: a
-    message whose failure has a reply is not tried again. Raises ValueError for a strict order with several workers.
+    message whose failure has a reply is not tried again. `retry_policy` says what of its queue's retries and delays
+    does not hold for failed calls. Raises ValueError for a strict order with several workers.
     """
 
     seconds: float = math.inf
@@ -244,6 +246,7 @@ class Policy:
     answers: bool = True
     pace: float = 0.0
     gives_up: bool = False
+    retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS
 
     def __post_init__(self) -> None:
         if self.order is Order.STRICT and self.workers > 1:

@@ -12,6 +12,7 @@ from qmadmin.consumers import Call, too_late
 
 if TYPE_CHECKING:
     from qmadmin.transacting import Transaction
+    from qmcore.queue import RetryPolicy
 
 _LONGEST_SLEEP = 3600.0
 
@@ -121,6 +122,7 @@ class RunningCall:
     call: Call
     transaction: Transaction
     abandoned: Callable[[str | None], None]
+    retry_policy: RetryPolicy
     _ended: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def end(self) -> bool:
@@ -157,7 +159,7 @@ class RunningCalls:
             if running.end():
                 self._running.discard(running)
                 reason = too_late(running.call)
-                running.transaction.give_up(reason, only=running.call.request.msgid)
+                running.transaction.give_up(reason, only=running.call.request.msgid, retry_policy=running.retry_policy)
                 running.abandoned(reason)
 
     def next_late(self) -> float:

@@ -12,9 +12,12 @@ from qmadmin.settings import SECONDS_MAX
 from qmcore import names
 from qmcore.checks import check_int, flag_of, number_of
 from qmcore.errors import InvalidArgumentError
+from qmcore.queue import RetryPolicy, kept_for_retries
 
 if TYPE_CHECKING:
     from typing import Literal
+
+    from qmcore.backoff import Growth
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -27,6 +30,9 @@ class HandlerOptions(TypedDict, total=False):
     in the handler belong to its transaction; by default True. `replies`: whether what the handler returns is queued for
     the client, and failures are tried again; by default True. `pace`: the least seconds between the starts of two
     calls.
+
+    `retries`, `retry_delay`, `retry_growth`, `retry_factor`, `retry_maximum`, `retry_jitter`: how a message whose call
+    failed is tried again, each in place of the attribute of its queue; `QueueDefinition` says what they mean.
     """
 
     workers: int
@@ -36,6 +42,12 @@ class HandlerOptions(TypedDict, total=False):
     transactional: bool
     replies: bool
     pace: float | timedelta
+    retries: int
+    retry_delay: int | timedelta
+    retry_growth: Growth | Literal["none", "linear", "exponential"]
+    retry_factor: float
+    retry_maximum: int | timedelta
+    retry_jitter: float
 
 
 class RunOptions(TypedDict, total=False):
@@ -74,6 +86,7 @@ def policy_of(queue: str, options: Mapping[str, Any]) -> Policy:
         transactional=_flag(options.get("transactional", True), f"option transactional of the {what}"),
         answers=_flag(options.get("replies", True), f"option replies of the {what}"),
         pace=_span(options.get("pace", 0), f"pace of the {what}"),
+        retry_policy=RetryPolicy(**kept_for_retries(options, f"the {what}")),
     )
 
 

@@ -191,7 +191,9 @@ class Processor:
         except BaseException as error:
             # An error of the consumer itself, which may recur with this message.
             if transaction.active:
-                transaction.rollback(type(error).__name__)
+                transaction.rollback(
+                    type(error).__name__, only=call.request.msgid, retry_policy=self.policy.retry_policy
+                )
             self.statistics.abandoned()
             raise
         self._succeeded(call.request.msgid, took)
@@ -249,13 +251,13 @@ class Processor:
                 stops = self.policy.order is Order.STRICT and not failure.permanent
                 if stops:
                     self._check_order()
-                _give_back_ended(transaction, request.msgid, failure, marks)
+                _give_back_ended(transaction, request.msgid, failure, marks, self.policy)
                 if stops:
                     _return(transaction, requests[number + 1 :])
                     break
             except PUT_OFF as verdict:
                 self._was_put_off(request, verdict)
-                _give_back_ended(transaction, request.msgid, verdict, marks)
+                _give_back_ended(transaction, request.msgid, verdict, marks, self.policy)
                 if isinstance(verdict, Snooze) and self.policy.order is Order.STRICT:
                     _return(transaction, requests[number + 1 :])
                     break
@@ -300,7 +302,7 @@ class Processor:
                 self._check_order()
             worker.abandoned()
 
-        running = RunningCall(call, transaction, given_up)
+        running = RunningCall(call, transaction, given_up, self.policy.retry_policy)
         if not self.calls.begin(running):
             transaction.return_untried(f"{self.wording.consumer} was stopped")
             worker.abandoned()
@@ -337,12 +339,14 @@ class Processor:
         """End the transaction of a failed call as the policy says; return the failure to record."""
         if self.policy.gives_up and has_answer(failure):
             try:
-                enqueue_failure(transaction, request, failure, self._dropped)
+                enqueue_failure(transaction, request, failure, self.policy, self._dropped)
             except Failure as worse:
                 failure = worse
             else:
                 return failure
-        transaction.rollback(str(failure), **rollback_terms(failure), only=request.msgid)
+        transaction.rollback(
+            str(failure), **rollback_terms(failure), only=request.msgid, retry_policy=self.policy.retry_policy
+        )
         self._check_order()
         return failure
 
@@ -393,7 +397,7 @@ class Processor:
         if failure.permanent or (self.policy.gives_up and has_answer(failure)):
             return False
         try:
-            return request.retries < self.space.queue(self.queue).definition.retries
+            return request.retries < self.policy.retry_policy.over(self.space.queue(self.queue).definition).retries
         except QueueError:
             return False
 
@@ -419,15 +423,15 @@ def _give_back(transaction: Transaction, reason: str) -> None:
 
 
 def _give_back_ended(
-    transaction: Transaction, msgid: str, outcome: Failure | Snooze | Park, marks: Mapping[str, Mark]
+    transaction: Transaction, msgid: str, outcome: Failure | Snooze | Park, marks: Mapping[str, Mark], policy: Policy
 ) -> None:
     """Give back the message of a call of a batch that failed or put it off, and forget what the call has enqueued."""
     reason, terms = str(outcome), rollback_terms(outcome)
     if transaction.forget_since(marks):
-        transaction.give_back([msgid], reason, **terms)
+        transaction.give_back([msgid], reason, **terms, retry_policy=policy.retry_policy)
         return
     # It was spilled already, together with the messages of other calls.
-    transaction.rollback(reason, **terms, only=msgid, others=False)
+    transaction.rollback(reason, **terms, only=msgid, others=False, retry_policy=policy.retry_policy)
     raise AbortedError(f"the transaction was rolled back: {reason}")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from qmadmin.consumers import Failure, Reply, current
+from qmadmin.consumers import Failure, Policy, Reply, current
 from qmadmin.consumers.current import is_temporary
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction
@@ -55,26 +55,29 @@ def put_answer(space: QueueSpace, request: Message, answer: Answer | None, dropp
         dropped(request, "reply", answer[0])
 
 
-def enqueue_failure(transaction: Transaction, request: Message, failure: Failure, dropped: Dropped) -> None:
+def enqueue_failure(
+    transaction: Transaction, request: Message, failure: Failure, policy: Policy, dropped: Dropped
+) -> None:
     """End the transaction of a failed call that has a body for the client: delete the request and answer the client.
 
     The request goes to the error queue if it has used up its tries. Raises Failure if the answer is not a valid
     message, and QueueError if it cannot be queued at present; the transaction is open then.
     """
-    reason, permanent = str(failure), failure.permanent
+    reason = str(failure)
+    terms: Any = {"permanent": failure.permanent, "retry_policy": policy.retry_policy}
     if request.failure_queue is None:
-        transaction.answer_failure(request.msgid, reason, permanent=permanent)
+        transaction.answer_failure(request.msgid, reason, **terms)
         return
     try:
         told = (request.failure_queue, *_message(request, failure.reply))
-        transaction.answer_failure(request.msgid, reason, [told], permanent=permanent)
+        transaction.answer_failure(request.msgid, reason, [told], **terms)
     except _REFUSALS as error:
         if is_temporary(error):
             raise
         if not isinstance(error, BadQueueError):
             raise Failure(f"{reason}; its answer cannot be queued: {error.message}") from error
         dropped(request, "failure", request.failure_queue)
-        transaction.answer_failure(request.msgid, reason, permanent=permanent)
+        transaction.answer_failure(request.msgid, reason, **terms)
 
 
 def has_answer(failure: Failure) -> bool:

@@ -14,7 +14,9 @@ from qmadmin.consumers import BATCH_MAX, WORKERS_MAX
 from qmadmin.forwarder import StartError
 from qmadmin.settings import SECONDS_MAX, meant, shown
 from qmcore import times
+from qmcore.attributes import Seconds, Whole, Written
 from qmcore.errors import InvalidArgumentError
+from qmcore.queue import ATTRIBUTES, RETRY_ATTRIBUTES, RetryPolicy
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -194,6 +196,32 @@ def _is_url(text: str) -> bool:
     return usable and parts.username is None and parts.password is None and " " not in text and text.isascii()
 
 
+def _of_its_queue(name: str) -> Any:
+    """Declare a key that holds in place of an attribute of the queue, with the same values."""
+    known = ATTRIBUTES[name]
+    kind = known.kind
+
+    def allows(value: object) -> bool:
+        try:
+            kind.kept(value)
+        except InvalidArgumentError:
+            return False
+        return True
+
+    if isinstance(kind, Written):
+        form = one_of(*kind.words)
+    elif isinstance(kind, Seconds):
+        form = Form(f"whole seconds from 0 to {kind.most}, or a text such as '10m'", allows, read=_in_whole_seconds)
+    else:
+        form = Form(f"a {'whole ' if isinstance(kind, Whole) else ''}number from {kind.least} to {kind.most}", allows)
+    return optional(form, known.about, default_help="that of the queue")
+
+
+def _in_whole_seconds(value: object) -> object:
+    seconds = _in_seconds(value)
+    return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
+
+
 # ---- kinds of services -----------------------------------------------------------------------------------------------
 
 
@@ -222,6 +250,17 @@ class Description:
     timeout: float | None = optional(
         seconds(SECONDS_MAX), "The seconds that a call may take.", default_help="that of `-t`"
     )
+    retries: int | None = _of_its_queue("retries")
+    retry_delay: int | None = _of_its_queue("retry_delay")
+    retry_growth: str | None = _of_its_queue("retry_growth")
+    retry_factor: float | None = _of_its_queue("retry_factor")
+    retry_maximum: int | None = _of_its_queue("retry_maximum")
+    retry_jitter: float | None = _of_its_queue("retry_jitter")
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How a request that failed is tried again."""
+        return RetryPolicy(**{name: getattr(self, name) for name in RETRY_ATTRIBUTES})
 
     def conflict(self) -> str:
         """Return which keys conflict, and why; empty if none do."""

@@ -266,6 +266,7 @@ class Settings:
                 answers=self.pace is None,
                 pace=self.pace or 0,
                 gives_up=self.gives_up,
+                retry_policy=said.retry_policy,
             )
         except ValueError:
             raise StartError(

@@ -51,6 +51,33 @@ def bodies(app: qmadmin.App, queue: str) -> list[str]:
 # ---- handlers --------------------------------------------------------------------------------------------------------
 
 
+def test_a_handler_may_have_a_retry_policy_of_its_own(app: qmadmin.App) -> None:
+    tries = []
+
+    @app.handler("orders", retries=2, retry_delay=0)
+    def ship(message: qmadmin.Message) -> None:
+        tries.append(message.retries)
+        raise Failure("no")
+
+    ship.enqueue("a vase")
+    app.run(until_empty=True)
+    assert tries == [0, 1, 2]
+    assert bodies(app, "errors") == ["a vase"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"retries": "often"}, "the number of retries of the handler of queue 'orders' must be"),
+        ({"retry_delay": -1}, "the retry delay of the handler of queue 'orders' in seconds must be"),
+        ({"retry_growth": "fast"}, "the retry growth of the handler of queue 'orders' must be none, linear or"),
+    ],
+)
+def test_a_retry_policy_that_means_nothing_is_refused(app: qmadmin.App, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        app.handler("orders", **options)
+
+
 def test_a_handler_is_called_with_each_message_of_its_queue(app: qmadmin.App) -> None:
     got = []
 

@@ -25,7 +25,9 @@ from qmadmin.consumers import (
 )
 from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.function_handler import EventLoop, FunctionHandler, handler_of
+from qmcore.backoff import Growth
 from qmcore.message import EnqueueControl, State
+from qmcore.queue import RetryPolicy
 from tests.fix_store import ROOT, SOURCES, drain, make_queue
 
 PATIENCE = 60
@@ -81,6 +83,36 @@ def test_a_function_gets_each_message_once_and_its_replies_are_queued(space, sto
     assert seen == [str(number) for number in range(12)]
     assert drain(space, "REPLIES") == [f"done {number}" for number in range(12)]
     assert (told.calls, told.successes, told.failures, told.in_flight) == (12, 12, 0, 0)
+
+
+@pytest.mark.parametrize("terms", [{}, {"batch": 3}, {"gives_up": True}], ids=["alone", "in batches", "giving up"])
+@pytest.mark.parametrize("retries", [0, 4])
+def test_the_policy_of_a_handler_says_how_often_a_message_is_tried_whatever_its_queue_says(space, stop, terms, retries):
+    fill(space, count=3)
+    calls = Counter()
+
+    def fails(request):
+        calls[request.text] += 1
+        raise Failure("no")
+
+    told = told_of(consume(space, stop, {"Q": fails}, Policy(retry_policy=RetryPolicy(retries=retries), **terms)))
+    assert set(calls.values()) == {1 + retries}
+    assert (told.failures, told.retries) == (3 * (1 + retries), 3 * retries)
+    assert sorted(drain(space, "ERRORS")) == ["0", "1", "2"]
+
+
+def test_the_policy_of_a_handler_says_for_how_long_a_failed_message_waits(space, stop, clock):
+    fill(space, count=1)
+    waits = []
+
+    def fails(request):
+        raise Failure("no")
+
+    for _ in range(2):
+        consume(space, stop, {"Q": fails}, Policy(retry_policy=RetryPolicy(retry_delay=60, retry_growth=Growth.LINEAR)))
+        waits.append((next(space.messages("Q")).available_at - clock.moment(0)).total_seconds())
+        clock.advance(waits[-1])
+    assert waits == [60, 120]
 
 
 def test_what_a_function_enqueues_is_there_with_the_commit_of_its_message_only(space, stop):

@@ -9,6 +9,8 @@ import pytest
 from qmadmin.forwarder import StartError
 from qmadmin.forwarder.descriptions import PythonDescription, description
 from qmadmin.forwarder.services_file import ServicesFile
+from qmcore.backoff import Growth
+from qmcore.queue import RetryPolicy
 from tests.fix_service import call
 
 FILE = "services file 'services.toml'"
@@ -58,7 +60,7 @@ def services(directory, text, *names, **settings):
         ("[services.S]\npyhton = 'a:b'", f"{S} has the unknown key 'pyhton'; did you mean 'python'?"),
         (
             "[services.S]\nzzz = 'a:b'",
-            f"{S} has the unknown key 'zzz'; there are workers, order, batch, timeout, python",
+            f"{S} has the unknown key 'zzz'; there are workers, order, batch, timeout, retries, ",
         ),
         ("[UP]\npython = 'a:b'", f"{FILE} has the unknown key 'UP'; did you mean [services.UP]?"),
         ("[services.S]", f"{S} must have one of python, command, url, and has none of them"),
@@ -219,6 +221,30 @@ def test_timeout_may_have_a_unit(written, seconds):
         description("A", {"url": "http://localhost/", "timeout": tomllib.loads(f"x = {written}")["x"]}).timeout
         == seconds
     )
+
+
+@pytest.mark.parametrize("kind", [{"url": "http://localhost/"}, {"command": ["true"]}, {"python": "a:b"}])
+def test_a_service_of_any_kind_may_have_a_retry_policy(kind):
+    said = {"retries": 8, "retry_delay": "2m", "retry_growth": "linear", "retry_maximum": 600, "retry_jitter": 0.5}
+    assert description("A", kind | said).retry_policy == RetryPolicy(
+        retries=8, retry_delay=120, retry_growth=Growth.LINEAR, retry_maximum=600, retry_jitter=0.5
+    )
+    assert description("A", kind).retry_policy == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"retries": -1}, "retries must be a whole number from 0 to 2147483647, got -1"),
+        ({"retry_delay": "soon"}, "retry_delay must be whole seconds from 0 to 2147483647, or a text such as '10m'"),
+        ({"retry_delay": 0.5}, "retry_delay must be whole seconds"),
+        ({"retry_growth": "fast"}, "retry_growth must be one of none, linear, exponential, got 'fast'"),
+        ({"retry_factor": 0.5}, "retry_factor must be a number from 1 to 100, got 0.5"),
+    ],
+)
+def test_a_retry_policy_that_means_nothing_is_refused(said, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        description("A", {"python": "a:b"} | said)
 
 
 @pytest.mark.parametrize("written", ["2x", "2 m", "0s", "99999d", "120", ""])

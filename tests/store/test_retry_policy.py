@@ -1,12 +1,13 @@
 """How long a message is kept back: at first by the default delay, and after each try by the policy of its queue."""
 
+import contextlib
 from datetime import timedelta
 
 import pytest
 
 from qmcore.backoff import Growth
-from qmcore.errors import InvalidArgumentError
-from qmcore.queue import QueueDefinition
+from qmcore.errors import AbortedError, InvalidArgumentError
+from qmcore.queue import QueueDefinition, RetryPolicy
 from tests.fix_store import bodies_held, drain, make_queue
 
 MANY = 1000
@@ -66,6 +67,67 @@ class TestGrowth:
             transaction.rollback(retry_after=77)
         (info,) = space.messages("R")
         assert info.available_at == clock.moment(77)
+
+
+class TestPolicyOfAConsumer:
+    def test_it_holds_in_place_of_the_retries_and_the_delay_of_the_queue_each_by_itself(self, space, clock):
+        make_queue(space, "R", retries=0, retry_delay=7)
+        space.enqueue("R", "x")
+        policies = [RetryPolicy(retries=9), RetryPolicy(retries=9, retry_delay=3, retry_growth=Growth.LINEAR)]
+        waits = []
+        for policy in policies:
+            with space.transaction() as transaction:
+                space.dequeue("R")
+                transaction.rollback(retry_policy=policy)
+            waits.append(next(space.messages("R")).available_at - clock.moment(0))
+            clock.advance(waits[-1].total_seconds())
+        assert [each.total_seconds() for each in waits] == [7, 6]
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            lambda transaction, msgid, policy: transaction.rollback(retry_policy=policy),
+            lambda transaction, msgid, policy: transaction.give_back([msgid], retry_policy=policy),
+            lambda transaction, msgid, policy: transaction.answer_failure(msgid, "no", retry_policy=policy),
+            lambda transaction, msgid, policy: transaction.give_up("late", only=msgid, retry_policy=policy),
+        ],
+        ids=["rollback", "give_back", "answer_failure", "give_up"],
+    )
+    def test_a_message_without_tries_by_it_goes_to_the_error_queue(self, space, end):
+        make_queue(space, "E")
+        make_queue(space, "R", retries=MANY, error_queue="E")
+        msgid = space.enqueue("R", "x")
+        transaction = space.transaction()
+        with contextlib.suppress(AbortedError), transaction:
+            space.dequeue("R")
+            end(transaction, msgid, RetryPolicy(retries=0))
+        assert drain(space, "E") == ["x"]
+
+    def test_it_says_nothing_of_the_other_messages_of_the_transaction(self, space):
+        for name in ("R", "S"):
+            make_queue(space, name, retries=1)
+        msgid = space.enqueue("R", "x")
+        space.enqueue("S", "y")
+        with space.transaction() as transaction:
+            space.dequeue("R")
+            space.dequeue("S")
+            transaction.rollback(only=msgid, retry_policy=RetryPolicy(retries=0))
+        assert [space.usage(name).messages for name in ("R", "S")] == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("policy", "sentence"),
+        [
+            ({"retries": -1}, "number of retries of a retry policy"),
+            (
+                {"retry_growth": "fast"},
+                "retry growth of a retry policy must be none, linear or exponential, got 'fast'",
+            ),
+            ({"retry_jitter": 2}, "retry jitter of a retry policy"),
+        ],
+    )
+    def test_values_that_a_queue_could_not_have_are_refused(self, policy, sentence):
+        with pytest.raises(InvalidArgumentError, match=sentence):
+            RetryPolicy(**policy)
 
 
 class TestJitter:

@@ -18,11 +18,18 @@ from qmcore.acts.expiry import expired_of, is_over, tell_expired
 from qmcore.acts.stores import stores
 from qmcore.damage import is_damage
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import SystemFailureError
+from qmcore.errors import (
+    AbortedError,
+    NoSpaceError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    SystemFailureError,
+)
 from qmcore.message import PARKED_UNTIL, Reason
 from qmcore.names import storable
 from qmcore.port import Unit
-from qmcore.queue import Queue
+from qmcore.queue import AS_ITS_QUEUE_SAYS, Queue, RetryPolicy
 from qmcore.records import Holding, Routing
 from qmcore.store import Store
 from qmcore.transitions import Disposition, Park, Removal, Remove
@@ -60,16 +67,32 @@ class Verdict:
     `final`: it is out of tries now. `retry_after`: the microseconds for which it is kept back, instead of the retry
     delay of its queue, and also where the end is no try. `consumed`: it is done with and goes, unless it is out of
     tries and there is an error queue. `parks`: it is put aside until somebody makes it available again, which is no
-    try, whatever the end is for others.
+    try, whatever the end is for others. `retry_policy`: what holds in place of the retries and delays of its queue.
     """
 
     final: bool = False
     retry_after: int | None = None
     consumed: bool = False
     parks: bool = False
+    retry_policy: RetryPolicy = AS_ITS_QUEUE_SAYS
 
 
 PLAIN = Verdict()
+
+
+def cause_of(error: BaseException) -> Cause:
+    """Return why a transaction is rolled back after an error: that counts as a try, unless nobody could have tried.
+
+    That there is no room for its replies is not the fault of a request either, nor a full disk or a server's crash.
+    """
+    return Cause.UNTRIED if isinstance(error, NoSpaceError | AbortedError) or is_of_the_store(error) else Cause.ROLLBACK
+
+
+def is_of_the_store(error: BaseException | None) -> bool:
+    """Return whether it is the store, its disk, or the way to it, that failed."""
+    return isinstance(error, OutcomeUnknownError | OperatingSystemError | SystemFailureError) or (
+        isinstance(error, QueueError) and error.unreachable
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +203,7 @@ def _given_back(
     verdict = ending.verdict_on(known, holding)
     if not has_expired and not ending.counts(known, holding):
         return Park(holding, storable(ending.words)) if verdict.parks else back(holding, until_us=until)
-    is_out_of_tries = verdict.final or holding.place.retries >= queue.definition.retries
+    is_out_of_tries = verdict.final or holding.place.retries >= verdict.retry_policy.over(queue.definition).retries
     if not (has_expired or is_out_of_tries or verdict.consumed):
         return _tried(holding, until)
     try:
@@ -213,7 +236,11 @@ def _spent(
     verdict, named = ending.verdict_on(known, holding), routing.error_queue_from(queue.name)
     target, absent = known.error_queue_for(queue, named), known.error_queues_passed_over(queue, named)
     what = f"message {name_of(known, holding)} of queue {queue.name!r} in queue space {opened.space.name!r}"
-    why = "has failed for good" if verdict.final else f"is out of retries ({queue.definition.retries})"
+    why = (
+        "has failed for good"
+        if verdict.final
+        else f"is out of retries ({verdict.retry_policy.over(queue.definition).retries})"
+    )
     if target == queue:
         return _tried(holding, until)
     if target is not None:
@@ -242,7 +269,8 @@ def _until(known: Definitions, queue: Queue, holding: Holding, now: int, ending:
     delay = verdict.retry_after
     if delay is None:
         tries = holding.place.retries + 1
-        delay = queue.definition.backoff.after(tries) if ending.counts(known, holding) else 0
+        backoff = verdict.retry_policy.over(queue.definition).backoff
+        delay = backoff.after(tries) if ending.counts(known, holding) else 0
     return now + delay if delay else None
 
 
