@@ -90,7 +90,7 @@ def environment(**settings):
 
 
 class Daemon:
-    """A forwarder that was started."""
+    """A forwarder, or another program, that was started."""
 
     def __init__(self, command, directory, settings, logs=None):
         self.directory = logs or directory
@@ -170,16 +170,20 @@ class Site:
 
     def start(self, *arguments, prefix=(), logs=None, **settings):
         """Start a forwarder and wait until it is at work; `logs` is where its log is, if not beside the device."""
-        daemon = Daemon([*prefix, *self.command(*arguments)], self.directory, settings, logs)
-        self.daemons.append(daemon)
+        daemon = self.launch([*prefix, *self.command(*arguments)], logs, **settings)
         daemon.wait_until_logged("started")
         return daemon
 
     def run(self, *arguments, **settings):
         """Run a forwarder to its end, and return it."""
-        daemon = Daemon(self.command(*arguments), self.directory, settings)
-        self.daemons.append(daemon)
+        daemon = self.launch(self.command(*arguments), **settings)
         daemon.wait()
+        return daemon
+
+    def launch(self, command, logs=None, **settings):
+        """Start a program in the directory, with these variables in its environment; it is killed at the end."""
+        daemon = Daemon(command, self.directory, settings, logs)
+        self.daemons.append(daemon)
         return daemon
 
     def calls(self):

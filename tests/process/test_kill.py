@@ -1,6 +1,7 @@
 """kill -9 in mid-message, at every point: the queues lose nothing and double nothing."""
 
 import signal
+import sys
 
 import pytest
 
@@ -40,6 +41,50 @@ def call(request):
 """
 
 
+APPLICATION = """
+import os
+
+import qmadmin
+
+app = qmadmin.App(os.environ["DEVICE"], space="QSPACE")
+app.handler("WORK")(call)
+"""
+
+
+class Face:
+    """A program that has a function work on the messages of the queue WORK."""
+
+    def lay_out(self, site, source):
+        """Write down the function `call`, and what the program reads besides."""
+        site.services('[services.WORK]\npython = "server:call"', server=source)
+
+    def command(self, site):
+        return site.command("-q", "WORK")
+
+    def start(self, site, *options, **settings):
+        return site.launch([*self.command(site), *options], DEVICE=str(site.device), **settings)
+
+    def run(self, site, **settings):
+        """Run it until the queue is empty, and return its exit status."""
+        return self.start(site, "-e", **settings).wait()
+
+
+class WorkerProgram(Face):
+    """The same with an application in Python."""
+
+    def lay_out(self, site, source):
+        super().lay_out(site, source + APPLICATION)
+
+    def command(self, site):
+        del site
+        return [sys.executable, "-m", "qmadmin.program", "run", "server:app"]
+
+
+@pytest.fixture(scope="module", params=[Face(), WorkerProgram()], ids=["tmqforward", "qmadmin run"])
+def face(request):
+    return request.param
+
+
 @pytest.fixture
 def space(site):
     return site.lay_out(QueueDefinition(name="WORK", retries=3), "RPLYQ", "ERRQUE")
@@ -55,15 +100,15 @@ def send(space):
         space.enqueue("WORK", body, reply_queue="RPLYQ")
 
 
-def run_until_killed(site, space, point):
-    """Forward the requests and die at that step, 0 for none; then let another forwarder go on."""
-    site.services('[services.WORK]\npython = "server:call"', server=KILLING)
+def run_until_killed(face, site, space, point):
+    """Work on the requests and die at that step, 0 for none; then let another process go on."""
+    face.lay_out(site, KILLING)
     send(space)
-    status = site.run("-q", "WORK", "-e", POINT=str(point)).process.returncode
+    status = face.run(site, POINT=str(point))
     if point:
         assert status == -signal.SIGKILL
         site.wait_until_alone()
-        assert site.run("-q", "WORK", "-e", POINT="0").process.returncode == 0
+        assert face.run(site, POINT="0") == 0
     assert_each_request_has_one_reply(site, space)
     calls = site.calls()
     assert sorted(set(calls)) == REQUESTS
@@ -73,12 +118,12 @@ def run_until_killed(site, space, point):
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory):
+def steps(tmp_path_factory, face):
     from tests.fix_process import Site
 
     site = Site(tmp_path_factory.mktemp("steps"))
     space = site.lay_out("WORK", "RPLYQ", "ERRQUE")
-    run_until_killed(site, space, 0)
+    run_until_killed(face, site, space, 0)
     site.close()
     return int((site.directory / "steps").read_text())
 
@@ -86,44 +131,44 @@ def steps(tmp_path_factory):
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=() if part % 6 == 2 else pytest.mark.slow) for part in range(POINTS)]
 )
-def test_forwarder_killed_between_two_calls_neither_loses_nor_doubles(site, space, steps, part):
-    run_until_killed(site, space, 1 + (steps - 2) * part // (POINTS - 1))
+def test_consumer_killed_between_two_calls_neither_loses_nor_doubles(face, site, space, steps, part):
+    run_until_killed(face, site, space, 1 + (steps - 2) * part // (POINTS - 1))
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 @pytest.mark.parametrize("part", [pytest.param(part, marks=() if part == 8 else pytest.mark.slow) for part in range(9)])
-def test_neither_does_one_at_work_on_a_server(site, space, part):
-    run_until_killed(site, space, 0)
+def test_neither_does_one_at_work_on_a_server(face, site, space, part):
+    run_until_killed(face, site, space, 0)
     steps = int((site.directory / "steps").read_text())
     (site.directory / "calls").unlink()
     # The driver waits in loops, so that there are not always as many steps.
-    run_until_killed(site, space, 1 + (steps * 4 // 5) * part // 8)
+    run_until_killed(face, site, space, 1 + (steps * 4 // 5) * part // 8)
 
 
 @pytest.mark.parametrize("site", ["file", "postgres"], indirect=True)
-def test_forwarder_killed_while_the_service_works_calls_it_again(site, space):
-    site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
+def test_message_of_a_consumer_killed_while_the_function_works_is_worked_on_again(face, site, space):
+    face.lay_out(site, BEGIN_AND_WAIT)
     send(space)
-    forwarder = site.start("-q", "WORK")
+    consumer = face.start(site)
     site.wait_for_calls()
-    forwarder.tell(signal.SIGKILL)
-    assert forwarder.wait() == -signal.SIGKILL
+    consumer.tell(signal.SIGKILL)
+    assert consumer.wait() == -signal.SIGKILL
     site.wait_until_alone()
     assert space.usage("RPLYQ").messages == 0
     (site.directory / "go").touch()
-    assert site.run("-q", "WORK", "-e").process.returncode == 0
+    assert face.run(site) == 0
     assert_each_request_has_one_reply(site, space)
     calls = [line.split()[1] for line in site.calls()]
     assert len(calls) == 5
     assert calls[0] == calls[1]
 
 
-def test_message_whose_consumer_was_killed_is_given_to_another_at_once(site, space):
-    site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
+def test_message_whose_consumer_was_killed_is_given_to_another_at_once(face, site, space):
+    face.lay_out(site, BEGIN_AND_WAIT)
     send(space)
-    first = site.start("-q", "WORK")
+    first = face.start(site)
     site.wait_for_calls(1)
-    second = site.start("-q", "WORK")
+    second = face.start(site)
     site.wait_for_calls(2)
     (site.directory / "go").touch()
     first.tell(signal.SIGKILL)
@@ -133,25 +178,25 @@ def test_message_whose_consumer_was_killed_is_given_to_another_at_once(site, spa
     assert [space.usage(queue).messages for queue in ("WORK", "RPLYQ", "ERRQUE")] == [0, 0, 0]
 
 
-def test_message_that_kills_its_consumers_stays_where_there_is_no_error_queue(site):
+def test_message_that_kills_its_consumers_stays_where_there_is_no_error_queue(face, site):
     space = site.lay_out("WORK", error_queue="")
-    site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
+    face.lay_out(site, BEGIN_AND_WAIT)
     space.enqueue("WORK", "poison")
     for calls in (1, 2):
-        forwarder = site.start("-q", "WORK")
+        consumer = face.start(site)
         site.wait_for_calls(calls)
-        forwarder.tell(signal.SIGKILL)
-        forwarder.wait()
+        consumer.tell(signal.SIGKILL)
+        consumer.wait()
     message = eventually(lambda: space.dequeue("WORK"))
     assert (message.text, message.retries) == ("poison", 2)
 
 
-def test_message_that_kills_its_consumers_reaches_the_error_queue(site, space):
-    site.services('[services.WORK]\npython = "server:call"', server=BEGIN_AND_WAIT)
+def test_message_that_kills_its_consumers_reaches_the_error_queue(face, site, space):
+    face.lay_out(site, BEGIN_AND_WAIT)
     space.enqueue("WORK", "poison")
     for calls in range(1, 5):
-        forwarder = site.start("-q", "WORK")
+        consumer = face.start(site)
         site.wait_for_calls(calls)
-        forwarder.tell(signal.SIGKILL)
-        forwarder.wait()
+        consumer.tell(signal.SIGKILL)
+        consumer.wait()
     assert eventually(lambda: space.dequeue("ERRQUE")).text == "poison"
