@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.opening import create_device, open_device, restore_device
-    from qmadmin.space import QueueSpace, QueueWatch, WatchResult
+    from qmadmin.queue_watch import QueueWatch, WatchResult
+    from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
     from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
     from qmcore.audit import AuditEntry
@@ -89,7 +90,8 @@ _HOME = {
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
-    "qmadmin.space": ("QueueSpace", "QueueWatch", "WatchResult"),
+    "qmadmin.queue_watch": ("QueueWatch", "WatchResult"),
+    "qmadmin.space": ("QueueSpace",),
     "qmadmin.transacting": ("Transaction",),
 }
 # What is not named there is an error.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from math import inf
 from typing import TYPE_CHECKING
 
 from qmadmin import defaults
@@ -16,6 +14,7 @@ from qmadmin.dequeuing import Dequeuing, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, parsed, parts_of
 from qmadmin.managing_schedules import ManagingSchedules
+from qmadmin.queue_watch import QueueWatch
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmcore import times
 from qmcore.acts import (
@@ -27,85 +26,26 @@ from qmcore.acts import (
     outstanding,
     purging,
     waiting,
-    watching,
 )
-from qmcore.acts.waiting import CHECK_SECONDS, seconds_until
 from qmcore.condition import Condition
-from qmcore.errors import AbortedError, InUseError, InvalidArgumentError, OperatingSystemError, SystemFailureError
+from qmcore.errors import AbortedError, InUseError, InvalidArgumentError, SystemFailureError
 from qmcore.message import STORED, ConsumedMessage, Message, MessageInfo, State
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.records import Cursor, Forwarding, Part
 from qmcore.space import SpaceDefinition
-from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from qmadmin.attachment import Attachment
     from qmadmin.consumers.handler_options import HandlerOptions
     from qmadmin.defaults import QueueAttributes
     from qmcore.attached import AttachedProcess, TransactionInfo
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
-    from qmcore.times import Clock
 
 _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class WatchResult:
-    """The result of a look at queues: the names of those to dequeue from, and in how many seconds to look again."""
-
-    queues: tuple[str, ...]
-    seconds: float
-
-
-class QueueWatch(watching.Watch):
-    """Tells when messages arrive on queues, which are given by name and may change while it is open."""
-
-    def __init__(self, attachment: Attachment, clock: Clock) -> None:
-        super().__init__(attachment.volume, attachment.opened)
-        self._attachment = attachment
-        self._clock = clock
-        self._hears_from = 0.0
-
-    def look(self, names: Sequence[str]) -> WatchResult:
-        """Return the queues on which a dequeue should be tried; from now on, messages on the others wake the watch.
-
-        A queue that is missing or stopped is to be tried: the dequeue says why. Before, dead processes are cleaned up
-        after, unless that was done in the last second: their messages may be the only ones.
-        Raises SystemFailureError if as many calls wait already as the queue space has actions for.
-        """
-        # A full disk is reported by the dequeue, and does not prevent a look.
-        with contextlib.suppress(OperatingSystemError):
-            self._attachment.do_housekeeping(waits=True)
-        while True:
-            seen = self._volume.read(lambda unit: watching.look(unit, self._opened, names, self._clock.now()))
-            if not self.register(seen.empty):
-                return WatchResult(
-                    seen.found, min(seconds_until(seen.next_due_us, self._clock), self._reliable_seconds())
-                )
-            self._hears_from = self._clock.monotonic() + self._volume.wakeups.deaf_seconds
-
-    def _reliable_seconds(self) -> float:
-        """Return for how many seconds wake-ups are reliable."""
-        if not self._volume.wakeups.deaf_seconds:
-            return inf
-        deaf = self._hears_from - self._clock.monotonic()
-        return deaf if deaf > 0 else CHECK_SECONDS
-
-    def leave(self, names: Sequence[str]) -> None:
-        """Stop the notifications of messages of these queues, until the next look at them."""
-        self.unregister(self._ids(names))
-
-    def _ids(self, names: Sequence[str]) -> list[int]:
-        def ids(unit: Unit) -> list[int]:
-            known = self._opened.definitions(unit).queues
-            return [known[name].id for name in names if name in known]
-
-        return self._volume.read(ids)
 
 
 class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):

@@ -24,7 +24,8 @@ from qmadmin.consumers.failures import Backoff
 from qmadmin.consumers.processor import Processor
 from qmadmin.consumers.statistics import Reporter, Statistics
 from qmadmin.consumers.worker_pool import ConcurrencyLimit, WorkerPool
-from qmadmin.space import QueueSpace, QueueWatch
+from qmadmin.queue_watch import QueueWatch
+from qmadmin.space import QueueSpace
 from qmcore.errors import QueueError, may_pass
 from qmcore.times import Clock, SystemClock
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"alembic", "prompt_toolkit", "rich", "sqlalchemy"}
+HEAVY = {"alembic", "asyncio", "prompt_toolkit", "rich", "sqlalchemy"}
 
 OF_OTHER_COMMANDS = {"qmadmin.monitoring.flow", "qmcore.attached", "qmcore.condition_parser", "qmstorage.questions"}
 

@@ -1,0 +1,16 @@
+"""The API for tasks of asyncio: the calls of the synchronous one, awaited.
+
+    from qmadmin import aio
+
+    async with aio.open_device("QUE") as device, device.open_space("QSPACE") as space:
+        msgid = await space.enqueue("STRING", "this is a q example", reply_queue="RPLYQ")
+        reply = await space.dequeue("RPLYQ", corrid=msgid, wait=10)
+
+Each call has the signature and the meaning of that of `qmadmin`, and is done by it, in a thread of the device.
+"""
+
+from qmadmin.aio.async_device import Device, create_device, open_device
+from qmadmin.aio.async_space import QueueSpace
+from qmadmin.aio.task_transactions import Transaction
+
+__all__ = ["Device", "QueueSpace", "Transaction", "create_device", "open_device"]

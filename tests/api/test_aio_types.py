@@ -1,0 +1,52 @@
+"""The types by which a checker tells what awaited calls take and return."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fix_store import SOURCES
+
+USES = """
+import qmadmin
+from qmadmin import aio
+
+
+async def use() -> None:
+    async with aio.open_device("QUE", create=True) as device, device.open_space("QS") as space:
+        made: qmadmin.Space = await device.create_space("QS", pages=5_000, exist_ok=True)
+        defined: qmadmin.SpaceDefinition = await space.definition
+        msgid: str = await space.enqueue("Q", {"n": 1}, priority=3)
+        deleted: int = await space.purge("Q", condition="priority > 5")
+        async for info in space.messages("Q"):
+            listed: qmadmin.MessageInfo = info
+        async for message in space.browse("Q"):
+            seen: qmadmin.Message = message
+        async with space.transaction(3) as tx:
+            found: qmadmin.Message | None = await space.dequeue("Q", wait=5, transaction=tx)
+            await tx.give_back([msgid], counts=False)
+"""
+WRONG = [
+    'await space.purge("Q", nonsense=1)',
+    'await space.enqueue("Q")',
+    'await space.enqueue("Q", "x", transaction="tx")',
+    "await tx.rollback(4)",
+    'await device.create_space("QS", pages="many")',
+    'number: int = await space.enqueue("Q", "x")',
+]
+
+
+@pytest.mark.slow
+def test_calls_have_the_types_of_the_synchronous_ones(tmp_path):
+    (tmp_path / "uses.py").write_text(USES + "".join(f"            {line}\n" for line in WRONG))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "uses.py"],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=tmp_path,
+        env={"MYPYPATH": SOURCES, "PATH": "", "HOME": str(tmp_path)},
+    )
+    errors = [line for line in done.stdout.splitlines() if line.startswith("uses.py:") and ": error: " in line]
+    first = USES.count("\n") + 1
+    assert [line.split(":")[1] for line in errors] == [str(first + at) for at in range(len(WRONG))], done.stdout
