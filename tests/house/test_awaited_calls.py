@@ -45,7 +45,8 @@ def parameters_of(function):
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
 def test_no_call_is_missing(face):
     awaited, not_for_tasks = FACES[face]
-    assert public(face) - public(awaited) - {"device"} == not_for_tasks
+    missing = public(face) - public(awaited) - {"device"}
+    assert missing == not_for_tasks, f"one more is a line, as the others, in {inspect.getsourcefile(awaited)}"
 
 
 @pytest.mark.parametrize(
