@@ -20,6 +20,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from qmadmin.consumers.handler_options import policy_of, run_policy_of
@@ -83,6 +84,7 @@ class App:
         self._handlers: dict[str, AppHandler[..., Any]] = {}
         self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
         self._running: set[Running] = set()
+        self._is_closing = False
         self._opened: QueueSpace | None = None
         self._lent: QueueSpace | None = None
         self._lock = threading.RLock()
@@ -98,7 +100,15 @@ class App:
 
     @property
     def space(self) -> QueueSpace:
-        """The queue space, which is opened at first use; calls in a handler belong to its transaction."""
+        """The queue space, which is opened at first use; calls in a handler belong to its transaction.
+
+        So they do where something else than the application calls the handler, such as tmqforward.
+        """
+        from qmadmin.consumers import current
+
+        called = current.space_here()
+        if called is not None and self._is_called():
+            return called
         with self._lock:
             if self._lent is not None:
                 return self._lent
@@ -151,10 +161,14 @@ class App:
             self._lent, self._hooks = before, hooks
 
     def close(self) -> None:
-        """Stop what runs and close the device; the next use opens it again."""
-        for running in tuple(self._running):
-            running.stop.ask("the application was closed")
+        """Stop what runs, and close the device after the last call; the next use opens it again."""
         with self._lock:
+            self._is_closing = bool(self._running)
+            for running in self._running:
+                running.stop.ask("the application was closed")
+            if self._is_closing:
+                # A call may have asked for it, and needs the device for its message.
+                return
             opened, self._opened = self._opened, None
         if opened is not None:
             opened.device.close()
@@ -163,9 +177,25 @@ class App:
         """Put a message on a queue, as `AppHandler.enqueue` does."""
         from qmadmin.consumers import current
 
-        if current.is_called(self.space) and options.keys().isdisjoint(("transactional", "connection")):
+        if options.keys().isdisjoint(("transactional", "connection")) and self._is_called():
             return current.enqueue(queue, body, **options)
         return self.space.enqueue(queue, body, **options)
+
+    def _is_called(self) -> bool:
+        """Return whether a handler is being called here with a message of the queue space, whoever calls it."""
+        from qmadmin.consumers import current
+        from qmadmin.volume_makers import MEMORY, path_of
+
+        space, place = self._lent or self._opened, current.place()
+        if place is None or (space is not None and current.is_called_on(space)):
+            return place is not None
+        path = path_of(self.device_path)
+        # Each device in memory is another one, and so is what was lent.
+        if self._lent is not None or path == MEMORY or place[1] != self.space_name:
+            return False
+        with contextlib.suppress(OSError):
+            return place[0] == path or Path(place[0]).samefile(path)
+        return False
 
     # ---- handlers ----------------------------------------------------------------------------------------------------
 
@@ -197,6 +227,10 @@ class App:
             decoded(function)
             made = AppHandler(self, queue, function, policy)
             self._handlers[queue] = made
+            with self._lock:
+                # Otherwise its queue is made when the queue space is opened.
+                if self._create and self._opened is not None and not self._opened.device.readonly:
+                    self._opened.create_queue(queue, exist_ok=True)
             return made
 
         return declare
@@ -290,7 +324,11 @@ class App:
             else:
                 running.run(self._reopened)
         finally:
-            self._running.discard(running)
+            with self._lock:
+                self._running.discard(running)
+                closes = self._is_closing and not self._running
+            if closes:
+                self.close()
 
     def _reopened(self, *, afresh: bool) -> QueueSpace:
         """Return the open queue space; opened again where it has failed."""

@@ -174,11 +174,10 @@ class Waits:
                 with self._open_space() as space, space.watch() as watch:
                     self._look_on(watch)
             except QueueError as error:
-                if may_pass(error):
-                    # As other waits do: the store may be back, or free, by then.
-                    self._closed.wait(CHECK_SECONDS)
-                else:
+                if not may_pass(error):
                     self._on_loop(functools.partial(self._fail, error))
+                # As other waits do: the store may be back, or free, by then; or the tasks have heard of the error.
+                self._closed.wait(CHECK_SECONDS)
             with self._lock:
                 if self._closed.is_set() or not self._waited_for():
                     self._thread = None

@@ -51,7 +51,8 @@ Enqueued: TypeAlias = "tuple[str, Body, dict[str, Any]]"
 class CurrentCall:
     """The current call for as long as the block lasts, known to the handlers that are called in it.
 
-    `space` is the queue space of the message; None in a worker process, which cannot reach it. `collected` are the
+    `space` is the queue space of the message; None in a worker process, which cannot reach it. `place` is its device's
+    path, and its name. `collected` are the
     messages that are enqueued at the end of the block, because the handler enqueued them in another thread or process
     than that of the transaction. With `collects` all messages are, because other calls share the transaction.
 
@@ -59,8 +60,11 @@ class CurrentCall:
     enqueued at present, and QueueError if the store has failed.
     """
 
-    def __init__(self, space: QueueSpace | None, call: Call, *, collects: bool = False) -> None:
+    def __init__(
+        self, space: QueueSpace | None, call: Call, *, place: tuple[str, str] = ("", ""), collects: bool = False
+    ) -> None:
         self.space = space
+        self.place = place if space is None else (space.device.path, space.name)
         self.call = call
         self.collects = collects
         self.collected: list[Enqueued] = []
@@ -96,12 +100,24 @@ class CurrentCall:
 _current: ContextVar[CurrentCall | None] = ContextVar("qmadmin_current_call", default=None)
 
 
-def is_called(space: QueueSpace) -> bool:
-    """Return whether a handler is being called here with a message of that queue space."""
+def place() -> tuple[str, str] | None:
+    """Return the device's path and the queue space of the message that a handler is called with here; None without."""
+    this = _current.get()
+    return None if this is None or this.is_over else this.place
+
+
+def is_called_on(space: QueueSpace) -> bool:
+    """Return whether a handler is being called here with a message of that queue space, opened by this handle."""
     this = _current.get()
     if this is None or this.is_over or this.space is None:
         return False
     return this.space.name == space.name and this.space.device is space.device
+
+
+def space_here() -> QueueSpace | None:
+    """Return the queue space of the call, if operations in this thread can belong to its transaction."""
+    this = _current.get()
+    return None if this is None or this.is_over or not this.is_here else this.space
 
 
 def enqueue(queue: str, body: Body, **options: Any) -> str | None:

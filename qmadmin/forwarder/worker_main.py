@@ -31,6 +31,7 @@ from qmadmin.consumers.decoding import is_coroutine_function
 from qmadmin.consumers.function_handler import Outcome, described, failure_of, reply_of
 from qmadmin.forwarder import StartError, program_log
 from qmadmin.forwarder.descriptions import find_function
+from qmadmin.volume_makers import path_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -89,7 +90,7 @@ def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]
 
 def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
     """Call the function; return its outcome, as it is sent."""
-    with current.CurrentCall(None, call) as this:
+    with current.CurrentCall(None, call, place=_place()) as this:
         try:
             with call_span(call.request, os.environ.get("QM_SPACE", ""), program_log.WORDING.logger):
                 reply = reply_of(function(call.request))
@@ -97,6 +98,12 @@ def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
         except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too
             failure = failure_of(error)
             return _failed(failure, "" if failure is error else traceback.format_exc())
+
+
+def _place() -> tuple[str, str]:
+    """Return the path of the forwarder's device, and its queue space."""
+    device = os.environ.get("QMCONFIG", "")
+    return path_of(device) if device else "", os.environ.get("QM_SPACE", "")
 
 
 def _failed(failure: Outcome, trace: str) -> bytes:

@@ -142,6 +142,52 @@ def test_a_body_that_is_not_what_is_annotated_fails_for_good(app: qmadmin.App) -
     assert len(app.space.dequeue_many("errors", 10)) == 2
 
 
+def test_follow_up_messages_stand_or_fall_with_the_request_whoever_calls_the_handler(
+    app: qmadmin.App, place: str
+) -> None:
+    app.space.create_queue("invoices", exist_ok=True)
+    app.space.create_queue("orders", exist_ok=True, retries=0)
+
+    @app.handler("orders")
+    def ship(message: qmadmin.Message) -> None:
+        app.enqueue("invoices", message.body)
+        app.space.enqueue("invoices", message.body)
+        if message.text == "bad":
+            raise Failure("no")
+
+    for body in ("bad", "good"):
+        ship.enqueue(body)
+    with qmadmin.open_device(place) as device, device.open_space("QS") as space:
+        space.consume(["orders"], ship, until_empty=True)
+    assert bodies(app, "invoices") == ["good", "good"]
+    assert bodies(app, "errors") == ["bad"]
+
+
+def test_an_application_that_is_closed_during_a_call_ends_after_it(app: qmadmin.App) -> None:
+    app.space.create_queue("invoices", exist_ok=True)
+
+    @app.handler("orders")
+    def ship(message: qmadmin.Message) -> None:
+        closing = threading.Thread(target=app.close)
+        closing.start()
+        closing.join()
+        app.enqueue("invoices", message.body)
+
+    for body in ("a vase", "a cup"):
+        ship.enqueue(body)
+    app.run()
+    assert bodies(app, "invoices") == ["a vase"]
+    assert bodies(app, "orders") == ["a cup"]
+
+
+def test_a_handler_that_is_declared_after_the_first_use_gets_its_queue_too(app: qmadmin.App) -> None:
+    seen = []
+    assert app.space.name == "QS"
+    app.handler("late")(lambda message: seen.append(message.text)).enqueue("a vase")
+    app.run(until_empty=True)
+    assert seen == ["a vase"]
+
+
 def test_what_it_returns_is_the_reply_and_follow_up_messages_commit_with_it(app: qmadmin.App) -> None:
     @app.handler("orders")
     def ship(order: Order) -> dict[str, int]:
