@@ -52,7 +52,7 @@ class AppHandler(Generic[P, R]):
         self.app = app
         self.queue = queue
         self.policy = policy
-        self.function = function
+        self.function = self.__qmadmin_function__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now."""

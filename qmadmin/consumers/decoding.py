@@ -16,8 +16,9 @@ from qmcore.message import Message
 
 
 def is_coroutine_function(function: Callable[..., object]) -> bool:
-    """Return whether what the function returns has to be awaited."""
-    function = inspect.unwrap(function)
+    """Return whether what the function returns has to be awaited; decorators may have changed that."""
+    # The handler of an application returns what its function does.
+    function = getattr(function, "__qmadmin_function__", function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - it is callable, and the question is how
 
 
@@ -26,8 +27,13 @@ def decoded(function: Callable[..., object]) -> Callable[[Message], object]:
 
     The annotation is that of the first argument; without one, and for `Message`, that is the message. A body that is
     not what is annotated is a failure for good. Raises InvalidArgumentError, which names the function, for one that
-    cannot be called with one argument, or whose annotation cannot be read.
+    cannot be called with one argument, is a generator function, or whose annotation cannot be read.
     """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgumentError(
+            f"handler {name_of(function)} is a generator function, and a call would do nothing of it",
+            hint="Return one reply, and enqueue further messages with enqueue().",
+        )
     kind = _kind_of(function)
     if kind is Message:
         return function

@@ -328,6 +328,10 @@ class _Running:
 # ---- the event loop --------------------------------------------------------------------------------------------------
 
 
+_END_SECONDS: Final = 5.0
+"""How long the end of the event loop waits for its tasks and threads; calls had their time before."""
+
+
 class EventLoop:
     """An event loop for several handlers: it runs from the first `enter` to the last `leave`."""
 
@@ -353,13 +357,18 @@ class EventLoop:
             return self._loop
 
     def leave(self) -> None:
-        """Release the loop; the last user ends it, and what still runs in it is cancelled."""
+        """Release the loop; the last user ends it, and what still runs in it is cancelled.
+
+        A task that blocks the loop, or a thread of it, is left behind: nothing can end it.
+        """
         with self._lock:
             self._users -= 1
             if self._users or self._loop is None or self._thread is None:
                 return
             self._loop.call_soon_threadsafe(_cancel_and_stop, self._loop)
-            self._thread.join()
+            self._thread.join(_END_SECONDS)
+            if self._thread.is_alive():
+                self._wording.logger.error("a %s blocks the event loop, and is left behind", self._wording.handler)
             self._loop = self._thread = None
 
 

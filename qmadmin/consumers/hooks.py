@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from qmadmin.consumers import PUT_OFF, Call, Failure, Handler, Reply, Unavailable, Wording
+from qmadmin.consumers import Call, Failure, Handler, Reply, Wording
 from qmadmin.consumers.function_handler import raise_failure_of
-from qmcore.errors import QueueError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -55,15 +54,24 @@ class HookedHandler(Handler):
             raise
 
     def _within(self, call: Call) -> Reply | None:
+        told: BaseException | None = None
         try:
             with contextlib.ExitStack() as stack:
                 for hook in self._hooks.call:
                     stack.enter_context(hook(call.request))
-                return self._handler.call(call)
-        except (Failure, Unavailable, QueueError, *PUT_OFF):
-            raise
-        except BaseException as error:  # noqa: BLE001 - it raises
+                try:
+                    return self._handler.call(call)
+                except BaseException as error:
+                    told = error
+                    raise
+        except BaseException as error:
+            if error is told:
+                raise
+            # What a hook raises is judged as if the function had raised it.
             raise_failure_of(error)
+        finally:
+            # An exception refers to this frame; a reference back would keep its objects until the collector runs.
+            told = None
         # A hook has swallowed how the call failed.
         raise Failure("a hook around the call has suppressed its failure")
 
@@ -72,7 +80,7 @@ class HookedHandler(Handler):
         error = failure.__cause__ or failure
         try:
             hook(call.request, error)
-        except Exception:
+        except BaseException:
             self._wording.logger.exception("a hook on failure failed, on message %s", call.request.msgid)
 
     def stop_calls(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -186,6 +187,58 @@ def test_a_handler_that_is_declared_after_the_first_use_gets_its_queue_too(app: 
     app.handler("late")(lambda message: seen.append(message.text)).enqueue("a vase")
     app.run(until_empty=True)
     assert seen == ["a vase"]
+
+
+def test_decorators_decide_what_a_handler_returns(app: qmadmin.App) -> None:
+    seen = []
+
+    async def awaited(message: qmadmin.Message) -> None:
+        seen.append(message.text)
+
+    def plain(message: qmadmin.Message) -> None:
+        seen.append(message.text)
+
+    @app.handler("orders")
+    @functools.wraps(awaited)
+    def run(message: qmadmin.Message) -> None:
+        asyncio.run(awaited(message))
+
+    @app.handler("more")
+    @functools.wraps(plain)
+    async def call(message: qmadmin.Message) -> None:
+        plain(message)
+
+    run.enqueue("a vase")
+    call.enqueue("a cup")
+    app.run(until_empty=True)
+    assert sorted(seen) == ["a cup", "a vase"]
+
+
+def test_a_generator_function_is_no_handler(app: qmadmin.App) -> None:
+    def each(message: qmadmin.Message) -> Iterator[str]:
+        yield message.text
+
+    with pytest.raises(InvalidArgumentError, match="each is a generator function"):
+        app.handler("orders")(each)
+
+
+def test_a_coroutine_that_blocks_the_event_loop_does_not_keep_the_run_from_its_end(
+    app: qmadmin.App, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on = threading.Event()
+
+    @app.handler("orders")
+    async def ship(message: qmadmin.Message) -> None:
+        app.stop()
+        goes_on.wait(60)
+
+    ship.enqueue("a vase")
+    try:
+        app.run(grace=0)
+        assert not goes_on.is_set()
+        assert "blocks the event loop" in caplog.text
+    finally:
+        goes_on.set()
 
 
 def test_what_it_returns_is_the_reply_and_follow_up_messages_commit_with_it(app: qmadmin.App) -> None:
@@ -578,6 +631,26 @@ def test_a_hook_around_a_call_that_raises_fails_the_call(app: qmadmin.App) -> No
     app.run(until_empty=True)
     (info,) = app.space.messages("orders")
     assert info.retries == 1
+
+
+def test_what_a_hook_raises_is_judged_as_if_the_function_had_raised_it(app: qmadmin.App) -> None:
+    calls = []
+
+    @app.handler("orders", retries=0)
+    def ship(message: qmadmin.Message) -> None:
+        calls.append(message.text)
+
+    @app.around_calls
+    def refuse(message: qmadmin.Message) -> contextlib.AbstractContextManager[None]:
+        if message.text == "unavailable":
+            raise Unavailable("not now", retry_after="soon")  # type: ignore[arg-type]
+        raise InvalidArgumentError("this hook was called wrongly")
+
+    for body in ("unavailable", "wrong"):
+        ship.enqueue(body)
+    app.run(until_empty=True)
+    assert sorted(bodies(app, "errors")) == ["unavailable", "wrong"]
+    assert calls == []
 
 
 def test_a_hook_on_failure_that_raises_changes_nothing(app: qmadmin.App, caplog: pytest.LogCaptureFixture) -> None:
