@@ -215,6 +215,6 @@ def test_what_would_be_refused_is_refused_in_a_dry_run_and_before_anybody_is_ask
     assert "is in use by queue space 'QSPACE' (crque, line 5)" in ran.err
     assert ran.out.count("Dry run, nothing is done: ") == 2
     assert ran.out.endswith(
-        "STRING         1      1        0       0     0      1      1\n"
-        "errq           0      0        0       0     0      0      0\n"
+        "STRING         1      1        0     0      1      1       0\n"
+        "errq           0      0        0     0      0      0       0\n"
     )
