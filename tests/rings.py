@@ -32,6 +32,7 @@ FILES = {
     "house/test_postgres_server.py": WHOLE,
     "house/test_recipes.py": WHOLE,
     "manual/test_guides.py": WHOLE,
+    "process/test_kill.py": PROOF,
     "shell/test_credentials.py": WHOLE,
     "shell/test_program.py": WHOLE,
     "store/test_books.py": PROOF,

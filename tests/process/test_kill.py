@@ -128,15 +128,13 @@ def steps(tmp_path_factory, face):
     return int((site.directory / "steps").read_text())
 
 
-@pytest.mark.parametrize(
-    "part", [pytest.param(part, marks=() if part % 6 == 2 else pytest.mark.slow) for part in range(POINTS)]
-)
+@pytest.mark.parametrize("part", range(POINTS))
 def test_consumer_killed_between_two_calls_neither_loses_nor_doubles(face, site, space, steps, part):
     run_until_killed(face, site, space, 1 + (steps - 2) * part // (POINTS - 1))
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
-@pytest.mark.parametrize("part", [pytest.param(part, marks=() if part == 8 else pytest.mark.slow) for part in range(9)])
+@pytest.mark.parametrize("part", range(9))
 def test_neither_does_one_at_work_on_a_server(face, site, space, part):
     run_until_killed(face, site, space, 0)
     steps = int((site.directory / "steps").read_text())
