@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from qmadmin import device, opening
 from qmadmin.aio.async_space import QueueSpace
-from qmadmin.aio.face import Face, Opening, awaited, iterated
+from qmadmin.aio.face import OpenFace, Opening, awaited, iterated
 from qmadmin.aio.threads import Threads
 from qmadmin.aio.waits import Waits
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _Sync = device.Device
 
 
-class Device(Face[device.Device]):
+class Device(OpenFace[device.Device]):
     """An open device. Its calls are those of `qmadmin.Device`, awaited by tasks of the event loop that opened it.
 
     What blocks is done in threads of the device, 16 at most. After a fork, the child opens the device again.
@@ -30,15 +30,6 @@ class Device(Face[device.Device]):
         self.synchronous = synchronous
         self.threads = threads or Threads(synchronous.path)
         self._waits: dict[str, Waits] = {}
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return repr(self.synchronous)
 
     @property
     def path(self) -> str:

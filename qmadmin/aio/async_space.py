@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from qmadmin import space
 from qmadmin.aio.awaited_calls import joins, waits
-from qmadmin.aio.face import Face, Property, awaited, iterated
+from qmadmin.aio.face import OpenFace, Property, awaited, iterated
 from qmadmin.aio.task_transactions import Transaction
 from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message, MessageInfo
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _Sync = space.QueueSpace
 
 
-class QueueSpace(Face[space.QueueSpace]):
+class QueueSpace(OpenFace[space.QueueSpace]):
     """An open queue space. Its calls are those of `qmadmin.QueueSpace`, awaited; closing it ends those that wait.
 
     Calls inside `async with space.transaction():` belong to that transaction; others take effect at once. A call that
@@ -38,15 +38,6 @@ class QueueSpace(Face[space.QueueSpace]):
         self.synchronous = synchronous
         self.name = synchronous.name
         self.waits = device.waits_of(self.name)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return repr(self.synchronous)
 
     @property
     def definition(self) -> Property[SpaceDefinition]:
@@ -76,6 +67,8 @@ class QueueSpace(Face[space.QueueSpace]):
         self.synchronous.wake()
 
     # ---- messages ----------------------------------------------------------------------------------------------------
+    # Their bodies never run: the decorator replaces them. A type checker cannot derive a signature with one more
+    # parameter, and wants a body that does not return.
 
     @joins(_Sync.enqueue)
     async def enqueue(

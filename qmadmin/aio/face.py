@@ -9,7 +9,7 @@ import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -25,6 +25,25 @@ class Face(ABC, Generic[S_co]):
     @abstractmethod
     async def do(self, act: Callable[[S_co], T]) -> T:
         """Have a thread do something with the object, and return its result."""
+
+
+class OpenFace(Face[S_co]):
+    """That of an object that is open until it is closed."""
+
+    synchronous: S_co
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the object."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self.synchronous)
 
 
 class _Closes(Protocol):

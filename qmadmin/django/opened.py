@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from qmadmin.app import App
 from qmadmin.django.project import Configured, configured
@@ -13,10 +12,8 @@ if TYPE_CHECKING:
     from qmadmin.space import QueueSpace
 
 
-@functools.lru_cache(maxsize=1)
-def _app_of(found: Configured) -> App:
-    """Return what keeps the queue space open, in each process after a fork too."""
-    return App(found.device, space=found.space)
+_apps: Final[dict[Configured, App]] = {}
+"""What keeps the queue space of a setting open, in each process after a fork too; tests may change the setting."""
 
 
 def space() -> QueueSpace:
@@ -25,14 +22,17 @@ def space() -> QueueSpace:
     In a file it is opened with the first connection of Django to the database, so that no transaction is open then.
     Raises ImproperlyConfigured for a wrong setting, BadResourceError where `migrate` has not made it yet.
     """
-    return _app_of(configured()).space
+    found = configured()
+    # Of several threads that come first, all get the one that is kept.
+    app = _apps.get(found) or _apps.setdefault(found, App(found.device, space=found.space))
+    return app.space
 
 
 def close() -> None:
     """Close the queue space; the next use opens it again. PostgreSQL drops no database that somebody is using."""
-    if _app_of.cache_info().currsize:
-        _app_of(configured()).close()
-    _app_of.cache_clear()
+    while _apps:
+        _, app = _apps.popitem()
+        app.close()
 
 
 def create() -> None:
