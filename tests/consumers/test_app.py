@@ -653,6 +653,29 @@ def test_what_a_hook_raises_is_judged_as_if_the_function_had_raised_it(app: qmad
     assert calls == []
 
 
+def test_a_server_that_handles_sigterm_keeps_it_while_it_runs_an_application(app: qmadmin.App) -> None:
+    heard = []
+
+    @app.handler("orders")
+    def ship(message: qmadmin.Message) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        told = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, lambda: (heard.append("SIGTERM"), told.set()))
+        working = asyncio.create_task(app.run_async())
+        await asyncio.wait_for(told.wait(), 60)
+        assert not working.done()
+        app.stop()
+        await working
+        assert loop.remove_signal_handler(signal.SIGTERM)
+
+    ship.enqueue("a vase")
+    asyncio.run(serve())
+    assert heard == ["SIGTERM"]
+
+
 def test_a_hook_on_failure_that_raises_changes_nothing(app: qmadmin.App, caplog: pytest.LogCaptureFixture) -> None:
     @app.handler("orders")
     def ship(order: Order) -> None:

@@ -76,6 +76,34 @@ def test_what_a_service_enqueues_is_there_if_and_only_if_its_request_is_done(sit
     forwarder.stop()
 
 
+OF_APPLICATION = """
+import qmadmin
+
+app = qmadmin.App({device!r}, space="QSPACE")
+
+
+@app.handler("HANDLED")
+def handle(message):
+    app.enqueue("NEXT", message.body)
+    if message.text == "bad":
+        raise ValueError("it is bad")
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("run", ["thread", "process"])
+def test_what_a_handler_of_an_application_enqueues_stands_or_falls_with_its_request_here_too(site, run):
+    services = f'services.HANDLED = {{python = "shop:handle", run = "{run}"}}'
+    site.services(services, shop=OF_APPLICATION.format(device=str(site.device)))
+    space = site.lay_out(QueueDefinition(name="HANDLED", retries=1), "NEXT", "RPLYQ", "ERRQUE")
+    forwarder = site.start("-q", "HANDLED")
+    assert ask(space, "HANDLED", "good").text == "done"
+    space.enqueue("HANDLED", "bad")
+    assert space.dequeue("ERRQUE", wait=60).origin.error == "ValueError: it is bad"
+    assert [message.text for message in site.all_of("NEXT")] == ["good"]
+    forwarder.stop()
+
+
 @pytest.mark.parametrize("options", [(), ("-d",)])
 def test_answers_and_failures_that_make_no_sense_are_failures_and_never_end_the_daemon(site, space, options):
     forwarder = site.start("-q", "NONSENSE", *options)
