@@ -89,20 +89,43 @@ def environment(**settings):
     return os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"} | settings
 
 
+AS_ENTRY_POINT = """
+import importlib, os, sys
+
+sys.stdin.close()
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.dup2(1, 2)
+sys.stdin = open(0)
+sys.stdout.reconfigure(write_through=True)
+sys.path[0] = os.getcwd()
+module = importlib.import_module(sys.argv.pop(1))
+sys.argv[0] = module.__file__
+sys.exit(module.main())
+"""
+"""A program as pip installs it, in a process that was forked, with the streams that Daemon gives to others."""
+
+
 class Daemon:
     """A forwarder, or another program, that was started."""
 
-    def __init__(self, command, directory, settings, logs=None):
+    def __init__(self, server, command, directory, settings, logs=None):
+        """Start it: one of our programs is forked by the server, which has loaded most of what it needs."""
         self.directory = logs or directory
-        self.process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env=environment(**settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        python, option, *program = command
+        if server is not None and (python, option) == (sys.executable, "-m"):
+            self.process = server.start(AS_ENTRY_POINT, program, environment(**settings), directory)
+            self.process.stdin.close()
+            self.process.stderr.close()
+        else:
+            self.process = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environment(**settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
 
     @property
     def pid(self):
@@ -133,14 +156,16 @@ class Daemon:
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate()
+        if not self.process.stdout.closed:
+            self.process.communicate()
 
 
 class Site:
     """A directory with a device, a services file and what belongs to it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, fork_server):
         self.directory = directory
+        self.fork_server = fork_server
         self.device = directory / "QUE"
         self.daemons = []
         self.opened = contextlib.ExitStack()
@@ -182,7 +207,7 @@ class Site:
 
     def launch(self, command, logs=None, **settings):
         """Start a program in the directory, with these variables in its environment; it is killed at the end."""
-        daemon = Daemon(command, self.directory, settings, logs)
+        daemon = Daemon(self.fork_server, command, self.directory, settings, logs)
         self.daemons.append(daemon)
         return daemon
 
@@ -215,11 +240,11 @@ class Site:
 
 
 @pytest.fixture
-def site(request, tmp_path, monkeypatch):
+def site(request, tmp_path, monkeypatch, fork_server):
     """A site whose device is a file, or with the parameter "postgres" a schema, which programs name without a login."""
     directory = tmp_path / "a site"
     directory.mkdir()
-    site = Site(directory)
+    site = Site(directory, fork_server)
     if getattr(request, "param", "file") == "postgres":
         site.device = request.getfixturevalue("database_url")
         for name, value in login_of(site.device).items():

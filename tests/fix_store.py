@@ -501,7 +501,15 @@ def fork_server() -> Iterator[ForkServer | None]:
         yield server
 
 
-LOADED = ("qmadmin.opening", "qmadmin.space", "qmstorage.sqlite.opening", "qmstorage.postgres.opening", "qmadmin.atmi")
+LOADED = (
+    "qmadmin.opening",
+    "qmadmin.space",
+    "qmstorage.sqlite.opening",
+    "qmstorage.postgres.opening",
+    "qmadmin.atmi",
+    "qmadmin.forwarder.program",
+    "qmadmin.forwarder.daemon",
+)
 """What most of them load."""
 
 

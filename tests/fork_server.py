@@ -57,6 +57,18 @@ class ForkedProcess:
             self._ends_within(left)
         return found
 
+    def communicate(self, timeout: float = 60.0) -> tuple[str, None]:
+        """Return what it still writes to its standard output until it ends."""
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        self.wait(timeout)
+        self.stdout.close()
+        return said[0], None
+
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.poll() is None:
@@ -94,13 +106,19 @@ class ForkServer:
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket
 
-    def start(self, source: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
-        """Start a process that runs a program."""
+    def start(
+        self,
+        source: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | os.PathLike[str] = ".",
+    ) -> ForkedProcess:
+        """Start a process that runs a program in a directory."""
         request = {
             "source": source,
             "arguments": list(arguments),
             "environment": dict(environment),
-            "directory": str(Path.cwd()),
+            "directory": str(Path(directory).absolute()),
         }
         pipes = [os.pipe() for _ in range(4)]
         (stdin, _), (_, stdout), (_, stderr), (_, told) = pipes

@@ -118,10 +118,10 @@ def run_until_killed(face, site, space, point):
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory, face):
+def steps(tmp_path_factory, face, fork_server):
     from tests.fix_process import Site
 
-    site = Site(tmp_path_factory.mktemp("steps"))
+    site = Site(tmp_path_factory.mktemp("steps"), fork_server)
     space = site.lay_out("WORK", "RPLYQ", "ERRQUE")
     run_until_killed(face, site, space, 0)
     site.close()

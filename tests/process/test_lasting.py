@@ -1,7 +1,7 @@
 """What a forwarder keeps to over reloads, stops, kills and trouble."""
 
-import itertools
 import signal
+import time
 
 import pytest
 
@@ -227,10 +227,11 @@ def test_more_workers_than_transactions_do_not_keep_a_queue_from_being_served(si
 def test_calls_that_keep_a_distance_are_not_waited_for_by_many_workers(site, space):
     for text in "abcd":
         space.enqueue("paced", text)
+    before = time.monotonic()
     site.start("-q", "paced", "-f", "1", "--batch", "4")
     begun = [line.split() for line in site.wait_for_calls(4)]
     assert [text for text, _, _ in begun] == ["a", "b", "c", "d"]
-    times = [float(moment) for _, moment, _ in begun]
-    assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.9
+    # On a loaded machine a call may come late, and the next one in time, but none comes early.
+    assert all(float(moment) - before >= calls for calls, (_, moment, _) in enumerate(begun))
     # The one at work and the one that waits for the next message's time.
     assert max(int(threads) for _, _, threads in begun) <= 2

@@ -42,10 +42,10 @@ def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(site, ow
 
 
 @pytest.fixture
-def small_site(tmp_path):
+def small_site(tmp_path, fork_server):
     """A site on a disk of its own."""
     with mounted(tmp_path / "disk", "24m") as directory:
-        site = Site(directory)
+        site = Site(directory, fork_server)
         yield site
         site.close()
 

@@ -19,10 +19,10 @@ def cluster():
 
 
 @pytest.fixture
-def site(cluster, tmp_path, monkeypatch):
+def site(cluster, tmp_path, monkeypatch, fork_server):
     directory = tmp_path / "a site"
     directory.mkdir()
-    site = Site(directory)
+    site = Site(directory, fork_server)
     site.device = f"{cluster.url()}?schema=forwarded"
     for name, value in login_of(site.device).items():
         monkeypatch.setenv(name, value)

@@ -112,7 +112,7 @@ def test_device_that_can_only_be_read_is_refused(site, space):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_device_of_somebody_else_that_can_only_be_read_is_refused():
+def test_device_of_somebody_else_that_can_only_be_read_is_refused(fork_server):
     # Others may not enter the directories of pytest, nor read our Python, which is loaded before.
     become_another = """
 import difflib, os, pwd, sqlite3, sys, qmadmin.space
@@ -124,7 +124,7 @@ sys.exit(program.main(sys.argv[1:]))
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o755)
-        site = Site(directory)
+        site = Site(directory, fork_server)
         site.services(SERVICES, server=SERVER)
         site.lay_out("STRING")
         site.close()
