@@ -241,11 +241,18 @@ class App:
         return dict(self._handlers)
 
     def on_failure(self, hook: H) -> H:
-        """Call the function with the message and the exception when a call has failed."""
+        """Call the function with the message and the exception, once for each failure.
+
+        It may be the call that fails, its time, its reply, a message that it has enqueued, or the commit. The function
+        is called outside the transaction of the message: what it enqueues is sent.
+        """
         return self._hooked("failure", hook)
 
     def around_calls(self, hook: H) -> H:
-        """Make each call within the context manager that the function returns for its message."""
+        """Make each call within the context manager that the function returns for its message.
+
+        What that does is in the time of the call, and what it raises is a failure of it.
+        """
         return self._hooked("call", hook)
 
     def on_start(self, hook: H) -> H:

@@ -3,9 +3,9 @@
 A `Consumer` knows which queues it serves, with which handler and by which `Policy`. Its `Dispatcher` watches them in
 the main thread and makes the `WorkerPool` of each start workers, within the common `ConcurrencyLimit`. A worker makes
 the `Processor` of its queue take a message, call the handler, queue the reply and commit, or roll back. A queue that
-cannot be served at present is paused (`Backoff`). Calls whose time is over are ended (`RunningCalls`). The outcomes of
-calls are counted (`Statistics`) and logged (`FailureLog`). Nothing here requires a program: no settings, no services
-file, no daemon.
+cannot be served at present is paused (`Backoff`). Calls whose time is over are ended (`RunningCalls`). The `Outcomes`
+of calls are counted (`Statistics`) and logged (`FailureLog`), and the handler is told of failures. Nothing here
+requires a program: no settings, no services file, no daemon.
 
 Here stand the interface of a handler, which is called with a message and returns a reply or raises how it failed, and
 the policies by which a consumer calls it.
@@ -194,6 +194,13 @@ class Handler(ABC):
 
         Raises Failure, which counts as a try of the message, Snooze or Park, which do not, or Unavailable or
         QueueError, which do not either, and after which the queue is paused. Any other exception ends the consumer.
+        """
+
+    def failed(self, request: Message, failure: Failure) -> None:  # noqa: B027 - most have nobody to tell
+        """Take note that a call has failed: once for each failure that is recorded, outside of its transaction.
+
+        What the handler has returned may be what failed, such as a reply that cannot be queued, and so may the commit.
+        It is called in the thread of the call, or in one of its own if that does not return. It must not raise.
         """
 
     def stop_calls(self) -> None:  # noqa: B027 - most work in this process

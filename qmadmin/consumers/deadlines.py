@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from qmadmin.consumers import Call, too_late
+from qmadmin.consumers import Call, Failure, too_late
 
 if TYPE_CHECKING:
     from qmadmin.transacting import Transaction
     from qmcore.queue import RetryPolicy
 
+T = TypeVar("T")
+
 _LONGEST_SLEEP = 3600.0
+_A_MOMENT = 0.0005
 
 
 class Deadline:
@@ -77,6 +81,35 @@ class Deadlines:
         """Forget a watch that has ended or acted."""
         self._watches.discard(watch)
 
+    def within(self, call: Call, act: Callable[[], T]) -> T:
+        """Call a function; when the time of the call is over an exception is raised in it, never after it has returned.
+
+        Raises Failure then, and otherwise what the function raises.
+        """
+        thread = threading.get_ident()
+        watch = Deadline(time.monotonic() + call.left(), functools.partial(_raise_in, thread, _TimeIsUp))
+        result: list[T] = []
+        error: BaseException | None = None
+        try:
+            self.add(watch)
+            try:
+                result.append(act())
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, the watch ends first
+                error = raised
+            if not watch.end():
+                _await_exception(watch, thread)
+                raise Failure(too_late(call)) from None
+        except _TimeIsUp:
+            raise Failure(too_late(call)) from None
+        else:
+            if error is not None:
+                raise error
+            return result[0]
+        finally:
+            self.remove(watch)
+            # The exception refers to this frame, which must not refer to it in turn.
+            error = None
+
     def close(self) -> None:
         """End the thread; no watch acts any more."""
         with self._condition:
@@ -106,6 +139,33 @@ class Deadlines:
             else:
                 wakes_at = min(wakes_at, watch.at)
         return wakes_at
+
+
+class _TimeIsUp(BaseException):
+    """The call has taken too long. Not an Exception, because a function may catch those for reasons of its own."""
+
+
+def _await_exception(watch: Deadline, thread: int) -> None:
+    """Wait until the exception of a watch has been raised in this thread; here, if it has not been before.
+
+    One more is raised instead of cancelling the pending one: CPython 3.11 would otherwise check for it at each step for
+    the rest of the process, and hang at the first function that a debugger traces.
+    """
+    try:
+        while not watch.acted:
+            time.sleep(_A_MOMENT)
+        _raise_in(thread, _TimeIsUp)
+        while True:
+            time.sleep(_A_MOMENT)
+    except _TimeIsUp:
+        return
+
+
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread, in place of one that has not been raised yet."""
+    import ctypes
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 LATE_SECONDS = 3.0

@@ -11,7 +11,6 @@ import functools
 import math
 import operator
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -29,7 +28,7 @@ from qmadmin.consumers import (
     shortened,
     too_late,
 )
-from qmadmin.consumers.deadlines import Deadline, Deadlines
+from qmadmin.consumers.deadlines import Deadlines
 from qmadmin.consumers.decoding import is_coroutine_function
 from qmadmin.settings import SECONDS_MAX
 from qmcore import names
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Failure | Unavailable | Snooze | Park
 """What a function raises to say how the call has ended."""
-
-_A_MOMENT = 0.0005
 
 
 def handler_of(function: Callable[[Message], object], loop: EventLoop) -> Handler:
@@ -80,57 +77,7 @@ class FunctionHandler(Handler):
         self._deadlines.close()
 
     def _within(self, call: Call) -> object:
-        """Call the function; when its time is over an exception is raised in it, and never after it has returned."""
-        thread = threading.get_ident()
-        watch = Deadline(time.monotonic() + call.left(), functools.partial(_raise_in, thread, _TimeIsUp))
-        answer: object = None
-        error: BaseException | None = None
-        try:
-            self._deadlines.add(watch)
-            try:
-                answer = self.function(call.request)
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, the watch ends first
-                error = raised
-            if not watch.end():
-                _await_exception(watch, thread)
-                raise Failure(too_late(call)) from None
-        except _TimeIsUp:
-            raise Failure(too_late(call)) from None
-        else:
-            if error is not None:
-                raise error
-            return answer
-        finally:
-            self._deadlines.remove(watch)
-            # The exception refers to this frame, which must not refer to it in turn.
-            error = None
-
-
-class _TimeIsUp(BaseException):
-    """The call has taken too long. Not an Exception, because a function may catch those for reasons of its own."""
-
-
-def _await_exception(watch: Deadline, thread: int) -> None:
-    """Wait until the exception of a watch has been raised in this thread; here, if it has not been before.
-
-    One more is raised instead of cancelling the pending one: CPython 3.11 would otherwise check for it at each step for
-    the rest of the process, and hang at the first function that a debugger traces.
-    """
-    try:
-        while not watch.acted:
-            time.sleep(_A_MOMENT)
-        _raise_in(thread, _TimeIsUp)
-        while True:
-            time.sleep(_A_MOMENT)
-    except _TimeIsUp:
-        return
-
-
-def _raise_in(thread: int, kind: type[BaseException]) -> None:
-    """Raise an exception in a thread, in place of one that has not been raised yet."""
-    import ctypes
-
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+        return self._deadlines.within(call, functools.partial(self.function, call.request))
 
 
 def reply_of(answer: object) -> Reply:

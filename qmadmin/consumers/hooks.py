@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+import functools
+import math
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from qmadmin.consumers import Call, Failure, Handler, Reply, Wording
+from qmadmin.consumers.deadlines import Deadlines
 from qmadmin.consumers.function_handler import raise_failure_of
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.message import Message
+
+T = TypeVar("T")
 
 FailureHook: TypeAlias = "Callable[[Message, BaseException], object]"
 """Called with a message whose call has failed, and the exception."""
@@ -39,26 +45,20 @@ class HookedHandler(Handler):
         self._handler = handler
         self._hooks = hooks
         self._wording = wording
+        self._deadlines = Deadlines("qmadmin-hook-deadlines")
 
     def ready(self) -> None:
         """Raise Unavailable if the handler cannot work at present."""
         self._handler.ready()
 
     def call(self, call: Call) -> Reply | None:
-        """Call the handler within the hooks."""
-        try:
-            return self._within(call)
-        except Failure as failure:
-            for hook in self._hooks.failure:
-                self._tell(hook, call, failure)
-            raise
-
-    def _within(self, call: Call) -> Reply | None:
+        """Call the handler within the hooks, all in the time of the call."""
+        if not self._hooks.call:
+            return self._handler.call(call)
         told: BaseException | None = None
         try:
-            with contextlib.ExitStack() as stack:
-                for hook in self._hooks.call:
-                    stack.enter_context(hook(call.request))
+            with _HooksAround(call, self._deadlines) as around:
+                around.enter(self._hooks.call)
                 try:
                     return self._handler.call(call)
                 except BaseException as error:
@@ -75,13 +75,15 @@ class HookedHandler(Handler):
         # A hook has swallowed how the call failed.
         raise Failure("a hook around the call has suppressed its failure")
 
-    def _tell(self, hook: FailureHook, call: Call, failure: Failure) -> None:
+    def failed(self, request: Message, failure: Failure) -> None:
+        """Call the hooks on failure; what they raise is logged."""
         # What the function raised, with its traceback.
         error = failure.__cause__ or failure
-        try:
-            hook(call.request, error)
-        except BaseException:
-            self._wording.logger.exception("a hook on failure failed, on message %s", call.request.msgid)
+        for hook in self._hooks.failure:
+            try:
+                hook(request, error)
+            except BaseException:
+                self._wording.logger.exception("a hook on failure failed, on message %s", request.msgid)
 
     def stop_calls(self) -> None:
         """End at once what runs outside this process."""
@@ -90,3 +92,33 @@ class HookedHandler(Handler):
     def close(self) -> None:
         """Release the handler."""
         self._handler.close()
+        self._deadlines.close()
+
+
+class _HooksAround(contextlib.ExitStack):
+    """The hooks around a call, which are entered and left within its time.
+
+    When that is over they are left without a limit, as a function cleans up that was ended.
+    """
+
+    def __init__(self, call: Call, deadlines: Deadlines) -> None:
+        super().__init__()
+        self._call = call
+        self._deadlines = deadlines
+
+    def enter(self, hooks: Iterable[CallHook]) -> None:
+        """Enter what each hook returns."""
+        self._in_time(functools.partial(self._enter, hooks))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return bool(self._in_time(functools.partial(super().__exit__, kind, error, trace)))
+
+    def _enter(self, hooks: Iterable[CallHook]) -> None:
+        for hook in hooks:
+            self.enter_context(hook(self._call.request))
+
+    def _in_time(self, act: Callable[[], T]) -> T:
+        has_time = 0 < self._call.left() < math.inf
+        return self._deadlines.within(self._call, act) if has_time else act()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from qmadmin.consumers import (
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failures import Backoff, FailureLog
+from qmadmin.consumers.outcomes import Outcomes, outside
 from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_answer, put_answer
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.settings import SECONDS_MAX
@@ -91,6 +93,7 @@ class Processor:
     def __post_init__(self) -> None:
         self.queue = self.statistics.queue
         self.log = FailureLog(self.queue, self.wording)
+        self.outcomes = Outcomes(self.space, self.handler, self.policy, self.statistics, self.log)
 
     def process(self, worker: Poll) -> PollResult:
         """Process the next message, or a batch of them, for a worker.
@@ -146,7 +149,7 @@ class Processor:
                 self.backoff.end()
         except _AbandonedError:
             return PollResult.ABANDONED
-        except (Failure, *PUT_OFF):
+        except (Failure, *PUT_OFF, _RolledBackError):
             self.backoff.end()
         except AbortedError as error:
             if not requests or error.of_the_store:
@@ -164,17 +167,14 @@ class Processor:
             took, answer = self._call(call, transaction, worker, answer_to)
             following = self._commit(call.request, answer, transaction, worker)
         except Failure as failure:
-            self._record_failure(call, self._end_failed(transaction, call.request, failure))
+            self.outcomes.failed(call, self._end_failed(transaction, call.request, failure), transaction)
             raise
         except PUT_OFF as verdict:
             transaction.rollback(str(verdict), **rollback_terms(verdict), only=call.request.msgid)
             self._was_put_off(call.request, verdict)
             raise
         except AbortedError as error:
-            if error.of_the_store:
-                self.statistics.abandoned()
-            else:
-                self._record_failure(call, Failure(error.message))
+            self.outcomes.aborted([call], error, transaction)
             self._check_order()
             raise
         except Unavailable as error:
@@ -196,7 +196,7 @@ class Processor:
                 )
             self.statistics.abandoned()
             raise
-        self._succeeded(call.request.msgid, took)
+        self.outcomes.succeeded(call.request.msgid, took)
         return following
 
     def _commit(self, request: Message, answer: Answer | None, transaction: Transaction, worker: Poll) -> _Taken | None:
@@ -209,7 +209,7 @@ class Processor:
         successor = transaction.successor(self._transaction_seconds()) if can_go_on else None
         found = transaction.commit_and_take([] if answer is None else [answer], successor, self.queue)
         if found is None:
-            put_answer(self.space, request, answer, self._dropped)
+            put_answer(self.space, request, answer, self.outcomes.reply_dropped)
             transaction.commit()
         return _Taken(successor, found) if successor is not None and found else None
 
@@ -220,21 +220,24 @@ class Processor:
         its reply could not be queued at present; AbortedError, and whatever else a call raises, after which nothing is
         committed.
         """
-        took: list[tuple[str, float]] = []
+        took: list[tuple[Call, float]] = []
         try:
             trouble = self._call_each(requests, transaction, worker, took)
             transaction.commit()
+        except AbortedError as error:
+            self.outcomes.aborted([call for call, _ in took], error, transaction)
+            raise
         except BaseException:
             for _ in took:
                 self.statistics.abandoned()
             raise
-        for msgid, seconds in took:
-            self._succeeded(msgid, seconds)
+        for call, seconds in took:
+            self.outcomes.succeeded(call.request.msgid, seconds)
         if trouble is not None:
             raise trouble
 
     def _call_each(
-        self, requests: Sequence[Message], transaction: Transaction, worker: Poll, took: list[tuple[str, float]]
+        self, requests: Sequence[Message], transaction: Transaction, worker: Poll, took: list[tuple[Call, float]]
     ) -> Exception | None:
         """Call one after the other; return the error that stopped it."""
         end = time.monotonic() + _BEGIN_SECONDS
@@ -245,9 +248,9 @@ class Processor:
             call, marks = Call(request, self.policy.seconds), transaction.marks()
             try:
                 seconds, _ = self._call(call, transaction, worker, self._put, collects=True)
-                took.append((request.msgid, seconds))
+                took.append((call, seconds))
             except Failure as failure:
-                self._record_failure(call, failure)
+                self.outcomes.failed(call, failure, transaction)
                 stops = self.policy.order is Order.STRICT and not failure.permanent
                 if stops:
                     self._check_order()
@@ -261,8 +264,8 @@ class Processor:
                 if isinstance(verdict, Snooze) and self.policy.order is Order.STRICT:
                     _return(transaction, requests[number + 1 :])
                     break
-            except AbortedError:
-                self.statistics.abandoned()
+            except AbortedError as error:
+                self.outcomes.aborted([call], error, transaction)
                 raise
             except (Unavailable, QueueError) as error:
                 if isinstance(error, Unavailable):
@@ -278,7 +281,7 @@ class Processor:
         return None
 
     def _put(self, request: Message, reply: Reply) -> None:
-        put_answer(self.space, request, answer_to(request, reply), self._dropped)
+        put_answer(self.space, request, answer_to(request, reply), self.outcomes.reply_dropped)
 
     def _call(
         self,
@@ -297,10 +300,9 @@ class Processor:
         def given_up(reason: str | None) -> None:
             if reason is None:
                 self.statistics.abandoned()
+                worker.abandoned()
             else:
-                self._record_failure(call, Failure(reason))
-                self._check_order()
-            worker.abandoned()
+                self.outcomes.failed_aside(call, Failure(reason), functools.partial(self._replaced, worker))
 
         running = RunningCall(call, transaction, given_up, self.policy.retry_policy)
         if not self.calls.begin(running):
@@ -320,11 +322,8 @@ class Processor:
     def _reply(self, call: Call, transaction: Transaction, *, collects: bool) -> Reply | None:
         if self.policy.transactional:
             return self._handled(call, collects=collects)
-        transaction.leave_context()
-        try:
+        with outside(transaction):
             return self._handled(call, collects=collects)
-        finally:
-            transaction.join_context()
 
     def _handled(self, call: Call, *, collects: bool) -> Reply | None:
         try:
@@ -339,16 +338,33 @@ class Processor:
         """End the transaction of a failed call as the policy says; return the failure to record."""
         if self.policy.gives_up and has_answer(failure):
             try:
-                enqueue_failure(transaction, request, failure, self.policy, self._dropped)
+                enqueue_failure(transaction, request, failure, self.policy, self.outcomes.reply_dropped)
             except Failure as worse:
                 failure = worse
+            except QueueError as error:
+                # The client cannot be told at present.
+                _give_back(transaction, str(error))
+                self.statistics.abandoned()
+                raise
             else:
                 return failure
-        transaction.rollback(
-            str(failure), **rollback_terms(failure), only=request.msgid, retry_policy=self.policy.retry_policy
-        )
+        # A call in it may have found its time over, and rolled it back.
+        if transaction.active:
+            transaction.rollback(
+                str(failure), **rollback_terms(failure), only=request.msgid, retry_policy=self.policy.retry_policy
+            )
         self._check_order()
         return failure
+
+    def _replaced(self, worker: Poll) -> None:
+        self._check_order()
+        worker.abandoned()
+
+    def _was_put_off(self, request: Message, verdict: Snooze | Park) -> None:
+        """Note that a call has put its message off. In a strict order the others wait for it, unless it is parked."""
+        self.outcomes.put_off(request, verdict)
+        if isinstance(verdict, Snooze):
+            self._check_order()
 
     def _check_order(self) -> None:
         """Read the queue before the next message is taken, because one may be tried again now."""
@@ -373,34 +389,6 @@ class Processor:
         left = 0.0 if until is None else max(until - self.statistics.clock.now(), 1000) / MICROS
         return left if held is None else max(left, _HELD_SECONDS)
 
-    def _succeeded(self, msgid: str, seconds: float) -> None:
-        self.statistics.succeeded(seconds)
-        self.log.succeeded(msgid, seconds)
-
-    def _dropped(self, request: Message, what: str, queue: str) -> None:
-        self.statistics.reply_dropped()
-        self.log.dropped(request.msgid, what, queue)
-
-    def _was_put_off(self, request: Message, verdict: Snooze | Park) -> None:
-        """Note that a call has put its message off. In a strict order the others wait for it, unless it is parked."""
-        self.statistics.abandoned()
-        self.log.put_off(request.msgid, verdict)
-        if isinstance(verdict, Snooze):
-            self._check_order()
-
-    def _record_failure(self, call: Call, failure: Failure) -> None:
-        request = call.request
-        self.statistics.failed(str(failure), call.taken(), retries=self._is_tried_again(request, failure))
-        self.log.failed(request.msgid, request.retries + 1, failure)
-
-    def _is_tried_again(self, request: Message, failure: Failure) -> bool:
-        if failure.permanent or (self.policy.gives_up and has_answer(failure)):
-            return False
-        try:
-            return request.retries < self.policy.retry_policy.over(self.space.queue(self.queue).definition).retries
-        except QueueError:
-            return False
-
     def _transaction_seconds(self) -> float | None:
         seconds = self.policy.seconds
         return None if seconds == math.inf else min(seconds + GRACE_SECONDS, SECONDS_MAX)
@@ -415,6 +403,10 @@ class _Taken(NamedTuple):
 
 class _AbandonedError(Exception):
     """The call has returned too late: its transaction was rolled back."""
+
+
+class _RolledBackError(Exception):
+    """A batch was rolled back because of one of its calls, which is no try of the others."""
 
 
 def _give_back(transaction: Transaction, reason: str) -> None:
@@ -432,7 +424,7 @@ def _give_back_ended(
         return
     # It was spilled already, together with the messages of other calls.
     transaction.rollback(reason, **terms, only=msgid, others=False, retry_policy=policy.retry_policy)
-    raise AbortedError(f"the transaction was rolled back: {reason}")
+    raise _RolledBackError
 
 
 def _return(transaction: Transaction, requests: Sequence[Message]) -> None:

@@ -11,7 +11,8 @@ import weakref
 
 import pytest
 
-from qmadmin.consumers import function_handler, rollback_terms
+from qmadmin.consumers import deadlines as deadlines_module
+from qmadmin.consumers import rollback_terms
 from qmadmin.consumers.deadlines import Deadline, Deadlines
 from qmadmin.consumers.function_handler import FunctionHandler
 from qmadmin.forwarder import Failure, Reply, Unavailable
@@ -200,7 +201,7 @@ def test_interruption_that_was_decided_on_is_waited_for(serve, monkeypatch):
             watches.append(self)
             super().__init__(at, slowly)
 
-    monkeypatch.setattr(function_handler, "Deadline", SlowWatch)
+    monkeypatch.setattr(deadlines_module, "Deadline", SlowWatch)
     service = serve(lambda request: decided.wait(60))
     assert str(failure_of(service, seconds=0.001)) == "no reply within 0.001 seconds"
     # It would be raised here.
