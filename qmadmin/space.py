@@ -330,19 +330,23 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         *,
         until_empty: bool = False,
         once: bool = False,
-        grace: float | timedelta = 30.0,
+        grace: float | timedelta | str = 30.0,
+        idle: float | timedelta | str = 30.0,
+        total_workers: int = 0,
         **options: Unpack[HandlerOptions],
     ) -> None:
         """Call a function with the messages of queues until a stop is requested: an `App` without an app.
 
-        What the function gets, returns and raises means what it does for a handler of an `App`, and so do the options.
+        What the function gets, returns and raises means what it does for a handler of an `App`, and so do the options,
+        of handlers and of runs (`RunOptions`).
         SIGTERM, SIGINT and SIGHUP request a stop if this is the main thread. A failure of the store is
         raised; an `App` opens it again.
         """
         # The consumers import this module.
         running = importlib.import_module("qmadmin.consumers.running")
         names = [queues] if isinstance(queues, str) else list(queues)
-        running.consume(self, names, handler, {"until_empty": until_empty, "once": once, "grace": grace}, options)
+        run = {"until_empty": until_empty, "once": once, "grace": grace, "idle": idle, "total_workers": total_workers}
+        running.consume(self, names, handler, run, options)
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues, with their statistics, by the names of the queues.

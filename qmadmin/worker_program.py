@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,8 +21,12 @@ from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse
 from qmadmin.consumers.consumer import Stop
 from qmadmin.consumers.function_handler import described
 from qmadmin.options import Argument, Documented, Span, option
+from qmadmin.settings import ForwarderSettings
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
+
+if TYPE_CHECKING:
+    from qmadmin.consumers.handler_options import RunOptions
 
 WORD: Final = "run"
 """The first argument of qmadmin that means this program; a device of that name is ./run."""
@@ -58,10 +62,18 @@ class StartError(Exception):
     more="A second signal ends them at once; their messages go back to their queues. The default is 30.",
 )
 @option(
+    "-i, --idle SECONDS",
+    type=Span(0),
+    default=30,
+    help="How many seconds to sleep at most while there is nothing to do.",
+    more="An arriving message ends the sleep. With 0 the queues are polled without a pause. The default is 30.",
+)
+@option(
     "-w, --total-workers NUMBER",
-    type=click.IntRange(1),
-    help="How many calls run at a time over all queues.",
-    more="Without it as many as the handlers have workers.",
+    type=click.IntRange(0, ForwarderSettings.total_workers.high),
+    default=0,
+    help="How many calls run at a time over all queues; 0 means as many as the handlers have workers.",
+    more="If it is at least the number of queues, one worker is reserved for each queue that has none running.",
 )
 @option(
     "--reload",
@@ -85,7 +97,8 @@ def qmadmin_run(
     until_empty: bool,
     once: bool,
     grace: int,
-    total_workers: int | None,
+    idle: int,
+    total_workers: int,
     reload: bool,
     verbose: bool,
 ) -> int:
@@ -98,9 +111,13 @@ def qmadmin_run(
         return _run_and_reload()
     _log(verbose=verbose)
     application = find_app(target)
-    options: dict[str, Any] = {"until_empty": until_empty, "once": once, "grace": grace}
-    if total_workers is not None:
-        options["total_workers"] = total_workers
+    options: RunOptions = {
+        "until_empty": until_empty,
+        "once": once,
+        "grace": grace,
+        "idle": idle,
+        "total_workers": total_workers,
+    }
     logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)) or "no queue")
     try:
         with contextlib.closing(application):

@@ -242,7 +242,8 @@ class Policy:
     worker takes and commits at once. `transactional`: the handler runs in the transaction. `answers`: there are
     replies, and tries after a failure. `pace` is the least seconds between the starts of two calls. `gives_up`: a
     message whose failure has a reply is not tried again. `retry_policy` says what of its queue's retries and delays
-    does not hold for failed calls. Raises ValueError for a strict order with several workers.
+    does not hold for failed calls. With a pace, and if it gives up, the batch is 1. Raises ValueError for a strict
+    order with several workers.
     """
 
     seconds: float = math.inf
@@ -258,6 +259,10 @@ class Policy:
     def __post_init__(self) -> None:
         if self.order is Order.STRICT and self.workers > 1:
             raise ValueError(f"a strict order requires one worker, got {self.workers}")
+        # The calls of a batch have no time between them, and the answer about a failure and the end of its message are
+        # one commit of their own.
+        if self.pace or self.gives_up:
+            object.__setattr__(self, "batch", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +272,7 @@ class RunPolicy:
     `idle_seconds` is the longest sleep while there are no messages; an arriving message ends it. 0 means none.
     `grace_seconds` is how long a stop waits for running calls, and `total_workers` how many calls run at a time over
     all queues. `until_empty`: it also ends when none of the queues has a message that can be dequeued. `once`: it ends
-    when one message of each queue that has any was processed.
+    when one message of each queue that has any was processed, whatever its batch.
     """
 
     idle_seconds: float = 60.0

@@ -95,8 +95,9 @@ class Consumer:
         processors = {}
         for queue, (handler, policy) in self._served.items():
             self._backoffs[queue].retry_now()
+            terms = dataclasses.replace(policy, batch=1) if self._policy.once else policy
             known = dispatcher.calls, self.statistics[queue], self._backoffs[queue], self._wording
-            processors[queue] = Processor(dispatcher.space, handler, policy, *known)
+            processors[queue] = Processor(dispatcher.space, handler, terms, *known)
         dispatcher.serve(processors)
 
 

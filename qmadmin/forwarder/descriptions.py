@@ -2,113 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from qmadmin.consumers import BATCH_MAX, WORKERS_MAX
+from qmadmin.consumers.handling import Form, Handling, keys_of, one_of, optional, required, whole_number
 from qmadmin.forwarder import StartError
-from qmadmin.settings import SECONDS_MAX, meant, shown
-from qmcore import times
-from qmcore.attributes import Seconds, Whole, Written
+from qmadmin.settings import meant, shown
 from qmcore.errors import InvalidArgumentError
-from qmcore.queue import ATTRIBUTES, RETRY_ATTRIBUTES, RetryPolicy
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmcore.message import Message
 
 
-_METADATA: Final = "key"
-
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The characters of the name of an HTTP header."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The allowed values of a key, in words and as a predicate. A `secret` value is never shown.
-
-    `read` converts the value of the file.
-    """
-
-    allowed: str
-    allows: Callable[[Any], bool]
-    secret: bool = False
-    read: Callable[[Any], Any] = lambda value: value
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of a service: its name, its allowed values, and its meaning.
-
-    `default` is its value if it is not given; a key that is `required` has none. `default_help` describes a default
-    that does not explain itself.
-    """
-
-    name: str
-    form: Form
-    help: str
-    default: Any
-    required: bool
-    default_help: str
-
-
-def required(form: Form, help: str) -> Any:  # noqa: A002 - as click names it
-    """Declare a key that has to be given as a field of a dataclass."""
-    declared = {"form": form, "help": help, "default_help": ""}
-    return dataclasses.field(repr=not form.secret, metadata={_METADATA: declared})
-
-
-def optional(form: Form, help: str, default: Any = None, *, default_help: str = "") -> Any:  # noqa: A002
-    """Declare a key as a field of a dataclass; `default` is its value if it is not given."""
-    declared = {"form": form, "help": help, "default_help": default_help or ("" if default else "none")}
-    return dataclasses.field(default=default, repr=not form.secret, metadata={_METADATA: declared})
-
-
-def keys_of(kind: type) -> dict[str, Key]:
-    """Return the keys of a kind of service by name, in the order of their declaration."""
-    return {
-        field.name: Key(
-            name=field.name,
-            default=None if field.default is dataclasses.MISSING else field.default,
-            required=field.default is dataclasses.MISSING,
-            **field.metadata[_METADATA],
-        )
-        for field in dataclasses.fields(kind)
-        if _METADATA in field.metadata
-    }
-
-
 # ---- forms -----------------------------------------------------------------------------------------------------------
-
-
-def whole_number(low: int, high: int) -> Form:
-    """Return the form of a whole number in a range."""
-    return Form(f"a whole number from {low} to {high}", lambda value: _is_whole(value, low, high))
-
-
-def seconds(high: int) -> Form:
-    """Return the form of a number of seconds, which may have decimals, or of text with a unit, such as `10m`."""
-    return Form(
-        f"a number of seconds above 0, at most {high}, or a text such as '10m'",
-        lambda value: _is_number(value) and math.isfinite(value) and 0 < value <= high,
-        read=_in_seconds,
-    )
-
-
-def _in_seconds(value: object) -> object:
-    seconds = times.in_seconds(value) if isinstance(value, str) else value
-    return value if seconds == value else float(str(seconds))
-
-
-def one_of(*choices: str) -> Form:
-    """Return the form of one of several words."""
-    return Form(f"one of {', '.join(choices)}", lambda value: value in choices)
 
 
 def words(example: str) -> Form:
@@ -152,15 +66,7 @@ def _is_function(value: object) -> bool:
 
 
 def _is_statuses(value: object) -> bool:
-    return isinstance(value, list) and all(_is_whole(status, 300, 599) for status in value)
-
-
-def _is_whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, list) and all(whole_number(300, 599).allows(status) for status in value)
 
 
 def _name(what: str) -> Form:
@@ -196,77 +102,14 @@ def _is_url(text: str) -> bool:
     return usable and parts.username is None and parts.password is None and " " not in text and text.isascii()
 
 
-def _of_its_queue(name: str) -> Any:
-    """Declare a key that holds in place of an attribute of the queue, with the same values."""
-    known = ATTRIBUTES[name]
-    kind = known.kind
-
-    def allows(value: object) -> bool:
-        try:
-            kind.kept(value)
-        except InvalidArgumentError:
-            return False
-        return True
-
-    if isinstance(kind, Written):
-        form = one_of(*kind.words)
-    elif isinstance(kind, Seconds):
-        form = Form(f"whole seconds from 0 to {kind.most}, or a text such as '10m'", allows, read=_in_whole_seconds)
-    else:
-        form = Form(f"a {'whole ' if isinstance(kind, Whole) else ''}number from {kind.least} to {kind.most}", allows)
-    return optional(form, known.about, default_help="that of the queue")
-
-
-def _in_whole_seconds(value: object) -> object:
-    seconds = _in_seconds(value)
-    return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
-
-
 # ---- kinds of services -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class Description(Handling):
     """A service of any kind: `name` is that of its queue; the other fields are keys."""
 
     name: str
-    workers: int | None = optional(
-        whole_number(1, WORKERS_MAX), "The maximum number of concurrent calls.", default_help="that of `--workers`"
-    )
-    order: str = optional(
-        one_of("skip", "strict", "parallel"),
-        "How the order of the queue is kept. With `strict` a message that failed is tried again before any other, so"
-        " that all messages behind it wait; there is only one worker. With `skip` the others go first while it waits"
-        " for its next try. With `parallel` several workers take messages in order, and may finish in any order.",
-        "",
-        default_help="that of `--order`",
-    )
-    batch: int | None = optional(
-        whole_number(1, BATCH_MAX),
-        "The maximum number of messages that a worker takes at once; they are processed one after the other, and"
-        " committed together.",
-        default_help="that of `--batch`",
-    )
-    timeout: float | None = optional(
-        seconds(SECONDS_MAX), "The seconds that a call may take.", default_help="that of `-t`"
-    )
-    retries: int | None = _of_its_queue("retries")
-    retry_delay: int | None = _of_its_queue("retry_delay")
-    retry_growth: str | None = _of_its_queue("retry_growth")
-    retry_factor: float | None = _of_its_queue("retry_factor")
-    retry_maximum: int | None = _of_its_queue("retry_maximum")
-    retry_jitter: float | None = _of_its_queue("retry_jitter")
-
-    @property
-    def retry_policy(self) -> RetryPolicy:
-        """How a request that failed is tried again."""
-        return RetryPolicy(**{name: getattr(self, name) for name in RETRY_ATTRIBUTES})
-
-    def conflict(self) -> str:
-        """Return which keys conflict, and why; empty if none do."""
-        if self.order == "strict" and (self.workers or 1) > 1:
-            return f'order = "strict" requires workers = 1, got {self.workers}'
-        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

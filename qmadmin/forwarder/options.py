@@ -10,7 +10,7 @@ import click
 
 from qmadmin.console.formats import Format
 from qmadmin.console.results import Entry, Notice, Severity
-from qmadmin.consumers import Order, Policy, RunPolicy
+from qmadmin.consumers import Policy, RunPolicy
 from qmadmin.forwarder import StartError, UsageError
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.monitoring.metrics_server import Address
@@ -252,25 +252,20 @@ class Settings:
         Raises StartError if the two contradict each other.
         """
         said = description or Description(name="")
-        workers = said.workers or self.workers
-        order = Order(said.order or self.order or ("parallel" if workers > 1 else "skip"))
+        usual = Policy(
+            seconds=self.call_seconds,
+            workers=self.workers,
+            batch=self.batch,
+            transactional=self.transactional,
+            answers=self.pace is None,
+            pace=self.pace or 0,
+            gives_up=self.gives_up,
+        )
         try:
-            return Policy(
-                seconds=min(said.timeout or math.inf, self.call_seconds),
-                workers=workers,
-                # The answer about a failure and the end of its request are one commit of their own; --once
-                # takes one message; the calls of a batch have no time between them.
-                batch=1 if self.gives_up or self.once or self.pace else said.batch or self.batch,
-                order=order,
-                transactional=self.transactional,
-                answers=self.pace is None,
-                pace=self.pace or 0,
-                gives_up=self.gives_up,
-                retry_policy=said.retry_policy,
-            )
+            return said.policy(usual, self.order)
         except ValueError:
             raise StartError(
-                f"service {said.name!r} has {workers} workers, and a strict order requires one",
+                f"service {said.name!r} has {said.workers or self.workers} workers, and a strict order requires one",
                 "Use one worker, or another order.",
             ) from None
 

@@ -14,9 +14,11 @@ from qmadmin import options
 from qmadmin.atmi.control import TPQCTL
 from qmadmin.atmi.errno import ERROR_NAMES, failure
 from qmadmin.console.results import Block, Entry, Example, Heading, Paragraph, Term
+from qmadmin.consumers.handler_options import handler_keys
+from qmadmin.consumers.handling import Key, keys_of
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder import options as forwarder
-from qmadmin.forwarder.descriptions import KINDS, Description, Key, keys_of
+from qmadmin.forwarder.descriptions import KINDS, Description
 from qmadmin.manual import bold, escaped, italic, prose, terms
 from qmadmin.monitoring.forwarding import KEYS
 from qmadmin.settings import SECTIONS, Setting, SettingKind
@@ -211,6 +213,11 @@ def parts() -> dict[str, str]:
         "HTTP HEADERS": _defined(http_service.HEADERS),
         "HTTP ANSWERS": _defined(http_service.ANSWERS),
     }
+
+
+def handlers() -> str:
+    """Return the options of handlers of an application."""
+    return _listed(handler_keys())
 
 
 def _own(kind: type[Description]) -> dict[str, Key]:

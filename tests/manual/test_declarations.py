@@ -9,9 +9,10 @@ import pytest
 from qmadmin import manual
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
+from qmadmin.consumers.handling import keys_of
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder import command_service, http_service
-from qmadmin.forwarder.descriptions import KINDS, keys_of
+from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import bold, escaped, programs, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
