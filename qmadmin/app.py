@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from qmadmin.bodies import Body
     from qmadmin.consumers import Policy
+    from qmadmin.consumers.function_consumer import FunctionConsumer
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
-    from qmadmin.consumers.running import Running
     from qmadmin.device import Device
     from qmadmin.space import QueueSpace
 
@@ -83,7 +83,7 @@ class App:
         self._create = create
         self._handlers: dict[str, AppHandler[..., Any]] = {}
         self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
-        self._running: set[Running] = set()
+        self._consumers: set[FunctionConsumer] = set()
         self._is_closing = False
         self._opened: QueueSpace | None = None
         self._lent: QueueSpace | None = None
@@ -94,7 +94,7 @@ class App:
     def _begin_in_child(self) -> None:
         # Another thread of the parent may hold it.
         self._lock = threading.RLock()
-        self._running = set()
+        self._consumers = set()
 
     # ---- queue space -------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class App:
         Queues of handlers that it does not have are made in it. It stays open, also after `close()`; hooks that are
         declared in the block end with it. Raises ProtocolError while the application runs.
         """
-        if self._running:
+        if self._consumers:
             raise ProtocolError(
                 f"the application runs on queue space {self.space.name!r} and cannot use {space.name!r} meanwhile",
                 hint="Stop it first.",
@@ -163,9 +163,9 @@ class App:
     def close(self) -> None:
         """Stop what runs, and close the device after the last call; the next use opens it again."""
         with self._lock:
-            self._is_closing = bool(self._running)
-            for running in self._running:
-                running.stop.ask("the application was closed")
+            self._is_closing = bool(self._consumers)
+            for consumer in self._consumers:
+                consumer.stop.ask("the application was closed")
             if self._is_closing:
                 # A call may have asked for it, and needs the device for its message.
                 return
@@ -279,38 +279,38 @@ class App:
         that takes. Returns the exit status that a program has then: 0, or 128 and the number of the second signal.
         Raises what kept the first opening from working; `RunOptions` says what the options mean.
         """
-        running = self._new_running(options)
-        with running.stop.listening():
-            self._run(running)
-        return running.stop.status
+        consumer = self._new_consumer(options)
+        with consumer.stop.listening():
+            self._consume(consumer)
+        return consumer.stop.status
 
     async def run_async(self, **options: Unpack[RunOptions]) -> None:
         """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for.
 
         SIGTERM requests one too, unless the program handles it, as a server does; other signals are the program's.
         """
-        from qmadmin.consumers.running import awaited
+        from qmadmin.consumers.function_consumer import awaited
 
-        running = self._new_running(options)
-        await awaited(functools.partial(self._run, running), running.stop)
+        consumer = self._new_consumer(options)
+        await awaited(functools.partial(self._consume, consumer), consumer.stop)
 
     @contextlib.contextmanager
     def running(self, **options: Unpack[RunOptions]) -> Iterator[App]:
         """Run in another thread while the block lasts; its end requests a stop and waits for it."""
-        from qmadmin.consumers.running import in_thread
+        from qmadmin.consumers.function_consumer import in_thread
 
-        running = self._new_running(options)
-        with in_thread(functools.partial(self._run, running), running.stop):
+        consumer = self._new_consumer(options)
+        with in_thread(functools.partial(self._consume, consumer), consumer.stop):
             yield self
 
     def stop(self) -> None:
         """Request a stop of what runs in this process; any thread and a signal handler may call it."""
-        for running in tuple(self._running):
-            running.stop.ask("a stop was requested")
+        for consumer in tuple(self._consumers):
+            consumer.stop.ask("a stop was requested")
 
-    def _new_running(self, options: RunOptions) -> Running:
+    def _new_consumer(self, options: RunOptions) -> FunctionConsumer:
+        from qmadmin.consumers.function_consumer import FunctionConsumer
         from qmadmin.consumers.hooks import Hooks
-        from qmadmin.consumers.running import Running
 
         if not self._handlers:
             raise InvalidArgumentError(
@@ -318,22 +318,22 @@ class App:
             )
         hooks = Hooks(**{when: tuple(found) for when, found in self._hooks.items()})
         served = {queue: (handler.function, handler.policy) for queue, handler in self._handlers.items()}
-        running = Running(served, run_policy_of(options), hooks)
+        consumer = FunctionConsumer(served, run_policy_of(options), hooks)
         # From now on `stop()` reaches it.
-        self._running.add(running)
-        return running
+        self._consumers.add(consumer)
+        return consumer
 
-    def _run(self, running: Running) -> None:
+    def _consume(self, consumer: FunctionConsumer) -> None:
         try:
             # Nobody but its owner could open it again.
             if self._lent is not None:
-                running.run_on(self._lent)
+                consumer.consume_on(self._lent)
             else:
-                running.run(self._reopened)
+                consumer.consume(self._reopened)
         finally:
             with self._lock:
-                self._running.discard(running)
-                closes = self._is_closing and not self._running
+                self._consumers.discard(consumer)
+                closes = self._is_closing and not self._consumers
             if closes:
                 self.close()
 

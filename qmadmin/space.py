@@ -343,10 +343,10 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         raised; an `App` opens it again.
         """
         # The consumers import this module.
-        running = importlib.import_module("qmadmin.consumers.running")
+        consumers = importlib.import_module("qmadmin.consumers.function_consumer")
         names = [queues] if isinstance(queues, str) else list(queues)
         run = {"until_empty": until_empty, "once": once, "grace": grace, "idle": idle, "total_workers": total_workers}
-        running.consume(self, names, handler, run, options)
+        consumers.consume(self, names, handler, run, options)
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues, with their statistics, by the names of the queues.

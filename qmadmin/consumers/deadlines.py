@@ -196,43 +196,43 @@ class RunningCalls:
     def __init__(self) -> None:
         self._is_over = False
         self._lock = threading.Lock()
-        self._running: set[RunningCall] = set()
+        self._calls: set[RunningCall] = set()
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._calls)
 
     def begin(self, running: RunningCall) -> bool:
         """Note a call that begins; return False if it must not, because all were given back."""
         with self._lock:
             if not self._is_over:
-                self._running.add(running)
+                self._calls.add(running)
             return not self._is_over
 
     def end(self, running: RunningCall) -> bool:
         """Note that a call has returned; return False if it is too late and its transaction was rolled back."""
-        self._running.discard(running)
+        self._calls.discard(running)
         return running.end()
 
     def give_up_late(self) -> None:
         """Roll back the transactions of overdue calls; that counts as a try of their messages."""
-        for running in [each for each in self._running.copy() if each.call.left() < -LATE_SECONDS]:
+        for running in [each for each in self._calls.copy() if each.call.left() < -LATE_SECONDS]:
             if running.end():
-                self._running.discard(running)
+                self._calls.discard(running)
                 reason = too_late(running.call)
                 running.transaction.give_up(reason, only=running.call.request.msgid, retry_policy=running.retry_policy)
                 running.abandoned(reason)
 
     def next_late(self) -> float:
         """Return the seconds until a running call has to be given up."""
-        return min((each.call.left() + LATE_SECONDS for each in self._running.copy()), default=float("inf"))
+        return min((each.call.left() + LATE_SECONDS for each in self._calls.copy()), default=float("inf"))
 
     def return_all(self, reason: str) -> int:
         """Roll back the transactions of all calls, because they cannot be waited for; that does not count as a try."""
         with self._lock:
             self._is_over = True
-        returned = [running for running in self._running.copy() if running.end()]
+        returned = [running for running in self._calls.copy() if running.end()]
         for running in returned:
-            self._running.discard(running)
+            self._calls.discard(running)
             running.transaction.return_untried(reason)
             running.abandoned(None)
         return len(returned)

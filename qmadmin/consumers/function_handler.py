@@ -217,22 +217,22 @@ class CoroutineHandler(Handler):
 
     def call(self, call: Call) -> Reply:
         """Work on a message."""
-        running = _Running(self._function, call.request)
-        self._loop.call_soon_threadsafe(running.begin)
+        coroutine = _CoroutineCall(self._function, call.request)
+        self._loop.call_soon_threadsafe(coroutine.begin)
         left = call.left()
-        if not running.ended.wait(None if left == math.inf else max(left, 0.0)):
-            self._loop.call_soon_threadsafe(running.cancel)
-            running.ended.wait(_GRACE_SECONDS)
+        if not coroutine.ended.wait(None if left == math.inf else max(left, 0.0)):
+            self._loop.call_soon_threadsafe(coroutine.cancel)
+            coroutine.ended.wait(_GRACE_SECONDS)
             raise Failure(too_late(call))
-        return running.reply()
+        return coroutine.reply()
 
     def close(self) -> None:
         """Release the event loop."""
         self._shared.leave()
 
 
-class _Running:
-    """A running coroutine: `ended` is set when it has finished."""
+class _CoroutineCall:
+    """A call of a coroutine function: `ended` is set when it has finished."""
 
     def __init__(self, function: Callable[[Message], Any], request: Message) -> None:
         self.ended = threading.Event()
@@ -246,7 +246,7 @@ class _Running:
         """Begin, in the thread of the loop and the context of the caller."""
         import asyncio
 
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._awaited())
 
     def cancel(self) -> None:
         """Cancel it, in the thread of the loop."""
@@ -263,7 +263,7 @@ class _Running:
             del error
         return reply_of(self._answer)
 
-    async def _run(self) -> None:
+    async def _awaited(self) -> None:
         try:
             self._answer = await self._function(self._request)
         except BaseException as error:  # noqa: BLE001 - it is an error of the call, and not of the loop
@@ -298,7 +298,7 @@ class EventLoop:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_run, args=(self._loop, self._wording), name="qmadmin-event-loop", daemon=True
+                    target=_keep_loop, args=(self._loop, self._wording), name="qmadmin-event-loop", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -319,7 +319,7 @@ class EventLoop:
             self._loop = self._thread = None
 
 
-def _run(loop: asyncio.AbstractEventLoop, wording: Wording) -> None:
+def _keep_loop(loop: asyncio.AbstractEventLoop, wording: Wording) -> None:
     import asyncio
 
     asyncio.set_event_loop(loop)

@@ -1,4 +1,4 @@
-"""Running a consumer in a program: functions of queues, from the first message to the last call."""
+"""A consumer of functions, as a program has it: from the hooks of its start to those of its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Opens(Protocol):
         """Return it."""
 
 
-class Running:
+class FunctionConsumer:
     """Calls functions with the messages of their queues, until `stop` is asked or there is no more to do."""
 
     def __init__(
@@ -46,14 +46,17 @@ class Running:
         self._opens: Opens
         self._handlers: dict[str, tuple[Handler, Policy]] = {}
 
-    def run(self, opens: Opens) -> None:
-        """Run. Raises QueueError if it cannot begin; later failures of the store are waited for."""
+    def consume(self, opens: Opens) -> None:
+        """Do so on the queue space that `opens` returns.
+
+        Raises QueueError if it cannot begin; later failures of the store are waited for.
+        """
         self._opens = opens
         with self._prepared():
             reopen_until_stopped(self._serve, self.stop, self._wording.logger)
 
-    def run_on(self, space: QueueSpace) -> None:
-        """Run on an open queue space. Raises QueueError if it cannot begin, or the store fails."""
+    def consume_on(self, space: QueueSpace) -> None:
+        """Do so on an open queue space. Raises QueueError if it cannot begin, or the store fails."""
         with self._prepared():
             self._started(space).run(space)
 
@@ -111,28 +114,28 @@ def consume(
     if not callable(function):
         raise InvalidArgumentError(f"the handler must be a function, got {function!r}")
     served = {queue: (function, policy_of(queue, options)) for queue in queues}
-    running = Running(served, run_policy_of(run_options), Hooks())
-    with running.stop.listening():
-        running.run_on(space)
+    consumer = FunctionConsumer(served, run_policy_of(run_options), Hooks())
+    with consumer.stop.listening():
+        consumer.consume_on(space)
 
 
 @contextlib.contextmanager
-def in_thread(run: Callable[[], None], stop: Stop) -> Iterator[None]:
-    """Run in a thread while the block lasts, and raise at its end what that has raised."""
-    ended = _Ended(run)
-    thread = threading.Thread(target=ended.run, name="qmadmin-app", daemon=True)
+def in_thread(consume: Callable[[], None], stop: Stop) -> Iterator[None]:
+    """Consume in a thread while the block lasts, and raise at its end what that has raised."""
+    aside = _Aside(consume)
+    thread = threading.Thread(target=aside.call, name="qmadmin-app", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.ask("the block has ended")
         thread.join()
-    if ended.error is not None:
-        raise ended.error
+    if aside.error is not None:
+        raise aside.error
 
 
-async def awaited(run: Callable[[], None], stop: Stop) -> None:
-    """Run in a thread, and await its end; a cancellation requests a stop, whose end is awaited too.
+async def awaited(consume: Callable[[], None], stop: Stop) -> None:
+    """Consume in a thread, and await its end; a cancellation requests a stop, whose end is awaited too.
 
     So does SIGTERM where nothing else handles it: a server that runs this has its own way to stop.
     """
@@ -146,14 +149,14 @@ async def awaited(run: Callable[[], None], stop: Stop) -> None:
         if not done.done():
             done.set_result(None)
 
-    ended = _Ended(run, lambda: loop.call_soon_threadsafe(tell))
+    aside = _Aside(consume, lambda: loop.call_soon_threadsafe(tell))
     with contextlib.ExitStack() as stack:
         # Only in the main thread, and not on every system.
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 loop.add_signal_handler(signal.SIGTERM, stop.ask, "SIGTERM")
                 stack.callback(loop.remove_signal_handler, signal.SIGTERM)
-        threading.Thread(target=ended.run, name="qmadmin-app", daemon=True).start()
+        threading.Thread(target=aside.call, name="qmadmin-app", daemon=True).start()
         cancelled: asyncio.CancelledError | None = None
         while not done.done():
             try:
@@ -161,23 +164,23 @@ async def awaited(run: Callable[[], None], stop: Stop) -> None:
             except asyncio.CancelledError as error:
                 cancelled = error
                 stop.ask("it was cancelled")
-    if ended.error is not None:
-        raise ended.error
+    if aside.error is not None:
+        raise aside.error
     if cancelled is not None:
         raise cancelled
 
 
-class _Ended:
-    """Runs in a thread, and keeps what that has raised."""
+class _Aside:
+    """A function that is called in a thread, and what it has raised; `told` is called at its end."""
 
-    def __init__(self, run: Callable[[], None], told: Callable[[], Any] = lambda: None) -> None:
+    def __init__(self, function: Callable[[], None], told: Callable[[], Any] = lambda: None) -> None:
         self.error: BaseException | None = None
-        self._run = run
+        self._function = function
         self._told = told
 
-    def run(self) -> None:
+    def call(self) -> None:
         try:
-            self._run()
+            self._function()
         except BaseException as error:  # noqa: BLE001 - it is raised where the thread was started
             self.error = error
         finally:
