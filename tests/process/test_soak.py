@@ -34,3 +34,12 @@ def test_every_request_to_a_service_is_accounted_for_and_no_file_is_left(tmp_pat
     assert re.search(r"[1-9][\d,]* times reply that was taken", done.stdout)
     assert done.stdout.endswith("the books balance\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_handlers_of_an_application_move_adds_up_and_no_file_is_left(tmp_path):
+    done = soak(tmp_path, "--minutes", "0.05", "--calm", "0", "--workers", "2", program="soaking.consuming")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"enqueued: [1-9][\d,]* in ", done.stdout)
+    assert re.search(r"in done: [1-9][\d,]* in ", done.stdout)
+    assert done.stdout.endswith("the sums balance\n")
+    assert list(tmp_path.iterdir()) == []

@@ -14,9 +14,10 @@ from pathlib import Path
 import qmadmin
 from soaking.forwarding import client
 from soaking.forwarding.books import ERROR, FAILURE
-from soaking.forwarding.forwarders import PATIENCE, Forwarder, processes_in
+from soaking.forwarding.forwarders import Forwarder, processes_in
 from soaking.forwarding.site import ERRORS, FAILURES, SERVICES, name_of, opened, reply_queue, services_text
 from soaking.forwarding.web import WebServer
+from soaking.program import PATIENCE
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -56,7 +57,7 @@ class Overseer:
             for forwarder in self._forwarders:
                 forwarder.start()
             for forwarder in self._forwarders:
-                self._wait_until_begun(forwarder)
+                forwarder.wait_until_begun()
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
                 time.sleep(min(left, self._random.uniform(0.1, 1.5)))
@@ -108,15 +109,7 @@ class Overseer:
 
     def _start(self, forwarder: Forwarder) -> None:
         forwarder.start()
-        self._wait_until_begun(forwarder)
-
-    def _wait_until_begun(self, forwarder: Forwarder) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not forwarder.has_begun() and not forwarder.has_ended():
-            if time.monotonic() > deadline:
-                self.problems.append(f"{forwarder.name}, life {forwarder.lives}, did not start")
-                return
-            time.sleep(0.02)
+        forwarder.wait_until_begun()
 
     def _look_after_all(self) -> None:
         for forwarder in self._forwarders:
