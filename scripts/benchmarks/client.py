@@ -11,6 +11,10 @@ first of them begins.
                                                 {"operations": N, "seconds": N, "p50": SECONDS, "p99": SECONDS}
     {"do": "herd", "place": PLACE, "clients": N, "messages": N}
                                                 {"operations": N, "seconds": N}
+    {"do": "work", "place": PLACE, "workers": N, "messages": N}
+                                                {"operations": N, "seconds": N}
+    {"do": "lose", "place": PLACE, "workers": N, "messages": N}
+                                                {"lost": N}
     anything that went wrong                                    {"error": TEXT}
 
 `attend` keeps one more client connected until `leave`, as there is in use: the last one that closes an SQLite file
@@ -19,7 +23,7 @@ which of the clients' methods are called (default: those of these names), `size`
 has, and `threads`: the clients are threads of one process, which share a connection.
 
 The clients of a `herd` are told to begin before they have connected; each enqueues so many messages, and dequeues as
-many.
+many. `work` and `lose` are about the worker that a subject has of its own, see benchmarks.working.
 """
 
 from __future__ import annotations
@@ -32,10 +36,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from benchmarks.forking import Answer, answer_of, fork, forked
 from benchmarks.pacing import Clock, Counts, Start, shares, so_many_times, until_made, until_taken
 from benchmarks.subject import QUEUE, WARM_UP, Client, GoesOn, Subject, load
+from benchmarks.working import WorkingSubject, lost, rate
 
 _WARM_OPERATIONS = 8
 _HANGS = 120
@@ -58,6 +64,10 @@ def main() -> None:
                 _say(Measurement(subject, request).answer())
             case "herd":
                 _say(_herd(subject, request))
+            case "work":
+                _say(rate(cast("WorkingSubject", subject), request, _HANGS))
+            case "lose":
+                _say(lost(cast("WorkingSubject", subject), request, _HANGS))
             case "attend":
                 _say(attendants.attend(request["place"]))
             case "leave":

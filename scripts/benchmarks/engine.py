@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import ClassVar
 
 import qmadmin
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
+from benchmarks.working import Function
+from qmadmin import aio
 
 SPACE = "BENCH"
 _PAGES = 4_000_000
@@ -24,17 +27,25 @@ _VALUE = {
 """An order that has 1,024 bytes in JSON."""
 
 
+MODULES = ("qmadmin.aio", "qmadmin.app", "qmadmin.consumers.running", "qmadmin.opening", "qmadmin.transacting")
+"""What its clients load late."""
+
+_TASKS = 64
+"""Tasks of one event loop that enqueue at the same time."""
+
+
 class Measured:
     """A queue space with an error queue and two queues, each with retries."""
 
     durability = "full"
     commits: ClassVar = dict.fromkeys(
-        ("produce", "produce_json", "consume", "produce_many", "consume_many", "answer"), 1
-    )
+        ("produce", "produce_json", "produce_awaited", "produce_in_tasks", "consume", "produce_many", "consume_many",
+         "answer", "work"), 1,
+    )  # fmt: skip
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
-    modules = ("qmadmin.opening", "qmadmin.transacting", "qmstorage.postgres.opening")
+    modules = (*MODULES, "qmstorage.postgres.opening")
 
     def __init__(self) -> None:
         self.version = f"qmadmin {qmadmin.__version__}, {self.driver or version_of('psycopg')}"
@@ -68,6 +79,22 @@ class Measured:
             for done in range(0, count, _AT_A_TIME):
                 space.enqueue_many(QUEUE, [BODY] * min(_AT_A_TIME, count - done))
 
+    def hand_out(self, url: str, count: int) -> None:
+        """Enqueue numbers."""
+        with opened(url) as space:
+            space.enqueue_many(QUEUE, range(count))
+
+    def work(self, url: str, workers: int, function: Function) -> None:
+        """Run an application, which has a transaction for each message."""
+        app = qmadmin.App(url, space=SPACE)
+
+        @app.handler(QUEUE, workers=workers)
+        def called(message: qmadmin.Message) -> None:
+            function(message.json())
+
+        app.run(until_empty=True)
+        app.close()
+
     def empty(self, url: str) -> None:
         """Purge the queues."""
         with opened(url) as space:
@@ -95,6 +122,27 @@ class Client:
         """Enqueue values that are as long in JSON."""
         while goes_on(True):
             self._space.enqueue(queue, _VALUE)
+
+    def produce_awaited(self, queue: str, goes_on: GoesOn) -> None:
+        """Enqueue messages from a task of asyncio, one at a time."""
+        asyncio.run(self._await_enqueues(queue, 1, goes_on))
+
+    def produce_in_tasks(self, queue: str, goes_on: GoesOn) -> None:
+        """Enqueue messages from many tasks, each of them one at a time."""
+        asyncio.run(self._await_enqueues(queue, _TASKS, goes_on))
+
+    async def _await_enqueues(self, queue: str, tasks: int, goes_on: GoesOn) -> None:
+        space = await aio.Device(self._space.device).open_space(self._space.name)
+        more = goes_on(True)
+
+        async def produce() -> None:
+            nonlocal more
+            while more:
+                await space.enqueue(queue, BODY)
+                more = goes_on(True) and more
+
+        await asyncio.gather(*(produce() for _ in range(tasks)))
+        await space.close()
 
     def consume(self, queue: str, goes_on: GoesOn) -> None:
         """Dequeue messages outside of a transaction."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import ClassVar
 
 import psycopg
 
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
+from benchmarks.working import Function
 
 _TABLE = """
 CREATE TABLE message (
@@ -32,7 +34,7 @@ DELETE FROM message WHERE id IN (
 class Measured:
     """The hand-written loop."""
 
-    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1}
+    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1, "work": 1}
 
     def __init__(self) -> None:
         self.version = version_of("psycopg")
@@ -48,6 +50,20 @@ class Measured:
         with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
             for _ in range(count):
                 copy.write_row((QUEUE, BODY))
+
+    def hand_out(self, url: str, count: int) -> None:
+        """Insert a row for each number."""
+        with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as connection:
+            cursor = connection.cursor()
+            cursor.executemany(_ENQUEUE, [(QUEUE, b"%d" % number) for number in range(count)])
+
+    def work(self, url: str, workers: int, function: Function) -> None:
+        """Delete rows in threads, each in a transaction in which the function is called."""
+        threads = [threading.Thread(target=_work, args=(url, function)) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def empty(self, url: str) -> None:
         """Remove all rows."""
@@ -104,3 +120,15 @@ class Client:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+def _work(url: str, function: Function) -> None:
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor) as connection:
+        cursor = connection.cursor(binary=True)
+        while True:
+            with connection.transaction():
+                cursor.execute(_DEQUEUE, (QUEUE,), prepare=True)
+                row = cursor.fetchone()
+                if row is None:
+                    return
+                function(int(row[1]))

@@ -28,10 +28,14 @@ class Measure:
     """Which methods of the clients are called."""
     size: int = 1
     """Messages that one call of them has."""
+    of_worker: str = ""
+    """What the process of the subject is asked for where this is about the worker of its own: "work" or "lose"."""
 
     @property
     def works(self) -> list[str]:
         """The methods that it is about."""
+        if self.of_worker:
+            return ["work"]
         return [self.produce] * self.produces + [self.consume] * self.consumes
 
     def can_be_done_by(self, host: Host) -> bool:
@@ -47,7 +51,17 @@ MEASURES = (
     Measure("answer", "transaction: dequeue, enqueue a reply", produces=False, consumes=True, consume="answer"),
     Measure("enqueue_100", "enqueue_many of 100", produces=True, consumes=False, produce="produce_many", size=100),
     Measure("dequeue_100", "dequeue_many of 100", produces=False, consumes=True, consume="consume_many", size=100),
+    Measure("worker", "worker, a function that does nothing", produces=False, consumes=False, of_worker="work"),
+    Measure(
+        "worker_killed",
+        "worker killed in a call: not got by the next",
+        produces=False,
+        consumes=False,
+        of_worker="lose",
+    ),
 )
+
+_KILLED_MESSAGES = 200
 
 
 class DatabaseHost(Host):
@@ -87,6 +101,18 @@ class Measurements:
 
     def measure(self, host: DatabaseHost, measure: Measure, clients: int) -> None:
         """Measure once; SubjectError where the subject fails."""
+        key = (measure.name, clients, host.name)
+        rate = self._of_worker(host, measure, clients) if measure.of_worker else self._rate(host, measure, clients)
+        self.rates.setdefault(key, []).append(rate)
+
+    def _of_worker(self, host: DatabaseHost, measure: Measure, workers: int) -> float:
+        """Return how many messages a second a worker is done with; or how many the next one of a killed one misses."""
+        loses = measure.of_worker == "lose"
+        count = min(_KILLED_MESSAGES, self._operations) if loses else self._operations
+        done = host.ask(measure.of_worker, host.url, workers=workers, messages=count)
+        return float(done["lost"] if loses else done["operations"] / done["seconds"])
+
+    def _rate(self, host: DatabaseHost, measure: Measure, clients: int) -> float:
         url = host.deep_url if measure.deep else host.url
         self._prepare(host, measure, url)
         how: dict[str, Any] = {"size": measure.size} if measure.size > 1 else {}
@@ -105,8 +131,7 @@ class Measurements:
             raise SubjectError(f"{measure.title}: no operation was done in {self._seconds:g} seconds")
         if measure.deep:
             self._missing[host.name] = done["operations"]
-        key = (measure.name, clients, host.name)
-        self.rates.setdefault(key, []).append(done["operations"] * measure.size / done["seconds"])
+        return float(done["operations"] * measure.size / done["seconds"])
 
     def _messages(self, measure: Measure) -> int:
         """Return how many messages come or go: more of those that do so together."""
@@ -123,7 +148,9 @@ class Measurements:
         titles = {measure.name: measure for measure in MEASURES}
         for (name, clients, subject), rates in self.rates.items():
             measure = titles[name]
-            figures = summary(rates, self.rates.get((name, clients, against)))
+            # Of what is lost none is the best.
+            bars = None if measure.of_worker == "lose" else self.rates.get((name, clients, against))
+            figures = summary(rates, bars)
             rows.append(
                 {
                     "measure": name,
@@ -153,18 +180,19 @@ class Measurements:
 
 def interleaved(
     hosts: list[DatabaseHost],
+    kinds: Sequence[Measure],
     clients: Sequence[int],
     rounds: int,
     measure: Callable[[DatabaseHost, Measure, int], None],
     is_over: Callable[[], bool],
 ) -> bool:
-    """Call `measure` for everything in every round, the subjects next to each other.
+    """Call `measure` for every kind in every round, the subjects next to each other.
 
     Return whether all of it was done before the time was over; what was begun is done for all subjects.
     """
     for number in range(rounds):
         for count in clients:
-            for kind in MEASURES:
+            for kind in kinds:
                 if is_over():
                     return False
                 for host in in_turn([host for host in hosts if kind.can_be_done_by(host)], number):

@@ -1,7 +1,7 @@
 """pgqueuer: jobs are enqueued, dequeued and logged through its queries over asyncpg, as its queue manager does.
 
 Its tables are the durable ones of its default. A dequeue of one job and the note of its end, which deletes it, are two
-commits; its own manager takes and notes several at once, which is not what is compared here.
+commits. Its own queue manager takes and notes several at once: as many as it may run at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from collections.abc import Coroutine
 from typing import Any, ClassVar
 
 from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
+from benchmarks.working import Function
 
 # Installed in another environment than the one that types are checked in.
 asyncpg: Any = importlib.import_module("asyncpg")
 Queries: Any = importlib.import_module("pgqueuer.queries").Queries
+QueueManager: Any = importlib.import_module("pgqueuer.qm").QueueManager
+ExecutionMode: Any = importlib.import_module("pgqueuer.types").QueueExecutionMode
 Parameter: Any = importlib.import_module("pgqueuer.ports.repository").EntrypointExecutionParameter
 
 _AT_A_TIME = 1000
@@ -27,7 +30,7 @@ _LONG = dt.timedelta(minutes=10)
 class Measured:
     """pgqueuer with asyncpg."""
 
-    commits: ClassVar = {"produce": 1, "consume": 2}
+    commits: ClassVar = {"produce": 1, "consume": 2, "work": 2}
 
     def __init__(self) -> None:
         self.version = version_of("pgqueuer", "asyncpg")
@@ -39,6 +42,14 @@ class Measured:
     def fill(self, url: str, count: int) -> None:
         """Enqueue a thousand jobs at a time."""
         _run(self._fill(url, count))
+
+    def hand_out(self, url: str, count: int) -> None:
+        """Enqueue a job for each number."""
+        _run(self._hand_out(url, count))
+
+    def work(self, url: str, workers: int, function: Function) -> None:
+        """Run its queue manager until the queue is drained."""
+        _run(self._work(url, workers, function))
 
     def empty(self, url: str) -> None:
         """Remove all jobs and what is told of them."""
@@ -61,6 +72,24 @@ class Measured:
         for done in range(0, count, _AT_A_TIME):
             some = min(_AT_A_TIME, count - done)
             await queries.enqueue([QUEUE] * some, [BODY] * some, [0] * some)
+        await connection.close()
+
+    async def _hand_out(self, url: str, count: int) -> None:
+        connection = await asyncpg.connect(url)
+        queries = Queries.from_asyncpg_connection(connection)
+        await queries.enqueue([QUEUE] * count, [b"%d" % number for number in range(count)], [0] * count)
+        await connection.close()
+
+    async def _work(self, url: str, workers: int, function: Function) -> None:
+        connection = await asyncpg.connect(url)
+        manager = QueueManager(Queries.from_asyncpg_connection(connection))
+
+        async def called(job: Any) -> None:
+            function(int(job.payload))
+
+        manager.entrypoint(QUEUE)(called)
+        # It refuses a limit of less than two batches.
+        await manager.run(batch_size=workers, max_concurrent_tasks=2 * workers, mode=ExecutionMode.drain)
         await connection.close()
 
     async def _empty(self, url: str) -> None:

@@ -2,6 +2,9 @@
 
 The hand-written loop is what PostgreSQL itself gives on this disk: one table, DELETE ... FOR UPDATE SKIP LOCKED, one
 statement a commit. Every client is a process with one connection. Every commit is synced to the disk before it returns.
+In the rows of workers each subject's own worker calls a function that does nothing, so many calls at a time; or dies in
+a call by SIGKILL, and the messages are counted with which neither it nor the next one is done when that finds nothing
+more. procrastinate leaves them marked as taken, to a job of one's own; pgqueuer takes them again after 30 seconds.
 Absolute figures mean little on a shared machine; ratios of one run do.
 
 The keys of the JSON: when, machine, server, options, complete (false where the minutes were over first), subjects (by
@@ -29,7 +32,7 @@ from postgres_server import NoServerError, durable_server
 
 from benchmarks import machine, peers_venv, recorded, report
 from benchmarks.hosts import SubjectError
-from benchmarks.measuring import DatabaseHost, Measure, Measurements, database, interleaved
+from benchmarks.measuring import MEASURES, DatabaseHost, Measure, Measurements, database, interleaved
 
 SUBJECTS = {
     "hand-written": "benchmarks.hand_written:Measured",
@@ -93,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-b", "--backlog", type=int, default=100_000, help="messages of backlog (default 100000)")
     parser.add_argument("--subjects", type=_subjects, default=list(SUBJECTS), metavar="NAME,NAME",
                         help=f"which of {', '.join(SUBJECTS)} (default: all)")  # fmt: skip
+    parser.add_argument("--measures", type=_measures, default=list(MEASURES), metavar="NAME,NAME",
+                        help=f"which of {', '.join(each.name for each in MEASURES)} (default: all)")  # fmt: skip
     parser.add_argument("--peers", type=Path, default=peers_venv.default_directory("postgres"), metavar="DIRECTORY",
                         help="where the other queues are installed, on demand (default %(default)s)")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write the result there, too")
@@ -103,6 +108,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def _measures(text: str) -> list[Measure]:
+    names = text.split(",")
+    if unknown := set(names) - {each.name for each in MEASURES}:
+        raise argparse.ArgumentTypeError(f"no such measure: {', '.join(sorted(unknown))}")
+    return [each for each in MEASURES if each.name in names]
 
 
 def _subjects(text: str) -> list[str]:
@@ -150,7 +162,8 @@ class Run:
         with contextlib.ExitStack() as resources:
             for name in self._asked.subjects:
                 self._set_up(name, resources)
-            complete = interleaved(self._hosts, self._asked.clients, self._asked.rounds, self._measure, self._is_over)
+            kinds, clients, rounds = self._asked.measures, self._asked.clients, self._asked.rounds
+            complete = interleaved(self._hosts, kinds, clients, rounds, self._measure, self._is_over)
             rows = self._measurements.results(self._hosts, BAR)
         self._head["machine"]["load_after"] = round(os.getloadavg()[0], 2)
         order = {name: number for number, name in enumerate(self._asked.subjects)}

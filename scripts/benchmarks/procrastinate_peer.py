@@ -12,6 +12,7 @@ import importlib
 from typing import Any, ClassVar
 
 from benchmarks.subject import BODY, QUEUE, GoesOn, version_of
+from benchmarks.working import Function
 
 # Installed in another environment than the one that types are checked in.
 procrastinate: Any = importlib.import_module("procrastinate")
@@ -25,7 +26,7 @@ _AT_A_TIME = 1000
 class Measured:
     """procrastinate with psycopg."""
 
-    commits: ClassVar = {"produce": 1, "consume": 2}
+    commits: ClassVar = {"produce": 1, "consume": 2, "work": 2}
 
     def __init__(self) -> None:
         self.version = version_of("procrastinate", "psycopg")
@@ -41,6 +42,18 @@ class Measured:
             deferrer = app.configure_task(_TASK, queue=QUEUE)
             for done in range(0, count, _AT_A_TIME):
                 deferrer.batch_defer(*[_ARGUMENTS] * min(_AT_A_TIME, count - done))
+
+    def hand_out(self, url: str, count: int) -> None:
+        """Defer a job for each number."""
+        with _synchronous(url) as app:
+            deferrer = app.configure_task(_TASK, queue=QUEUE)
+            for done in range(0, count, _AT_A_TIME):
+                numbers = range(done, min(done + _AT_A_TIME, count))
+                deferrer.batch_defer(*({"number": number} for number in numbers))
+
+    def work(self, url: str, workers: int, function: Function) -> None:
+        """Run its worker, which has so many jobs at a time, until it has caught up."""
+        asyncio.run(_work(url, workers, function))
 
     def empty(self, url: str) -> None:
         """Remove all jobs and what is told of them."""
@@ -104,3 +117,27 @@ class Client:
 
 def _synchronous(url: str) -> Any:
     return procrastinate.App(connector=procrastinate.SyncPsycopgConnector(conninfo=url, min_size=1, max_size=1)).open()
+
+
+async def _work(url: str, workers: int, function: Function) -> None:
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+
+    async def called(number: int) -> None:
+        function(number)
+
+    app.task(name=_TASK, queue=QUEUE)(called)
+    # One connection for each job, and one for the heartbeat.
+    async with psycopg_pool.AsyncConnectionPool(
+        url, min_size=1, max_size=workers + 1, open=False, kwargs={"autocommit": True}
+    ) as pool:
+        await app.open_async(pool)
+        # It ends when it finds nothing, and so needs not to listen.
+        await app.run_worker_async(
+            queues=[QUEUE],
+            wait=False,
+            concurrency=workers,
+            delete_jobs="always",
+            listen_notify=False,
+            install_signal_handlers=False,
+        )
+        await app.close_async()

@@ -10,7 +10,9 @@ KEYS = {"when", "machine", "server", "options", "complete", "subjects", "results
 ROW = {
     "measure", "title", "clients", "subject", "durability", "rates", "median", "least", "most", "ratio",
 }  # fmt: skip
-MEASURES = ("answer", "backlog", "dequeue", "dequeue_100", "enqueue", "enqueue_100", "mixed")
+MEASURES = (
+    "answer", "backlog", "dequeue", "dequeue_100", "enqueue", "enqueue_100", "mixed", "worker", "worker_killed",
+)  # fmt: skip
 WAYS = [(measure, 2) for measure in MEASURES]
 SMALL = ("--clients", "2", "--operations", "10", "--rounds", "1", "--backlog", "30")
 
@@ -45,7 +47,9 @@ def test_each_subject_is_measured_in_every_way(postgres_server, tmp_path):
         assert sorted((row["measure"], row["clients"]) for row in rows) == WAYS
         assert {len(row["rates"]) for row in rows} == {1}
     assert all(row.keys() == ROW for row in found["results"])
-    assert {row["ratio"] for row in found["results"] if row["subject"] == "hand-written"} == {1.0}
+    ratios = {row["measure"]: row["ratio"] for row in found["results"] if row["subject"] == "hand-written"}
+    assert ratios == dict.fromkeys(MEASURES, 1.0) | {"worker_killed": None}
+    assert {row["median"] for row in found["results"] if row["measure"] == "worker_killed"} == {0.0}
     assert databases(postgres_server) == []
     shown = bench("postgres", "--show", tmp_path / "found", "--markdown")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -82,3 +86,8 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path):
 def test_a_directory_in_memory_is_refused():
     done = bench("postgres", "--directory", "/dev/shm")
     assert (done.returncode, "is in memory" in done.stderr) == (2, True)
+
+
+def test_a_measure_that_there_is_not_is_refused():
+    done = bench("postgres", "--measures", "worker,speed")
+    assert (done.returncode, "no such measure: speed" in done.stderr) == (2, True)

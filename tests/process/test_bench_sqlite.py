@@ -94,14 +94,26 @@ def test_a_directory_that_there_is_not_is_refused(tmp_path):
     assert f"no such directory: {tmp_path}/nothing" in done.stderr
 
 
+def test_workers_are_measured_beside_what_they_are_compared_with_and_ours_loses_nothing(tmp_path):
+    _, found = measured(tmp_path, "--no-peers", "--rows", "consumer_1,enqueue_in_tasks,worker_killed")
+    for row, other in (("consumer_1", "forwarder_1"), ("enqueue_in_tasks", "enqueue_awaited")):
+        assert of_row(found, row)["qmadmin"]["against"] == f"{other} of qmadmin"
+        assert of_row(found, row)["qmadmin"]["ratio"] > 0
+    assert of_row(found, "worker_killed")["qmadmin"]["values"] == [0]
+
+
 @pytest.mark.slow
 def test_other_queues_are_installed_and_measured_beside_ours(tmp_path):
-    printed, found = measured(tmp_path, "--rows", "transaction,processes", "--peers", tmp_path / "venv", loud=True)
+    rows = "transaction,processes,working"
+    printed, found = measured(tmp_path, "--rows", rows, "--peers", tmp_path / "venv", loud=True)
     if "other queues: left out" in printed:
         pytest.skip("the other queues cannot be installed from here")
     peers = {"huey", "persist-queue", "litequeue"}
     assert of_row(found, "transaction").keys() == {"qmadmin", *peers}
     assert of_row(found, "processes").keys() == {"raw", "qmadmin", *peers}
+    assert of_row(found, "worker_1").keys() == {"qmadmin", "huey"}
+    # What it was at work on when it was killed.
+    assert 1 <= of_row(found, "worker_killed")["huey"]["median"] <= 10
 
 
 @pytest.mark.slow

@@ -50,6 +50,8 @@ class Numbers:
     idle: float = 15.0
     """Seconds of idleness in one round: where many wait, each looks once in so many by itself."""
     waiters: int = 100
+    tasks: int = 5000
+    """Tasks of asyncio that wait."""
     herd: int = 80
     """Processes that begin at one moment on one file."""
     large: int = 64 * 2**20
@@ -58,7 +60,7 @@ class Numbers:
 
 QUICK = Numbers(
     operations=20, seconds=0.3, rounds=1, stored=300, beside=30, queues=5, forwarded=20, wakes=5, idle=0.2, waiters=3,
-    herd=3, large=2**20,
+    tasks=10, herd=3, large=2**20,
 )  # fmt: skip
 """So little of everything that its figures mean nothing."""
 

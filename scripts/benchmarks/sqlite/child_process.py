@@ -5,10 +5,13 @@ Each prints one line of JSON. Those that others wait for print a line before, wh
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import threading
@@ -17,11 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from benchmarks.engine import opened
+from benchmarks.engine import SPACE, opened
 from benchmarks.forking import forked
 from benchmarks.hosts import SCRIPTS, SubjectError
 from benchmarks.pacing import Start
 from benchmarks.subject import BODY, QUEUE, WARM_UP
+from qmadmin import aio
 
 _SETTLED = 3.0
 """Seconds after which whoever has begun to wait does nothing else."""
@@ -136,6 +140,42 @@ def _idle(path: str, threads: int, seconds: float, start: Start) -> Told:
     return {"seconds": spent}
 
 
+def wait_in_tasks(path: str, tasks: str, seconds: str) -> None:
+    """Wait for what does not come, in tasks of asyncio; tell the share of a core in %, and the most memory."""
+    asyncio.run(_wait_in_tasks(path, int(tasks), float(seconds)))
+
+
+async def _wait_in_tasks(path: str, count: int, seconds: float) -> None:
+    async with aio.open_device(path) as device, device.open_space(SPACE) as space:
+        tasks = [asyncio.create_task(space.dequeue(WARM_UP, wait=_HANGS)) for _ in range(count)]
+        await asyncio.sleep(_SETTLED)
+        before = time.process_time()
+        await asyncio.sleep(seconds)
+        spent = time.process_time() - before
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        _tell(percent=spent / seconds * 100, most=_most_memory())
+
+
+def read_metrics(path: str, times: str) -> None:
+    """Look at all figures several times, and write them as text; tell the median of each."""
+    from qmadmin.monitoring.metrics import SpaceCollector, look
+    from qmadmin.monitoring.metrics_server import written
+
+    looks, texts = [], []
+    with opened(path) as space:
+        for _ in range(int(times)):
+            begun = time.perf_counter()
+            figures = look(space)
+            looked = time.perf_counter()
+            assert written(SpaceCollector(functools.partial(dict, {SPACE: figures})))
+            texts.append(time.perf_counter() - looked)
+            looks.append(looked - begun)
+    _tell(look=statistics.median(looks) * 1000, text=statistics.median(texts) * 1000)
+
+
 def consume_all(path: str, at_a_time: str) -> None:
     """Take all messages of a queue; tell the most memory in the end, and what it was when a hundredth was taken."""
     taken = 0
@@ -185,7 +225,8 @@ def _tell(**values: float) -> None:
 
 
 _MEASUREMENTS: tuple[Callable[..., None], ...] = (
-    open_device, work_until_killed, wait_for_messages, wait_idly, consume_all, enqueue_large, dequeue_large,
+    open_device, work_until_killed, wait_for_messages, wait_idly, wait_in_tasks, consume_all, read_metrics,
+    enqueue_large, dequeue_large,
 )  # fmt: skip
 
 if __name__ == "__main__":

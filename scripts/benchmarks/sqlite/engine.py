@@ -12,7 +12,7 @@ class Measured(engine.Measured):
     """A device that is durable."""
 
     driver = f"SQLite {sqlite3.sqlite_version}"
-    modules = ("qmadmin.opening", "qmadmin.transacting", "qmstorage.sqlite.opening")
+    modules = (*engine.MODULES, "qmstorage.sqlite.opening")
 
 
 class Relaxed(Measured):

@@ -33,7 +33,20 @@ from typing import Any, Protocol
 import qmadmin
 from benchmarks import machine, peers_venv, recorded
 from benchmarks.hosts import SubjectError, in_turn
-from benchmarks.sqlite import backlogs, chart, footprint, forwarding, herd, markdown, rates, starting, table, waking
+from benchmarks.sqlite import (
+    backlogs,
+    chart,
+    footprint,
+    forwarding,
+    herd,
+    markdown,
+    metrics,
+    rates,
+    starting,
+    table,
+    waking,
+    working,
+)
 from benchmarks.sqlite.benchmark import QUICK, REQUIREMENTS, Benchmark, Numbers
 from benchmarks.sqlite.rows import OURS, PER_SECOND, Row, Turn, Values
 
@@ -53,6 +66,8 @@ GROUPS: dict[str, Group] = {
     "herd": herd,
     "waking": waking,
     "forwarding": forwarding,
+    "working": working,
+    "metrics": metrics,
     "starting": starting,
     "footprint": footprint,
 }

@@ -50,6 +50,16 @@ MEASURES = (
         {OURS: OURS},
         produce="produce_json",
     ),
+    Measure(
+        (Row("enqueue_awaited", "aio.enqueue, one task (to enqueue)", against=("enqueue", OURS)),),
+        {OURS: OURS},
+        produce="produce_awaited",
+    ),
+    Measure(
+        (Row("enqueue_in_tasks", "aio.enqueue, 64 tasks (to one)", against=("enqueue_awaited", OURS)),),
+        {OURS: OURS},
+        produce="produce_in_tasks",
+    ),
     Measure((_row("enqueue_100", "enqueue_many of 100"),), _BATCHES, produce="produce_many", size=100),
     Measure((_row("enqueue_1000", "enqueue_many of 1000"),), _BATCHES, produce="produce_many", size=1000),
     Measure((_row("dequeue", "dequeue, one at a time"),), _ALL, consume="consume"),

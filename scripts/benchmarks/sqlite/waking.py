@@ -19,7 +19,11 @@ IDLE = (
     Row("idle_threads", "100 dequeues that wait, threads of one process", "% of a core"),
     Row("idle_processes", "100 dequeues that wait, processes", "% of a core"),
 )
-ROWS: tuple[Row, ...] = (*WAKE, *IDLE)
+TASKS = (
+    Row("idle_tasks", "5,000 dequeues that wait, tasks of one process", "% of a core"),
+    Row("idle_tasks_memory", "5,000 dequeues that wait, memory of the process", "MiB"),
+)
+ROWS: tuple[Row, ...] = (*WAKE, *IDLE, *TASKS)
 
 _BETWEEN = 0.01
 """Seconds between two messages, so that each of them finds a consumer that waits."""
@@ -39,6 +43,8 @@ def turns(benchmark: Benchmark, wanted: frozenset[str]) -> Iterator[Turn]:
     for row, processes, threads in ((IDLE[0], 1, waiters), (IDLE[1], waiters, 1)):
         if row.name in wanted:
             yield Turn([Task(OURS, "", _Idle(row.name, path, processes, threads, seconds))], rounds=_IDLE_ROUNDS)
+    if wanted & {row.name for row in TASKS}:
+        yield Turn([Task(OURS, "", lambda: _tasks(path, benchmark.numbers.tasks, seconds))], rounds=_IDLE_ROUNDS)
 
 
 def _woken(path: str, count: int) -> Mapping[str, float]:
@@ -50,6 +56,11 @@ def _woken(path: str, count: int) -> Mapping[str, float]:
             space.enqueue(QUEUE, time.monotonic_ns().to_bytes(8, "big"))
         found = told(output)
     return {"wake_p50": found["p50"], "wake_p99": found["p99"]}
+
+
+def _tasks(path: str, tasks: int, seconds: float) -> Mapping[str, float]:
+    found = run_child("wait_in_tasks", path, tasks, seconds)
+    return {"idle_tasks": found["percent"], "idle_tasks_memory": found["most"] / 2**20}
 
 
 class _Idle:
