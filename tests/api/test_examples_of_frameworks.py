@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 import qmadmin
 from qmadmin.testing import InlineWorker
-from tests.fix_store import ROOT
+from tests.fix_process import environment
+from tests.fix_store import DEADLINE, ROOT, eventually
 
 Loads = Callable[[str], ModuleType]
 
@@ -104,3 +106,55 @@ class TestFastApi:
                 asyncio.run(order(18, "a vase"))
                 with pytest.raises(qmadmin.Failure, match="no vases in stock"):
                     worker.run()
+
+
+class TestFastApiAwaiting:
+    @pytest.fixture
+    def shop(self, load: Loads):
+        return load("fastapi_quotes")
+
+    def test_each_request_gets_the_answer_to_its_own_message(self, shop):
+        async def visit():
+            async with shop.web.router.lifespan_context(shop.web), browser_of(shop.web) as browser:
+                wishes = ["a chair", "a table", "a vase"] * 20
+                asked = await asyncio.gather(*(browser.post("/quotes", json={"what": what}) for what in wishes))
+                assert [answer.json() for answer in asked] == [
+                    {"what": what, "price": shop.PRICES.get(what)} for what in wishes
+                ]
+                assert [await shop.web.state.space.count(queue) for queue in ("wishes", "quotes")] == [0, 0]
+
+        asyncio.run(visit())
+
+    def test_a_request_that_nobody_answers_is_told_so(self, shop, monkeypatch):
+        async def nobody(_space):
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(shop, "SECONDS", 0.05)
+        monkeypatch.setattr(shop, "answer", nobody)
+
+        async def visit():
+            async with shop.web.router.lifespan_context(shop.web), browser_of(shop.web) as browser:
+                refused = await browser.post("/quotes", json={"what": "a chair"})
+                assert (refused.status_code, refused.json()["detail"]) == (504, "nobody has answered in time")
+
+        asyncio.run(visit())
+
+
+class TestAsyncio:
+    def test_orders_are_confirmed_until_a_signal_which_gives_back_the_one_at_work(self, tmp_path: Path):
+        device = tmp_path / "shop.qm"
+        program = [sys.executable, ROOT / "scripts" / "examples" / "asyncio_mailer.py"]
+        settings = environment() | {"SHOP_DEVICE": str(device)}
+        with qmadmin.open_device(device, create=True) as made:
+            made.create_space("SHOP")
+            with made.open_space("SHOP") as space:
+                space.create_queue("orders")
+                space.enqueue_many("orders", [{"number": 1}, {"number": 2}, {"number": 3, "seconds": 3600}])
+                with subprocess.Popen(program, env=settings, stdout=subprocess.PIPE, text=True) as mailer:
+                    confirmed = {mailer.stdout.readline() for _ in range(2)}
+                    eventually(lambda: space.usage("orders").held == 1, "the third order is at work")
+                    mailer.terminate()
+                    assert mailer.wait(DEADLINE) == 0
+                assert confirmed == {"order 1 is confirmed\n", "order 2 is confirmed\n"}
+                assert {space.dequeue("mails").text for _ in range(2)} == {text.strip() for text in confirmed}
+                assert space.dequeue("orders").retries == 0
