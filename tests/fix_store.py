@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
@@ -31,6 +31,7 @@ from qmcore.probe import Point, Probe
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
+from tests.awaited import AwaitedDevice
 from tests.fix_postgres import login_of
 from tests.fork_server import ForkedProcess, ForkServer
 
@@ -111,13 +112,15 @@ class Store:
         self.device = make(path, 20_000, clock=clock, **how)
         self.spaces: list[QueueSpace] = []
         self.others: list[Device] = []
+        self.awaited: AwaitedDevice | None = None
 
     def space(self, name: str = "SPACE", **changes: Any) -> QueueSpace:
         """Create a queue space and open it."""
         self.device.create_space(space_definition(name, **changes))
         opened = self.device.open_space(name)
         self.spaces.append(opened)
-        return opened
+        # It has the calls of the other.
+        return opened if self.awaited is None else cast("QueueSpace", self.awaited.space(opened))
 
     def another(self, clock: MovableClock | None = None) -> Device:
         """Open the device once more, as another process would."""
@@ -139,6 +142,8 @@ class Store:
                 connection.execute(statement)
 
     def close(self) -> None:
+        if self.awaited is not None:
+            self.awaited.close()
         for device in (*self.others, self.device):
             with contextlib.suppress(QueueError):
                 device.close()
@@ -181,7 +186,7 @@ def connection_of(space: QueueSpace) -> Any:
 
 def count_rows(volume: Any, *names: str) -> tuple[int, ...]:
     """Return how many rows the tables of a volume have, whatever the store; of a queue space's, where given that."""
-    opened = attachment_of(volume).volume if isinstance(volume, QueueSpace) else volume
+    opened = attachment_of(volume).volume if hasattr(volume, "enqueue") else volume
     return tuple(opened.read(lambda unit: [rows_of(unit, name) for name in names]))
 
 
@@ -231,11 +236,39 @@ def maker_of_devices(kind: str, request: pytest.FixtureRequest) -> MakesDevices:
     return create_device
 
 
-@pytest.fixture(params=["file", "memory", "postgres"])
+STORES = ("file", "memory", "postgres")
+
+OVER_TASKS = {
+    **dict.fromkeys(
+        ("conditions", "delay_and_expiry", "enqueue", "error_queues", "groups", "many", "nonpersistent",
+         "out_of_order", "retry_policy", "rollback"),
+        ("memory-awaited",),
+    ),
+    **dict.fromkeys(("dequeue_order", "transactions"), ("file-awaited", "postgres-awaited")),
+}  # fmt: skip
+"""The files of tests/store whose cases also hold for the calls of asyncio, and on which stores: not on all, for their
+time. A case that is about something that those calls do not have is marked `synchronous`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of the contract on all stores, and those of messages by the calls of asyncio too."""
+    marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "store" not in metafunc.fixturenames or "store" in marks:
+        return
+    awaited: tuple[str, ...] = ()
+    if metafunc.definition.path.parent.name == "store" and not metafunc.definition.get_closest_marker("synchronous"):
+        awaited = OVER_TASKS.get(metafunc.definition.path.stem.removeprefix("test_"), ())
+    metafunc.parametrize("store", [*STORES, *awaited], indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: MovableClock) -> Iterator[Store]:
     """A device on each kind of store; the contract holds on all of them."""
-    path = device_path(request.param, request, tmp_path)
-    made = Store(request.param, path, clock, maker_of_devices(request.param, request))
+    kind, _, awaited = request.param.partition("-")
+    path = device_path(kind, request, tmp_path)
+    made = Store(kind, path, clock, maker_of_devices(kind, request))
+    if awaited:
+        made.awaited = AwaitedDevice(made.device)
     yield made
     made.close()
 

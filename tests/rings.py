@@ -59,7 +59,7 @@ FIXTURES = {
 }
 """What fixtures cost: a server, a disk, a terminal, processes."""
 
-STORES = {"file": WHOLE, "postgres": WHOLE}
+STORES = dict.fromkeys(("file", "postgres", "file-awaited", "memory-awaited", "postgres-awaited"), WHOLE)
 """What the parameters of the stores' fixtures cost; a device in memory is quick."""
 
 _TESTS = Path(__file__).parent

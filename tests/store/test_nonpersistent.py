@@ -203,6 +203,7 @@ class TestTransactions:
             assert space.dequeue("Q").text == "a"
         assert [(info.retries, info.delivery.value) for info in space.messages("Q")] == [(0, "nonpersist")]
 
+    @pytest.mark.synchronous
     def test_two_queue_spaces_in_one_transaction(self, store, space):
         other = store.space("OTHER", memory=100 * PAGE)
         make_queue(other, "Q")

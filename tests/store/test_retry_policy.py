@@ -93,6 +93,7 @@ class TestPolicyOfAConsumer:
         ],
         ids=["rollback", "give_back", "answer_failure", "give_up"],
     )
+    @pytest.mark.synchronous
     def test_a_message_without_tries_by_it_goes_to_the_error_queue(self, space, end):
         make_queue(space, "E")
         make_queue(space, "R", retries=MANY, error_queue="E")

@@ -241,6 +241,7 @@ class TestExpiredMeanwhile:
         clock.advance(10)
         return transaction
 
+    @pytest.mark.synchronous
     def test_it_makes_room_for_the_answer_to_its_failure(self, store, clock):
         space = store.space(messages=1)
         make_queue(space, "Q", retries=3)
@@ -252,6 +253,7 @@ class TestExpiredMeanwhile:
         assert drain(space, "REPLIES") == ["sorry"]
         assert bodies_held(space) == (0, 0, 0)
 
+    @pytest.mark.synchronous
     def test_whoever_looks_at_the_error_queue_finds_it(self, store, clock):
         space = store.space(error_queue="ERRORS")
         make_queue(space, "ERRORS")
@@ -261,6 +263,7 @@ class TestExpiredMeanwhile:
         transaction.leave_context()
         assert space.dequeue("ERRORS").origin.reason is Reason.EXPIRED
 
+    @pytest.mark.synchronous
     def test_it_arms_the_capacity_command_again(self, store, clock):
         space = store.space()
         store.device.set_commands(enabled=False)

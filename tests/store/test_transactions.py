@@ -89,6 +89,7 @@ class TestCommit:
         assert refusal.value.resource is Resource.MESSAGES
         assert drain(space) == ["c", "d"]
 
+    @pytest.mark.synchronous
     def test_the_commit_names_the_queue_space_that_has_no_room(self, store):
         space = store.space()
         make_queue(space)
@@ -191,6 +192,7 @@ class TestNesting:
                 space.transaction()
         assert drain(space) == ["x"]
 
+    @pytest.mark.synchronous
     def test_one_that_was_made_before_is_refused_when_it_is_entered(self, space):
         inner = space.transaction()
         with space.transaction():
@@ -210,6 +212,7 @@ class TestNesting:
                 raise BrokenError
         assert (drain(space), drain(other)) == (["x"], ["y"])
 
+    @pytest.mark.synchronous
     def test_a_second_handle_of_the_queue_space_is_in_the_transaction_too(self, store, space):
         with store.device.open_space("SPACE") as again, space.transaction() as transaction:
             again.enqueue("Q", "x")
@@ -227,6 +230,7 @@ class TestThreads:
             transaction.rollback()
         assert drain(space) == ["outside"]
 
+    @pytest.mark.synchronous
     def test_another_thread_cannot_end_it(self, space):
         with space.transaction() as transaction:
             space.enqueue("Q", "x")
