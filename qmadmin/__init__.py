@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from qmadmin.defaults import QueueAttributes, SpaceAttributes
     from qmadmin.device import Device
     from qmadmin.managing_messages import BrowseCursor
+    from qmadmin.monitoring.prometheus import MetricsCollector
     from qmadmin.opening import create_device, open_device, restore_device
     from qmadmin.queue_watch import QueueWatch, WatchResult
     from qmadmin.space import QueueSpace
@@ -89,6 +90,7 @@ _HOME = {
     "qmadmin.consumers": ("Failure", "Park", "Reply", "Snooze", "Unavailable"),
     "qmadmin.device": ("Device",),
     "qmadmin.managing_messages": ("BrowseCursor",),
+    "qmadmin.monitoring.prometheus": ("MetricsCollector",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
     "qmadmin.queue_watch": ("QueueWatch", "WatchResult"),
     "qmadmin.space": ("QueueSpace",),
@@ -102,12 +104,12 @@ __all__ = [
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
     "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Failure",
     "Finding", "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
-    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "Missed", "MissingVolume", "NoMessageError",
-    "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError",
-    "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder",
-    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy",
-    "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage",
-    "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
+    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MetricsCollector", "Missed", "MissingVolume",
+    "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
+    "OutcomeUnknownError", "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition",
+    "QueueError", "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource",
+    "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition",
+    "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
     "TransactionStartError", "Unavailable", "WatchResult", "__version__", "create_device", "decode", "open_device",
     "restore_device",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import weakref
@@ -33,12 +34,16 @@ if TYPE_CHECKING:
     from qmadmin.consumers import Policy
     from qmadmin.consumers.function_consumer import FunctionConsumer
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
+    from qmadmin.consumers.statistics import Statistics
     from qmadmin.device import Device
+    from qmadmin.monitoring.prometheus import MetricsCollector, ServedSpace
     from qmadmin.space import QueueSpace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound="Callable[..., object]")
+
+logger = logging.getLogger("qmadmin.consumers")
 
 ROLE: Final = "consumer"
 """The name of the process in the queue space."""
@@ -84,6 +89,8 @@ class App:
         self._handlers: dict[str, AppHandler[..., Any]] = {}
         self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
         self._consumers: set[FunctionConsumer] = set()
+        # Of all runs in this process, so that what is counted never becomes less.
+        self._statistics: dict[str, Statistics] = {}
         self._is_closing = False
         self._opened: QueueSpace | None = None
         self._lent: QueueSpace | None = None
@@ -95,6 +102,7 @@ class App:
         # Another thread of the parent may hold it.
         self._lock = threading.RLock()
         self._consumers = set()
+        self._statistics = {}
 
     # ---- queue space -------------------------------------------------------------------------------------------------
 
@@ -153,12 +161,13 @@ class App:
                 hint="Stop it first.",
             )
         self._create_queues(space)
-        before, hooks = self._lent, {when: list(found) for when, found in self._hooks.items()}
-        self._lent = space
+        hooks = {when: list(found) for when, found in self._hooks.items()}
+        before = self._lent, hooks, self._statistics
+        self._lent, self._statistics = space, {}
         try:
             yield self
         finally:
-            self._lent, self._hooks = before, hooks
+            self._lent, self._hooks, self._statistics = before
 
     def close(self) -> None:
         """Stop what runs, and close the device after the last call; the next use opens it again."""
@@ -279,10 +288,11 @@ class App:
         that takes. Returns the exit status that a program has then: 0, or 128 and the number of the second signal.
         Raises what kept the first opening from working; `RunOptions` says what the options mean.
         """
-        consumer = self._new_consumer(options)
-        with consumer.stop.listening():
-            self._consume(consumer)
-        return consumer.stop.status
+        with self._serving_metrics(options):
+            consumer = self._new_consumer(options)
+            with consumer.stop.listening():
+                self._consume(consumer)
+            return consumer.stop.status
 
     async def run_async(self, **options: Unpack[RunOptions]) -> None:
         """Do the same without blocking the event loop; cancelling it requests a stop, which it waits for.
@@ -291,17 +301,19 @@ class App:
         """
         from qmadmin.consumers.function_consumer import awaited
 
-        consumer = self._new_consumer(options)
-        await awaited(functools.partial(self._consume, consumer), consumer.stop)
+        with self._serving_metrics(options):
+            consumer = self._new_consumer(options)
+            await awaited(functools.partial(self._consume, consumer), consumer.stop)
 
     @contextlib.contextmanager
     def running(self, **options: Unpack[RunOptions]) -> Iterator[App]:
         """Run in another thread while the block lasts; its end requests a stop and waits for it."""
         from qmadmin.consumers.function_consumer import in_thread
 
-        consumer = self._new_consumer(options)
-        with in_thread(functools.partial(self._consume, consumer), consumer.stop):
-            yield self
+        with self._serving_metrics(options):
+            consumer = self._new_consumer(options)
+            with in_thread(functools.partial(self._consume, consumer), consumer.stop):
+                yield self
 
     def stop(self) -> None:
         """Request a stop of what runs in this process; any thread and a signal handler may call it."""
@@ -318,7 +330,7 @@ class App:
             )
         hooks = Hooks(**{when: tuple(found) for when, found in self._hooks.items()})
         served = {queue: (handler.function, handler.policy) for queue, handler in self._handlers.items()}
-        consumer = FunctionConsumer(served, run_policy_of(options), hooks)
+        consumer = FunctionConsumer(served, run_policy_of(options), hooks, statistics=self._statistics)
         # From now on `stop()` reaches it.
         self._consumers.add(consumer)
         return consumer
@@ -345,6 +357,36 @@ class App:
             if failed is not None:
                 failed.device.close()
         return self.space
+
+    # ---- metrics -----------------------------------------------------------------------------------------------------
+
+    def collector(self, *others: App) -> MetricsCollector:
+        """Return the metrics of `run(metrics=...)` for a registry of prometheus-client that the program has.
+
+            prometheus_client.REGISTRY.register(app.collector())
+
+        Whenever the registry asks, they are those of the calls of handlers in this process, and the figures of the
+        queue space while it is open here. A registry takes one such collector: `others` are the other applications of
+        the process, with other queue spaces.
+        """
+        from qmadmin.monitoring.consumer_metrics import CONSUMER
+        from qmadmin.monitoring.prometheus import ProgramCollector
+
+        return ProgramCollector(*(each._served_space() for each in (self, *others)), begin=CONSUMER)  # noqa: SLF001 - of this class
+
+    def _served_space(self) -> ServedSpace:
+        from qmadmin.monitoring.prometheus import ServedSpace
+
+        return ServedSpace(self.space_name, lambda: list(self._statistics.values()), lambda: self._lent or self._opened)
+
+    def _serving_metrics(self, options: RunOptions) -> contextlib.AbstractContextManager[None]:
+        """Serve metrics while the block lasts, if the options say where."""
+        where = options.get("metrics")
+        if where is None:
+            return contextlib.nullcontext()
+        from qmadmin.monitoring.metrics_server import Address, served
+
+        return served(Address.parse(str(where)), logger, self.collector())
 
 
 def _begin_in_child(application: weakref.ref[App]) -> None:

@@ -62,6 +62,16 @@ def option(shown: str, name: str = "", *, setting: Setting[Any] | None = None, *
     return click.option(*flags, *filter(None, [name]), cls=Option, **declared)
 
 
+def metrics_option(setting: Setting[Any] | None = None) -> Declared:
+    """Declare the option of programs that serve metrics while they run."""
+    return option(
+        "--metrics [HOST:]PORT",
+        setting=setting,
+        help="Serve metrics for Prometheus over HTTP.",
+        more="Without a host, only programs on this machine can reach them. It requires the package prometheus-client.",
+    )
+
+
 def with_options(*declared: Declared) -> Declared:
     """Declare options for a command, in their order."""
     return lambda command: functools.reduce(lambda declaring, each: each(declaring), reversed(declared), command)

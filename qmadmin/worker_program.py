@@ -20,7 +20,7 @@ from qmadmin.app import App
 from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse, say
 from qmadmin.consumers.consumer import Stop
 from qmadmin.consumers.function_handler import described
-from qmadmin.options import Argument, Documented, Span, option
+from qmadmin.options import Argument, Documented, Span, metrics_option, option
 from qmadmin.settings import ForwarderSettings
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
@@ -75,6 +75,7 @@ class StartError(Exception):
     help="How many calls run at a time over all queues; 0 means as many as the handlers have workers.",
     more="If it is at least the number of queues, one worker is reserved for each queue that has none running.",
 )
+@metrics_option()
 @option(
     "--reload",
     help="Start again whenever a file of the program changes; for development.",
@@ -99,6 +100,7 @@ def qmadmin_run(
     grace: int,
     idle: int,
     total_workers: int,
+    metrics: str | None,
     reload: bool,
     verbose: bool,
 ) -> int:
@@ -118,6 +120,8 @@ def qmadmin_run(
         "idle": idle,
         "total_workers": total_workers,
     }
+    if metrics:
+        options["metrics"] = metrics
     logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)) or "no queue")
     try:
         with contextlib.closing(application):

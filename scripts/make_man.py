@@ -41,7 +41,11 @@ def pages() -> dict[Path, str]:
             "COMMANDS": programs.commands(Catalogue()),
             "ATTRIBUTES OF A QUEUE": f"{', '.join(keys_of_attributes())},\n",
         },
-        "qmadmin-run.1": {"OPTIONS": programs.described(qmadmin_run), "OPTIONS OF HANDLERS": programs.handlers()},
+        "qmadmin-run.1": {
+            "OPTIONS": programs.described(qmadmin_run),
+            "OPTIONS OF HANDLERS": programs.handlers(),
+            "METRICS": programs.metrics(metrics.all_families(metrics.CONSUMER)),
+        },
         "qmspark.1": programs.options_of_qmspark()
         | {"QUEUES": manual.columns(QUEUE_COLUMNS), "SPACES": manual.columns(SPACE_COLUMNS)}
         | {"ENVIRONMENT": programs.environment((ShellSettings.device,))},

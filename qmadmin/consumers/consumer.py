@@ -34,7 +34,8 @@ class Consumer:
     """Calls handlers with the messages of queues until a stop is requested, or there is no more to do.
 
     Its knowledge of the queues - `statistics` by queue, and which of them are paused - outlives the open queue space:
-    after a failure of the store it can run again when the queue space is open again. The caller closes the handlers.
+    after a failure of the store it can run again when the queue space is open again; `statistics` are those of a
+    consumer that has ended. The caller closes the handlers.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Consumer:
         policy: RunPolicy = RunPolicy(),  # noqa: B008 - it never changes
         wording: Wording | None = None,
         clock: Clock | None = None,
+        statistics: dict[str, Statistics] | None = None,
     ) -> None:
-        self.statistics: dict[str, Statistics] = {}
+        self.statistics: dict[str, Statistics] = {} if statistics is None else statistics
         self._stop = stop
         self._policy = policy
         self._wording = wording or Wording()

@@ -17,6 +17,7 @@ from qmadmin.consumers.reopening import reopen_until_stopped
 from qmcore.errors import InvalidArgumentError, QueueError
 
 if TYPE_CHECKING:
+    from qmadmin.consumers.statistics import Statistics
     from qmadmin.space import QueueSpace
 
 
@@ -36,12 +37,14 @@ class FunctionConsumer:
         policy: RunPolicy,
         hooks: Hooks,
         wording: Wording | None = None,
+        statistics: dict[str, Statistics] | None = None,
     ) -> None:
         self.stop = Stop(reloads=False)
         self._served = served
         self._policy = policy
         self._hooks = hooks
         self._wording = wording or Wording()
+        self._statistics = statistics
         self._consumer: Consumer | None = None
         self._opens: Opens
         self._handlers: dict[str, tuple[Handler, Policy]] = {}
@@ -90,7 +93,9 @@ class FunctionConsumer:
     def _started(self, space: QueueSpace) -> Consumer:
         for queue in self._handlers:
             space.queue(queue)
-        consumer = self._consumer = Consumer(self.stop, self._policy, self._wording, space.device.clock)
+        consumer = self._consumer = Consumer(
+            self.stop, self._policy, self._wording, space.device.clock, self._statistics
+        )
         consumer.serve(self._handlers)
         return consumer
 

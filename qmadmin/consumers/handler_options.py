@@ -61,7 +61,8 @@ class RunOptions(TypedDict, total=False):
     queue that has any was handled. `grace`: how many seconds a stop waits for running calls; by default 30. `idle`: how
     many seconds it sleeps at most while the queues have no messages, which an arriving message ends; by default 30, and
     0 means not to sleep. `total_workers`: how many calls run at a time over all queues, at most 10,000; by default 0,
-    as many as the handlers have workers.
+    as many as the handlers have workers. `metrics`: where metrics for Prometheus are served meanwhile, as `[host:]port`
+    or a port; by default nowhere.
     """
 
     until_empty: bool
@@ -69,6 +70,7 @@ class RunOptions(TypedDict, total=False):
     grace: float | timedelta | str
     idle: float | timedelta | str
     total_workers: int
+    metrics: str | int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ _RUN_FORMS: Final = {
     "grace": seconds(SECONDS_MAX, or_none=True),
     "idle": seconds(SECONDS_MAX, or_none=True),
     "total_workers": whole_number(ForwarderSettings.total_workers.low, ForwarderSettings.total_workers.high),
+    "metrics": Form("[HOST:]PORT or None", lambda value: value is None or isinstance(value, str | int)),
 }
 
 

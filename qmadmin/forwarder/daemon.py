@@ -26,9 +26,8 @@ from qmadmin.forwarder import StartError
 from qmadmin.forwarder.options import Settings
 from qmadmin.forwarder.program_log import WORDING
 from qmadmin.forwarder.services_file import ServicesFile, missing_error_queue
-from qmadmin.monitoring.consumer_metrics import StatisticsCollector
-from qmadmin.monitoring.metrics import SpaceCollector, SpaceFigures, look_if_open
 from qmadmin.monitoring.metrics_server import served
+from qmadmin.monitoring.prometheus import ProgramCollector, ServedSpace
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
@@ -86,14 +85,11 @@ class Daemon:
 
     def _serve_metrics(self, stack: contextlib.ExitStack) -> None:
         settings = self._settings
-        statistics = StatisticsCollector(settings.space, self._statistics)
+        space = ServedSpace(settings.space, self._statistics, lambda: self._space)
         try:
-            stack.enter_context(served(settings.metrics, logger, statistics, SpaceCollector(self._figures)))
+            stack.enter_context(served(settings.metrics, logger, ProgramCollector(space)))
         except QueueError as error:
             raise StartError(error.message, error.hint) from error
-
-    def _figures(self) -> dict[str, SpaceFigures | None]:
-        return {self._settings.space: look_if_open(self._space)}
 
     def _statistics(self) -> list[Statistics]:
         return [] if self._consumer is None else list(self._consumer.statistics.values())

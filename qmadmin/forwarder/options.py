@@ -14,7 +14,7 @@ from qmadmin.consumers import Policy, RunPolicy
 from qmadmin.forwarder import StartError, UsageError
 from qmadmin.forwarder.descriptions import Description
 from qmadmin.monitoring.metrics_server import Address
-from qmadmin.options import Declared, Span, option
+from qmadmin.options import Declared, Span, metrics_option, option
 from qmadmin.settings import SECONDS_MAX, ForwarderSettings, LogSettings
 from qmcore import names, times
 from qmcore.errors import InvalidArgumentError
@@ -153,12 +153,7 @@ OPTIONS: Final[tuple[Declared, ...]] = (
     option(f"--log-format {'|'.join(LogSettings.format.choices)}", setting=LogSettings.format),
     option(f"--log-level {'|'.join(ForwarderSettings.log_level.choices)}", setting=ForwarderSettings.log_level),
     option("-v, --verbose", help="Log each call, as --log-level debug does."),
-    option(
-        "--metrics [HOST:]PORT",
-        setting=ForwarderSettings.metrics,
-        help="Serve metrics for Prometheus over HTTP.",
-        more="Without a host, only programs on this machine can reach them. It requires the package prometheus-client.",
-    ),
+    metrics_option(ForwarderSettings.metrics),
     option(
         "--status",
         help="Show the processes that forward the queues, with statistics; forward nothing.",

@@ -1,19 +1,15 @@
-"""The statistics of a consumer as metrics for Prometheus."""
+"""The statistics of a consumer as metrics, by the conventions of Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.monitoring.metrics import Families, Family, Kind, collected
-from qmadmin.version import __version__
+from qmadmin.monitoring.metrics import Families, Family, Kind
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
-    from prometheus_client.core import HistogramMetricFamily, Metric
-
-    from qmadmin.consumers.statistics import Statistics
     from qmcore.records import Forwarding
 
 FORWARDER: Final = "tmqforward"
@@ -72,36 +68,6 @@ def info(begin: str) -> Family:
 def all_families(begin: str) -> tuple[Family, ...]:
     """Return everything that a program tells of the queues that it serves, and of itself."""
     return (*families(begin), durations(begin), info(begin))
-
-
-class StatisticsCollector:
-    """Returns the statistics of queues to Prometheus whenever it asks.
-
-    `statistics` returns those of the queues that are served; it is called in a thread of the server. `begin` is how the
-    names begin.
-    """
-
-    def __init__(self, space: str, statistics: Callable[[], Collection[Statistics]], begin: str = FORWARDER) -> None:
-        self._space = space
-        self._statistics = statistics
-        self._begin = begin
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield each metric with a sample for each queue."""
-        rows = [((self._space, each.queue), each, each.forwarding()) for each in self._statistics()]
-        yield from collected(families(self._begin), ((labels, told) for labels, _, told in rows))
-        took: HistogramMetricFamily = durations(self._begin).new()  # type: ignore[assignment]
-        for labels, each, _ in rows:
-            _add_durations(took, labels, each)
-        yield took
-        yield from collected({info(self._begin): float}, [((__version__,), 1)])
-
-
-def _add_durations(family: HistogramMetricFamily, labels: tuple[str, ...], statistics: Statistics) -> None:
-    took = statistics.took(BOUNDS_US)
-    bounds = [str(bound / MICROS) for bound in BOUNDS_US]
-    buckets = [*zip(bounds, map(float, took.within), strict=True), ("+Inf", float(took.calls))]
-    family.add_metric(labels, buckets, took.seconds)
 
 
 def _seconds_of(field: str) -> Callable[[Forwarding], float]:

@@ -1,13 +1,13 @@
 """The figures of queue spaces and their queues as metrics, by the conventions of Prometheus.
 
-A `Family` declares a metric once: its name, kind, unit, labels and meaning. `look` reads the figures of all queues of a
-queue space at once. prometheus-client, which the extra qmadmin[metrics] installs, is loaded only if there are.
+A `Family` declares a metric once: its name, kind, unit, labels and meaning; `prometheus.py` gives
+them to Prometheus. `look` reads the figures of all queues of a queue space at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from qmadmin.monitoring.flow import ready_since
@@ -17,8 +17,6 @@ from qmcore.times import MICROS
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
     from qmadmin.space import QueueSpace
     from qmcore.space import SpaceDefinition, SpaceUsage
 
@@ -47,27 +45,9 @@ class Family:
         """The name under which it is found; that of a histogram is followed by _bucket, _sum or _count."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
-    def new(self) -> Metric:
-        """Return it for Prometheus, without samples."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-        made: Metric = kinds[self.kind](self.name, self.about, labels=self.labels, unit=self.unit)
-        return made
-
 
 Families: TypeAlias = Mapping[Family, Callable[[T], float]]
 """Families, and how the value of each is read from what is looked at."""
-
-
-def collected(families: Families[T], rows: Iterable[tuple[tuple[str, ...], T]]) -> Iterator[Metric]:
-    """Yield each family with a sample for each row, which is the values of its labels and what its values are of."""
-    found = list(rows)
-    for family, value_of in families.items():
-        made: CounterMetricFamily | GaugeMetricFamily = family.new()  # type: ignore[assignment]
-        for labels, row in found:
-            made.add_metric(labels, value_of(row))
-        yield made
 
 
 # ---- what is looked at -----------------------------------------------------------------------------------------------
@@ -226,25 +206,3 @@ UP: Final = _of_space("up", "1 if the figures of the queue space could be read, 
 
 FAMILIES: Final = (*QUEUES, *ERROR_QUEUES, *SPACES, UP)
 """Everything that is told of queue spaces and their queues."""
-
-
-class SpaceCollector:
-    """Returns the figures of queue spaces to Prometheus whenever it asks.
-
-    `looks` returns them by the name of the queue space, None for one that cannot be read now. It is called in a thread
-    of the server.
-    """
-
-    def __init__(self, looks: Callable[[], Mapping[str, SpaceFigures | None]]) -> None:
-        self._looks = looks
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield each metric with its samples."""
-        told = self._looks()
-        found = [(name, figures) for name, figures in told.items() if figures is not None]
-        yield from collected(QUEUES, (((name, of.queue.name), of) for name, told_of in found for of in told_of.queues))
-        yield from collected(
-            ERROR_QUEUES, (((name, of.queue.name), of) for name, told_of in found for of in told_of.error_queues())
-        )
-        yield from collected(SPACES, (((name,), figures) for name, figures in found))
-        yield from collected({UP: lambda figures: figures is not None}, (((name,), of) for name, of in told.items()))

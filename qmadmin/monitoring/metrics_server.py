@@ -9,25 +9,17 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from qmcore.errors import InvalidArgumentError, OperatingSystemError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
+
+    from qmadmin.monitoring.prometheus import MetricsCollector
 
 LOOPBACK: Final = "127.0.0.1"
-
-
-class Collector(Protocol):
-    """Returns metrics whenever it is asked."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return each metric with its samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class Address:
 
 
 @contextlib.contextmanager
-def served(address: Address | None, logger: logging.Logger, *collectors: Collector) -> Iterator[None]:
+def served(address: Address | None, logger: logging.Logger, *collectors: MetricsCollector) -> Iterator[None]:
     """Serve metrics, and those of the process, at an address while the block lasts; without an address, nothing.
 
     Raises OperatingSystemError if prometheus-client is missing, or the port is in use or not allowed.
@@ -85,7 +77,7 @@ def served(address: Address | None, logger: logging.Logger, *collectors: Collect
         thread.join()
 
 
-def written(*collectors: Collector) -> str:
+def written(*collectors: MetricsCollector) -> str:
     """Return metrics as text; raises OperatingSystemError if prometheus-client is missing."""
     registry = _registry(*collectors)
     from prometheus_client import generate_latest
@@ -93,7 +85,7 @@ def written(*collectors: Collector) -> str:
     return generate_latest(registry).decode()
 
 
-def _registry(*collectors: Collector) -> CollectorRegistry:
+def _registry(*collectors: MetricsCollector) -> CollectorRegistry:
     try:
         from prometheus_client import CollectorRegistry
     except ImportError as error:

@@ -6,8 +6,9 @@ import contextlib
 from typing import TextIO
 
 from qmadmin.console.process import Exit, refuse, say
-from qmadmin.monitoring.metrics import SpaceCollector, SpaceFigures, look
+from qmadmin.monitoring.metrics import SpaceFigures, look
 from qmadmin.monitoring.metrics_server import written
+from qmadmin.monitoring.prometheus import SpaceCollector
 from qmadmin.opening import open_device
 from qmcore.errors import QueueError
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from qmadmin.monitoring.metrics import FAMILIES, SpaceCollector, look, look_if_open
+from qmadmin.monitoring.metrics import FAMILIES, look, look_if_open
 from qmadmin.monitoring.metrics_server import written
+from qmadmin.monitoring.prometheus import SpaceCollector
 from tests.fix_store import MovableClock, Store, make_queue
 
 

@@ -79,6 +79,7 @@ def _of_programs() -> Iterator[str]:
     from qmadmin.forwarder.program import tmqforward
     from qmadmin.program import qmadmin
     from qmadmin.spark.program import qmspark
+    from qmadmin.worker_program import qmadmin_run
 
     yield from (f"status {status.value} {status.name}" for status in Exit)
 
@@ -88,7 +89,7 @@ def _of_programs() -> Iterator[str]:
         for each, sub in getattr(command, "commands", {}).items():
             yield from options(f"{name} {each}", sub)
 
-    for program in (qmadmin, qmspark, tmqforward):
+    for program in (qmadmin, qmadmin_run, qmspark, tmqforward):
         yield from options(str(program.name), program)
 
 
@@ -101,7 +102,8 @@ def _of_settings() -> Iterator[str]:
         for setting in (value for value in vars(section).values() if isinstance(value, settings.Setting)):
             yield f"setting {setting.section}.{setting.key}"
             yield from (f"variable {name}" for name in (setting.variable, setting.older_variable) if name)
-    for family in (*metrics.all_families(metrics.FORWARDER), *FAMILIES):
+    of_consumers = (family for begin in (metrics.FORWARDER, metrics.CONSUMER) for family in metrics.all_families(begin))
+    for family in (*of_consumers, *FAMILIES):
         yield f"metric {family.shown}"
     yield from _in_sources("logger", r'getLogger\("(qmadmin[\w.]*)"\)')
     yield from _in_sources("variable", r'"(QM_?(?!E[A-Z])[A-Z][A-Z_]+|ULOGPFX)"')

@@ -10,14 +10,13 @@ from qmadmin import manual
 from qmadmin.archive.columns import COLUMNS
 from qmadmin.console.formats import Format
 from qmadmin.consumers.handling import keys_of
-from qmadmin.consumers.statistics import Statistics
 from qmadmin.forwarder import command_service, http_service
 from qmadmin.forwarder.descriptions import KINDS
 from qmadmin.forwarder.program import tmqforward
 from qmadmin.manual import bold, escaped, programs, prose
 from qmadmin.mib import CLASSES, Code, Flags, describe
-from qmadmin.monitoring.consumer_metrics import StatisticsCollector
-from qmadmin.monitoring.metrics import SpaceCollector
+from qmadmin.monitoring.consumer_metrics import CONSUMER, FORWARDER
+from qmadmin.monitoring.prometheus import ProgramCollector
 from qmadmin.options import Option
 from qmadmin.program import qmadmin
 from qmadmin.settings import SECTIONS, ForwarderSettings, LogSettings, SettingKind, ShellSettings
@@ -146,16 +145,14 @@ def test_what_a_service_is_given_and_may_say_is_in_the_page(meanings):
         assert f"\n{bold(name)}\n{prose(meaning)}\n" in said
 
 
-@pytest.mark.parametrize(
-    "collector",
-    [StatisticsCollector("QSPACE", lambda: [Statistics("Q")]), SpaceCollector(dict)],
-    ids=lambda collector: type(collector).__name__,
-)
-def test_each_metric_of_the_forwarder_is_in_its_page(collector):
-    page = ROOT / "man" / "tmqforward.8"
-    for family in collector.collect():
+@pytest.mark.parametrize(("begin", "page"), [(FORWARDER, "tmqforward.8"), (CONSUMER, "qmadmin-run.1")])
+def test_each_metric_of_a_program_is_in_its_page(begin, page):
+    for family in ProgramCollector(begin=begin).describe():
+        of_space = family.name.startswith("qmadmin_") and not family.name.startswith(CONSUMER)
         suffix = "_total" if family.type == "counter" else ""
-        said = entry(section(page, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
+        # Those of queue spaces are the same in all programs, and stand in one page.
+        where = ROOT / "man" / ("tmqforward.8" if of_space else page)
+        said = entry(section(where, "METRICS"), f"{bold(family.name + suffix)} ({family.type})")
         assert said.startswith(f"{prose(family.documentation)}\n")
 
 

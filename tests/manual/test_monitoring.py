@@ -18,7 +18,11 @@ ALERTS, DASHBOARD = MONITORING / "alerts.yml", MONITORING / "dashboard.json"
 
 DECLARED = {
     family.shown + suffix
-    for family in (*FAMILIES, *consumer_metrics.all_families(consumer_metrics.FORWARDER))
+    for family in (
+        *FAMILIES,
+        *consumer_metrics.all_families(consumer_metrics.FORWARDER),
+        *consumer_metrics.all_families(consumer_metrics.CONSUMER),
+    )
     for suffix in (("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",))
 }
 

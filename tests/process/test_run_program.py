@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -180,6 +184,46 @@ def test_a_changed_file_is_loaded_again(place: Path) -> None:
     assert it.returncode == 0
     with qmadmin.open_device(place / "QUE") as device:
         eventually(lambda: not device.space_usage("QS").processes, "the end of the child")
+
+
+def test_its_figures_can_be_scraped_until_it_ends(place: Path) -> None:
+    with subprocess.Popen(
+        command("shop:app", "--metrics", "0"),
+        cwd=place,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as it:
+        assert it.stderr is not None
+        url = next(found[0] for line in it.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/metrics", line)))
+
+        def scraped() -> str:
+            with urllib.request.urlopen(url, timeout=90) as answer:
+                return answer.read().decode()
+
+        labels = '{queue="orders",space="QS"}'
+        eventually(lambda: f"qmadmin_consumer_successes_total{labels} 1.0" in scraped(), "the call")
+        told = scraped()
+        assert f"qmadmin_queue_dequeued_messages_total{labels} 1.0" in told
+        assert "process_resident_memory_bytes" in told
+        it.send_signal(signal.SIGTERM)
+        it.stderr.read()
+    assert it.returncode == 0
+    with pytest.raises(urllib.error.URLError):
+        scraped()
+
+
+def test_metrics_that_cannot_be_served_keep_it_from_running(place: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = ran(place, "shop:app", "-e", "--metrics", str(taken.getsockname()[1]))
+    assert "ERROR: metrics cannot be served at 127.0.0.1:" in done.stderr
+    assert (done.stdout, done.returncode) == ("", 2)
+    unclear = ran(place, "shop:app", "-e", "--metrics", "all")
+    assert "ERROR: metrics must be served at [HOST:]PORT" in unclear.stderr
+    assert (unclear.stdout, unclear.returncode) == ("", 2)
 
 
 @pytest.mark.parametrize(
