@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import Self
 
+from qmadmin import tracing
 from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity import CapacityCommands, refusal
@@ -176,7 +177,12 @@ class Device(Maintenance):
         Raises BadResourceError if there is none of that name, NoSpaceError if as many processes are attached as the
         queue space allows; one process whose role is "qmadmin" or "MIB" can open it nevertheless.
         """
-        return QueueSpace(self, name, role)
+        opened = QueueSpace(self, name, role)
+        if tracing.has_metrics():
+            from qmadmin.monitoring.instruments import observe_space
+
+            observe_space(opened)
+        return opened
 
     def comes_free(self, name: str, seconds: float) -> bool:
         """Return whether a write to a queue space could begin within these seconds; other writers may hold it up.

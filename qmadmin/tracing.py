@@ -24,6 +24,9 @@ _LIBRARY: Final = "opentelemetry.trace"
 is_in_use: Final = functools.partial(sys.modules.get, _LIBRARY)
 """Returns something only where the application has imported OpenTelemetry."""
 
+has_metrics: Final = functools.partial(sys.modules.get, "opentelemetry.metrics")
+"""The same for its metrics."""
+
 
 def headers() -> dict[str, str]:
     """Return the headers of the current span of this thread; none without a span."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType
 from typing import Final
 
+from qmadmin import tracing
 from qmadmin.console import counted
 from qmadmin.consumers import Handler, Policy, RunPolicy, Wording
 from qmadmin.consumers.deadlines import RunningCalls
@@ -100,6 +101,10 @@ class Consumer:
             terms = dataclasses.replace(policy, batch=1) if self._policy.once else policy
             known = dispatcher.calls, self.statistics[queue], self._backoffs[queue], self._wording
             processors[queue] = Processor(dispatcher.space, handler, terms, *known)
+            if tracing.has_metrics():
+                from qmadmin.monitoring.instruments import observe_calls
+
+                observe_calls(dispatcher.space.name, self.statistics[queue])
         dispatcher.serve(processors)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from qmadmin.consumers import Wording
@@ -106,7 +106,8 @@ class Statistics:
         self.queue = queue
         self.clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(_COUNTED, 0)
+        self.counts = dict.fromkeys(_COUNTED, 0)
+        """The fields of a `Forwarding` that are counted; others only read them."""
         self._workers = workers
         self._last_error = ""
         self._last_error_us: int | None = None
@@ -116,44 +117,48 @@ class Statistics:
         self._recently = RecentDurations()
         self._ever = Durations()
         self._micros = 0
+        self.told_durations: Callable[[float], None] | None = None
+        """Called with the seconds of each call that succeeds or fails."""
 
     def began(self) -> None:
         """Count a call that begins."""
         with self._lock:
-            self._counts["calls"] += 1
-            self._counts["in_flight"] += 1
+            self.counts["calls"] += 1
+            self.counts["in_flight"] += 1
 
     def succeeded(self, seconds: float) -> None:
         """Count a call whose message is gone and whose reply is queued; it took these seconds."""
         with self._lock:
-            self._counts["successes"] += 1
+            self.counts["successes"] += 1
             self._rate.add(self.clock.monotonic())
             self._ended(seconds)
+        self._tell(seconds)
 
     def failed(self, reason: str, seconds: float, *, retries: bool) -> None:
         """Count a call that failed, and why; `retries`: its message is tried again."""
         with self._lock:
-            self._counts["failures"] += 1
-            self._counts["retries"] += retries
+            self.counts["failures"] += 1
+            self.counts["retries"] += retries
             self._fault(reason)
             self._ended(seconds)
+        self._tell(seconds)
 
     def unavailable(self, reason: str) -> None:
         """Count a call that does not count as a try, because the handler cannot work."""
         with self._lock:
-            self._counts["refused"] += 1
+            self.counts["refused"] += 1
             self._fault(reason)
-            self._counts["in_flight"] -= 1
+            self.counts["in_flight"] -= 1
 
     def abandoned(self) -> None:
         """Note that a call ended that neither succeeded nor failed, because it was given up or put its message off."""
         with self._lock:
-            self._counts["in_flight"] -= 1
+            self.counts["in_flight"] -= 1
 
     def reply_dropped(self) -> None:
         """Count a reply for which there was no reply queue."""
         with self._lock:
-            self._counts["dropped_replies"] += 1
+            self.counts["dropped_replies"] += 1
 
     def paused(self, seconds: float, why: str) -> None:
         """Note that the queue is paused for these seconds, and why."""
@@ -177,7 +182,7 @@ class Statistics:
             p50, p95, p99 = self._recently.percentiles(now, 50, 95, 99)
             return Forwarding(
                 queue=self.queue,
-                **self._counts,
+                **self.counts,
                 workers=self._workers,
                 rate=self._rate.of_last_minute(now),
                 p50_us=p50,
@@ -198,10 +203,15 @@ class Statistics:
 
     def _ended(self, seconds: float) -> None:
         micros = max(round(seconds * MICROS), 0)
-        self._counts["in_flight"] -= 1
+        self.counts["in_flight"] -= 1
         self._micros += micros
         self._ever.add(micros)
         self._recently.add(micros, self.clock.monotonic())
+
+    def _tell(self, seconds: float) -> None:
+        # Without the lock: who is told has locks of its own, and may ask for the statistics with them.
+        if self.told_durations is not None:
+            self.told_durations(seconds)
 
     def _fault(self, reason: str) -> None:
         self._last_error, self._last_error_us = reason, self.clock.now()

@@ -37,6 +37,9 @@ _FIGURES: Final[tuple[tuple[str, Kind, str, str], ...]] = (
 )
 """Fields of the statistics: the kind of each, its name after the beginning, and its meaning."""
 
+COUNTERS: Final = tuple(field for field, kind, _, _ in _FIGURES if kind == "counter")
+"""Those that only grow."""
+
 _TIMES: Final = (
     ("last_error_us", "last_error_timestamp_seconds", "When a call last failed or was refused; 0: never."),
     ("paused_until_us", "paused_until_timestamp_seconds", "Until when the queue is paused; 0: it is served."),

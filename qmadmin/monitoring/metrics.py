@@ -1,7 +1,7 @@
 """The figures of queue spaces and their queues as metrics, by the conventions of Prometheus.
 
-A `Family` declares a metric once: its name, kind, unit, labels and meaning; `prometheus.py` gives
-them to Prometheus. `look` reads the figures of all queues of a queue space at once.
+A `Family` declares a metric once: its name, kind, unit, labels and meaning; `prometheus.py` and `instruments.py` give
+them to Prometheus and OpenTelemetry. `look` reads the figures of all queues of a queue space at once.
 """
 
 from __future__ import annotations

@@ -161,8 +161,9 @@ async def _wait_in_tasks(path: str, count: int, seconds: float) -> None:
 
 def read_metrics(path: str, times: str) -> None:
     """Look at all figures several times, and write them as text; tell the median of each."""
-    from qmadmin.monitoring.metrics import SpaceCollector, look
+    from qmadmin.monitoring.metrics import look
     from qmadmin.monitoring.metrics_server import written
+    from qmadmin.monitoring.prometheus import SpaceCollector
 
     looks, texts = [], []
     with opened(path) as space:
