@@ -14,7 +14,7 @@ from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefinin
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
-from qmcore.port import Volume
+from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueDefinition, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
@@ -106,10 +106,13 @@ class ManagingSpaces(ABC):
         """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
         volume, found = self._found(name)
         now = self.clock.now()
+
+        def look(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
+            queues = unit.queues.of_space(found.id)
+            return list(zip(queues, looking.usages(unit, queues, now), strict=True))
+
         with self._memory(volume, found):
-            return volume.read(
-                lambda unit: [(queue, looking.usage(unit, queue, now)) for queue in unit.queues.of_space(found.id)]
-            )
+            return volume.read(look)
 
     def tidy_space(self, name: str) -> None:
         """Clean up after dead processes in a queue space: their transactions roll back."""

@@ -174,9 +174,12 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         self._attachment.do_housekeeping(now=True)
         now = self._now
         self._run(housekeeping.freshen_all, now)
-        return self._read(
-            lambda unit, opened: [(queue, looking.usage(unit, queue, now)) for queue in _by_name(unit, opened)]
-        )
+
+        def found(unit: Unit, opened: OpenSpace) -> list[tuple[Queue, QueueUsage]]:
+            queues = _by_name(unit, opened)
+            return list(zip(queues, looking.usages(unit, queues, now), strict=True))
+
+        return self._read(found)
 
     def messages(
         self,

@@ -29,6 +29,9 @@ class Criterion(enum.Enum):
     FIFO = "fifo"
     LIFO = "lifo"
 
+    # An Enum's own is a function in Python, and each key is looked at by how wide its fields are.
+    __hash__ = object.__hash__
+
 
 _ALIASES = {"prio": "priority", "expir": "expiration"}
 _ORDINARY: Final = b"\x80"
@@ -40,6 +43,12 @@ FIRST_ORDINARY: Final = _ORDINARY
 """A lower bound of ordinary keys, after all others."""
 BEHIND_ALL: Final = b"\x81"
 """An upper bound of all keys."""
+LEVEL_BYTES: Final = 2
+"""How many bytes say which keys an order by age, within each priority or overall, ranks with a key: see `level`.
+
+Where there are no priorities they say no more than that it is an ordinary one: no sequence number is so large that it
+needs its first byte.
+"""
 _NUMBER: Final = 8
 SEQUENCE_TOP: Final = 2**64 - 1
 """What a sequence number is inverted with."""

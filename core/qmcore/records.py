@@ -48,6 +48,33 @@ class Counted(NamedTuple):
     space: Use
 
 
+class Figures(NamedTuple):
+    """What is counted of a queue in one store, and how many of its messages are not ready, and why."""
+
+    messages: int = 0
+    pages: int = 0
+    size: int = 0
+    enqueued: int = 0
+    dequeued: int = 0
+    expired: int = 0
+    discarded: int = 0
+    moved: int = 0
+    delayed: int = 0
+    parked: int = 0
+    held: int = 0
+
+    def plus(self, other: Figures) -> Figures:
+        """Return what both stores tell together."""
+        return Figures(*map(int.__add__, self, other))
+
+
+class Edge(NamedTuple):
+    """A ready message by which others of its queue are judged: its order key, and when it was enqueued."""
+
+    order_key: bytes
+    enqueued_us: int
+
+
 class Role(enum.IntEnum):
     """What a transaction has a message for."""
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_rows import Row, Run, Tally
 from qmcore.message import Message, State
-from qmcore.queue import Queue, QueueUsage
+from qmcore.queue import Queue
 from qmcore.records import (
     Changeable,
     Cursor,
+    Edge,
+    Figures,
     Holding,
     Listing,
     Place,
@@ -196,8 +198,12 @@ class Counters(Protocol):
     def use(self, queue: Queue) -> Use:
         """Return how much the queue holds."""
 
-    def usage(self, queue: Queue, now_us: int) -> QueueUsage:
-        """Return what the queue holds and what went through it."""
+    def figures(self, queues: Sequence[Queue], now_us: int) -> dict[int, Figures]:
+        """Return what each of these queues of one queue space holds and what went through it, by their numbers.
+
+        One that is not counted, as its record is damaged, may be left out. It takes as many statements for all queues
+        as for one.
+        """
 
     def add(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue."""
@@ -239,8 +245,19 @@ class StateRecords(Protocol):
     def given_back_until(self, queue_id: int, now_us: int) -> int | None:
         """Return when the last message is available that a rollback keeps back for a time, not its sender."""
 
-    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
-        """Return the key of the first or last ready message from one key on and before another, and its enqueue."""
+    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> Edge | None:
+        """Return the first or last ready message from one key on and before another.
+
+        That of a damaged one, which says no time, is the last time that there is, here and in `level_edges`.
+        """
+
+    def level_edges(self, queues: Sequence[Queue], *, last: bool) -> dict[int, list[Edge]]:
+        """Return the first or last ready message of each level of the keys, by the numbers of the queues.
+
+        A level is all keys of a queue that begin with the same `LEVEL_BYTES`; the queues are of one queue space. It
+        takes one statement for all of them, which looks up as many messages as there are levels, and one for each
+        queue.
+        """
 
     def find(self, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""

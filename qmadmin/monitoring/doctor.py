@@ -19,7 +19,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.findings import Fault, Finding, Severity
 from qmcore.port import Snapshot, Unit, Volume
-from qmcore.queue import Queue
+from qmcore.queue import Queue, QueueUsage
 from qmcore.space import Space
 
 if TYPE_CHECKING:
@@ -240,17 +240,16 @@ class Doctor:
 
     def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
         page_size, now = self._device.info.page_size, self._now
-        queues, latest = volume.read(lambda unit: (unit.queues.of_space(space.id), unit.soundness.latest(space)))
+        queues, usages, latest = volume.read(lambda unit: _of_space(unit, space, now))
         yield from diagnosis.error_queues(space, queues)
         if not self._main.read(lambda unit: unit.device.info()).commands:
             yield from diagnosis.commands_off(space, queues)
         else:
             yield from diagnosis.commands_refused(space, queues, lambda command: self._device.refusal(volume, command))
-        for queue in queues:
+        for queue, usage in zip(queues, usages, strict=True):
             yield from diagnosis.thresholds(space, queue, page_size)
             yield from _programs(space, queue)
             yield from diagnosis.stopped(space, queue)
-            usage = volume.read(lambda unit, queue=queue: looking.usage_in(unit, queue, now))  # type: ignore[misc]
             yield from diagnosis.waiting(space, queue, usage, now)
         yield from diagnosis.limits(space, self._device.space_usage(space.name), page_size)
         yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
@@ -331,6 +330,12 @@ class Doctor:
         with self._opened_memory(volume, space):
             for fault in volume.read(found):
                 yield _fault(f"memory of queue space {space.name}", fault)
+
+
+def _of_space(unit: Unit, space: Space, now: int) -> tuple[list[Queue], list[QueueUsage], int]:
+    """Return the queues of a queue space, what each holds on disk, and about the latest time that is stored of it."""
+    queues = unit.queues.of_space(space.id)
+    return queues, looking.usages_in([unit], queues, now), unit.soundness.latest(space)
 
 
 def _is_file(path: str) -> bool:

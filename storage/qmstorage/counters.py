@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from qmcore.errors import SystemFailureError
 from qmcore.numbers import random_number
 from qmcore.purpose import WrongPurposeError
-from qmcore.queue import Queue, QueueUsage
-from qmcore.records import Counted, Role, Use
-from qmstorage.schema import counter, due, held, highest, message, ready
+from qmcore.queue import Queue
+from qmcore.records import Counted, Figures, Role, Use
+from qmstorage.dialect import OF_QUEUES, these
+from qmstorage.schema import counter, due, held, highest
 from qmstorage.sql import (
     BigInteger,
+    ColumnElement,
     Integer,
+    Table,
     Text,
     Update,
     bindparam,
+    cast,
     delete,
     exists,
     func,
@@ -82,28 +86,36 @@ _MOST_MESSAGES = select(func.max(counter.c.highest), func.sum(counter.c.messages
 _LAST_SEQUENCE = select(counter.c.sequence).where(*OF_SPACE)
 _USE_OF_QUEUE = select(*_USE).where(*_OF_QUEUE)
 _FLOW = (counter.c.enqueued, counter.c.dequeued, counter.c.expired, counter.c.discarded, counter.c.moved)
-_COUNTERS = select(*_USE, *_FLOW).where(*_OF_QUEUE)
-_COLUMNS = len((*_USE, *_FLOW))
 _COUNTED = select(counter.c.queue_id).where(given(counter.c.space_id, "of_space"), counter.c.queue_id > 0)
 _GENERATION = select(counter.c.generation).where(
     given(counter.c.space_id, "space_id"), counter.c.queue_id == 0, counter.c.slot == 0
 )
-_COUNT_DUE = (
-    select(func.count())
-    .select_from(due)
-    .where(given(due.c.queue_id, "of_queue"), due.c.available_at > bindparam("now"), NOT_PARKED)
+
+
+def _count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
+    """Return how many rows of a queue there are, of those which are counted row by row."""
+    its = select(func.count()).select_from(table).where(table.c.queue_id == counter.c.queue_id, *which)
+    return its.scalar_subquery()
+
+
+def _total(of: ColumnElement[int]) -> ColumnElement[int]:
+    """Return the sum over the rows of a queue, of which it has several where sessions share its counters."""
+    # PostgreSQL makes another type of a sum.
+    return cast(func.sum(of), BigInteger)
+
+
+_FIGURES = (
+    select(
+        counter.c.queue_id,
+        *(_total(column) for column in (*_USE, *_FLOW)),
+        _count(due, due.c.available_at > bindparam("now"), NOT_PARKED),
+        _count(due, PARKED),
+        _count(held, held.c.role != int(Role.ENQUEUED)),
+    )
+    .where(*OF_QUEUES)
+    .group_by(counter.c.queue_id)
 )
-_COUNT_PARKED = select(func.count()).select_from(due).where(given(due.c.queue_id, "of_queue"), PARKED)
-_COUNT_HELD = (
-    select(func.count()).select_from(held).where(given(held.c.queue_id, "of_queue"), held.c.role != int(Role.ENQUEUED))
-)
-_FIRST = (
-    select(message.c.enqueued_at)
-    .join(ready, ready.c.message_id == message.c.id)
-    .where(given(ready.c.queue_id, "of_queue"))
-    .order_by(ready.c.order_key)
-    .limit(1)
-)
+"""All that `Figures` tells, in its order."""
 _NOTED = select(highest.c.resource, highest.c.value).where(given(highest.c.space_id, "of_space"))
 ITS = (given(highest.c.space_id, "of_space"), given(highest.c.resource, "of_resource"))
 USED = bindparam("used", type_=BigInteger())
@@ -173,29 +185,12 @@ class Counters(StorePart):
         """Return how much the queue holds."""
         return self.use_of(of.space_id, of.id)
 
-    def usage(self, of: Queue, now_us: int) -> QueueUsage:
-        """Return what the queue holds and what went through it."""
-        messages, pages, size, *flow = self._flow(of.space_id, of.id)
-        ((delayed,),) = self.all(_COUNT_DUE, of_queue=of.id, now=now_us)
-        ((parked,),) = self.all(_COUNT_PARKED, of_queue=of.id)
-        ((held_now,),) = self.all(_COUNT_HELD, of_queue=of.id)
-        first = self.one(_FIRST, of_queue=of.id)
-        enqueued, dequeued, expired, discarded, moved = flow
-        return QueueUsage(
-            messages=messages,
-            ready=messages - delayed - parked - held_now,
-            delayed=delayed,
-            parked=parked,
-            held=held_now,
-            pages=pages,
-            size=size,
-            enqueued=enqueued,
-            dequeued=dequeued,
-            expired=expired,
-            discarded=discarded,
-            moved=moved,
-            first_us=first[0] if first is not None and isinstance(first[0], int) else None,
-        )
+    def figures(self, queues: Sequence[Queue], now_us: int) -> dict[int, Figures]:
+        """Return what each of these queues of one queue space holds and what went through it, by their numbers."""
+        if not queues:
+            return {}
+        # Where a row is gone, qcheck says so; whatever else is asked goes on.
+        return {row[0]: Figures(*row[1:]) for row in self.all(_FIGURES, now=now_us, **these(queues))}
 
     def add(self, space_id: int, queue_id: int) -> None:
         """Begin to count a queue, or with 0 the queue space as a whole."""
@@ -218,11 +213,6 @@ class Counters(StorePart):
                 hint="Restore the device from a backup.",
             )
         return row
-
-    def _flow(self, space_id: int, queue_id: int) -> Row:
-        """Return all that is counted of a queue, in the order of `_COUNTERS`."""
-        # Where the row is gone, qcheck says so; whatever else is asked goes on.
-        return self.one(_COUNTERS, space_id=space_id, of_queue=queue_id) or (0,) * _COLUMNS
 
     def use_of(self, space_id: int, queue_id: int) -> Use:
         """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""

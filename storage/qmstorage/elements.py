@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Boolean, ColumnClause, ColumnElement, Integer, Select, Table, Text
+from sqlalchemy import Boolean, ColumnClause, ColumnElement, Integer, LargeBinary, Select, Table, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+
+from qmcore.order import LEVEL_BYTES
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -130,11 +132,34 @@ class InOrderOfBytes(FunctionElement[str]):
     inherit_cache = True
 
 
+class BehindLevel(FunctionElement[bytes]):
+    """What comes after an order key, and after all that begin with the same `LEVEL_BYTES`: the key."""
+
+    type = LargeBinary()
+    inherit_cache = True
+
+
 class Octets(FunctionElement[int]):
     """How many bytes a text has in UTF-8."""
 
     type = Integer()
     inherit_cache = True
+
+
+_BEHIND: Final = "ff" * 32
+"""More than follows those bytes in a key. In a damaged file another one may: what is after the key itself goes on."""
+
+
+@compiles(BehindLevel, "sqlite")
+def _behind_level_on_sqlite(element: BehindLevel, compiler: SQLCompiler, **options: Any) -> str:
+    key = _written(element, compiler, options, 0)[0]
+    return f"max({key}, CAST(substr({key}, 1, {LEVEL_BYTES}) || x'{_BEHIND}' AS BLOB))"
+
+
+@compiles(BehindLevel, "postgresql")
+def _behind_level_on_postgresql(element: BehindLevel, compiler: SQLCompiler, **options: Any) -> str:
+    key = _written(element, compiler, options, 0)[0]
+    return f"greatest({key}, substr({key}, 1, {LEVEL_BYTES}) || decode('{_BEHIND}', 'hex'))"
 
 
 @compiles(Octets)

@@ -11,12 +11,13 @@ from qmcore.condition import Condition
 from qmcore.damage import NO_RECORD, damaged
 from qmcore.message import PARKED_UNTIL
 from qmcore.order import rank
-from qmcore.records import Changeable, Holding, Place
+from qmcore.queue import Queue
+from qmcore.records import Changeable, Edge, Holding, Place
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
-from qmstorage.dialect import first_of_each
-from qmstorage.schema import due, expiring, message, ready
+from qmstorage.dialect import OF_QUEUES, first_of_each, these
+from qmstorage.schema import counter, due, expiring, message, ready
 from qmstorage.sql import (
     and_,
     bindparam,
@@ -30,7 +31,7 @@ from qmstorage.sql import (
     tuple_,
     union_all,
 )
-from qmstorage.statements import Row, given, insert_into
+from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.unit_part import StorePart
 
 # Nothing is later; an equality would make SQLite sort what it finds behind a cursor.
@@ -86,18 +87,42 @@ _EXPIRED = (
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(bindparam("most"))
 )
-_AT_THE_EDGE = (
+_BY_KEY = {False: ready.c.order_key, True: ready.c.order_key.desc()}
+"""The order in which the first is found, and the last."""
+_EDGE = (
     select(ready.c.order_key, message.c.enqueued_at)
-    .join(message, ready.c.message_id == message.c.id)
-    .where(
-        given(ready.c.queue_id, "of_queue"),
-        ready.c.order_key >= bindparam("start", type_=ready.c.order_key.type),
-        ready.c.order_key < bindparam("end", type_=ready.c.order_key.type),
-    )
+    .join_from(ready, message, elements.Named(message.c.id, ready.c.message_id))
     .limit(1)
 )
-_FIRST_OF = _AT_THE_EDGE.order_by(ready.c.order_key)
-_LAST_OF = _AT_THE_EDGE.order_by(ready.c.order_key.desc())
+_IN_RANGE = _EDGE.where(
+    given(ready.c.queue_id, "of_queue"),
+    ready.c.order_key >= bindparam("start", type_=ready.c.order_key.type),
+    ready.c.order_key < bindparam("end", type_=ready.c.order_key.type),
+)
+_EDGE_OF_RANGE = {last: _IN_RANGE.order_by(by) for last, by in _BY_KEY.items()}
+
+
+def _edges_of_levels(*, last: bool) -> Statement:
+    """Return the statement that goes from each level of the keys of each queue to the next, whatever is in them."""
+    first = _EDGE.with_only_columns(ready.c.order_key).order_by(ready.c.order_key)
+    of_queue = first.where(ready.c.queue_id == counter.c.queue_id).scalar_subquery()
+    start = select(counter.c.queue_id, of_queue.label("order_key")).where(*OF_QUEUES).group_by(counter.c.queue_id)
+    level = start.cte("level", recursive=True)
+    behind = elements.BehindLevel(level.c.order_key)
+    following = first.where(ready.c.queue_id == level.c.queue_id, ready.c.order_key > behind).scalar_subquery()
+    level = level.union_all(select(level.c.queue_id, following).where(level.c.order_key.is_not(None)))
+    in_level = _EDGE.where(
+        ready.c.queue_id == level.c.queue_id,
+        ready.c.order_key >= level.c.order_key,
+        ready.c.order_key <= elements.BehindLevel(level.c.order_key),
+    ).order_by(_BY_KEY[last])
+    its = [
+        in_level.with_only_columns(column).scalar_subquery() for column in (ready.c.order_key, message.c.enqueued_at)
+    ]
+    return select(level.c.queue_id, *its).where(level.c.order_key.is_not(None))
+
+
+_EDGES_OF_LEVELS = {last: _edges_of_levels(last=last) for last in _BY_KEY}
 _CHANGEABLE = (
     select(
         message.c.id,
@@ -169,13 +194,21 @@ class States(StorePart):
         """Forget when the message expires."""
         self.run(_UNMAKE_EXPIRING, of_queue=queue_id, of_message=message_id, at=expires_us)
 
-    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> tuple[bytes, int] | None:
-        """Return the key of the first or last ready message from one key on and before another, and its enqueue.
+    def ready_edge(self, queue_id: int, start: bytes, end: bytes, *, last: bool) -> Edge | None:
+        """Return the first or last ready message from one key on and before another.
 
-        That of a damaged one, which says no time, is the last time that there is.
+        That of a damaged one, which says no time, is the last time that there is, here and in `level_edges`.
         """
-        row = self.one(_LAST_OF if last else _FIRST_OF, of_queue=queue_id, start=start, end=end)
-        return None if row is None else (bytes(row[0]), row[1] if _are_numbers(row[1:2]) else times.LATEST)
+        row = self.one(_EDGE_OF_RANGE[last], of_queue=queue_id, start=start, end=end)
+        return None if row is None else _edge(*row)
+
+    def level_edges(self, queues: Sequence[Queue], *, last: bool) -> dict[int, list[Edge]]:
+        """Return the first or last ready message of each level of the keys, by the numbers of the queues."""
+        found: dict[int, list[Edge]] = {queue.id: [] for queue in queues}
+        for queue_id, *its in self.all(_EDGES_OF_LEVELS[last], **these(queues)) if queues else ():
+            if queue_id in found:
+                found[queue_id].append(_edge(*its))
+        return found
 
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""
@@ -310,6 +343,10 @@ class States(StorePart):
 
     def take_alone(self, queue_id: int) -> None:
         """Do nothing: a store with one writer at a time needs no more."""
+
+
+def _edge(key: Any, enqueued: Any) -> Edge:
+    return Edge(rank(key), enqueued if isinstance(enqueued, int) else times.LATEST)
 
 
 def _as_it_stands(queue_id: int, row: Row) -> Holding | None:

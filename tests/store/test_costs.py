@@ -130,6 +130,24 @@ def test_what_an_operation_costs_does_not_grow_with_what_is_stored(space, cost):
     assert [costs(cost(lambda: space.enqueue("Q", b"x"))), costs(cost(lambda: space.dequeue("Q")))] == few
 
 
+def test_a_look_at_all_queues_costs_the_same_however_many_there_are(space, cost):
+    make_queue(space, "FIRST", order="priority,fifo")
+    make_queue(space, "LAST", order="priority,lifo")
+
+    def fill(queue):
+        for priority in (50, 7, 100):
+            space.enqueue(queue, b"x", priority=priority)
+
+    fill("FIRST")
+    fill("LAST")
+    few = costs(cost(space.usages))
+    for number in range(12):
+        make_queue(space, f"MORE{number}", order=("fifo", "priority,fifo", "lifo", "priority,lifo")[number % 4])
+        fill(f"MORE{number}")
+    space.usages()
+    assert costs(cost(space.usages)) == few
+
+
 def statements():
     """Return the SQL text of all statements that are constants of the modules of the storage."""
     texts = Texts(files.DIALECT)

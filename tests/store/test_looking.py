@@ -77,6 +77,32 @@ class TestUsages:
             space.dequeue("AGED", msgid=msgid)
         assert space.usage("AGED").oldest_us > times[-1]
 
+    def test_each_queue_has_its_own_whatever_lies_between_their_numbers(self, store, space, clock):
+        another = store.space("OTHERS", memory=400_000, pages=5_000)
+        orders = ("fifo", "lifo", "priority", "priority,lifo", "time", "expiration,lifo", "expiration")
+        for number in range(14):
+            for opened in (space, another):
+                name = f"Q{number}"
+                make_queue(opened, name, order=orders[number % 7], out_of_order="top,msgid")
+                for at in range(number % 5):
+                    control = {"priority": (50, 7, 100)[at % 3], "expires_in": 1000 if at % 2 else None}
+                    first = opened.enqueue(name, "x" * number, persistent=bool(at % 2), **control)
+                    clock.advance(1)
+                    if number % 3 == 2:
+                        opened.enqueue(name, "later", before=first, persistent=bool(at % 2))
+                        opened.enqueue(name, "on top", top=True)
+        space.destroy_queue("Q7", purge=True, force=True)
+        for opened in (space, another):
+            for queue, use in opened.usages():
+                ready = list(opened.messages(queue.name))
+                assert use == opened.usage(queue.name)
+                assert (use.messages, use.size) == (len(ready), sum(info.size for info in ready))
+                assert use.nonpersistent == sum(info.delivery is Delivery.NONPERSIST for info in ready)
+                assert use.first_us == (ready[0].enqueued_us if ready else None)
+                if queue.definition.order.goes_by_age:
+                    assert use.oldest_us == min((info.enqueued_us for info in ready), default=None)
+        assert another.queue("Q1").id > space.queue("Q1").id < space.queue("Q13").id > another.queue("Q12").id
+
     def test_of_several_on_top_the_first_is_the_oldest(self, space, clock):
         for body in ("one", "two", "three"):
             space.enqueue("Q", body, top=True)

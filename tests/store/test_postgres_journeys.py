@@ -64,6 +64,21 @@ def test_somebody_who_waits_is_told_in_a_second_journey_and_from_then_on_in_the_
     assert not session_of(arena.volume).awaited
 
 
+def test_a_look_at_all_queues_takes_as_many_journeys_however_many_there_are(space, journeys):
+    def look():
+        return count_of(journeys, space.usages)
+
+    make_queue(space, "LAST", order="priority,lifo")
+    space.enqueue("LAST", b"x")
+    space.usages()
+    few = look()
+    for number in range(12):
+        make_queue(space, f"MORE{number}", order=("fifo", "priority,fifo", "lifo", "priority,lifo")[number % 4])
+        space.put_many([(f"MORE{number}", b"x", EnqueueControl(priority=priority)) for priority in (50, 7)])
+    space.usages()
+    assert look() == few
+
+
 def count_of(journeys, act):
     """Return how many journeys of this thread an act takes."""
     before = len(journeys)

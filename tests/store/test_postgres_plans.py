@@ -128,13 +128,15 @@ def nodes(plan):
         yield from nodes(part)
 
 
+def looked_at(node):
+    """Return how many rows a step of a plan has looked at."""
+    removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
+    return (node["Actual Rows"] + sum(node.get(name, 0) for name in removed)) * node["Actual Loops"]
+
+
 def touched(plan):
     """Return how many rows the largest step of a plan has looked at."""
-    removed = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
-    return max(
-        (node["Actual Rows"] + sum(node.get(name, 0) for name in removed)) * node["Actual Loops"]
-        for node in nodes(plan)
-    )
+    return max(map(looked_at, nodes(plan)))
 
 
 def blocks(plan):
@@ -437,6 +439,27 @@ def test_listing_touches_no_more_than_it_lists(filled):
         assert len(list(islice(space.messages(queue, condition="priority > 10"), 600))) == 600
     assert len(list(islice(space.history("KEPT"), 600))) == 600
     filled.refuse_waste(most=600)
+
+
+@pytest.mark.parametrize("look", ["usages", "usage"])
+def test_the_figures_of_queues_are_counted_through_keys_and_look_up_one_message_for_each_level(filled, look):
+    space = filled.space
+    arguments = ["PLAIN"] if look == "usage" else []
+    getattr(space, look)(*arguments)
+    filled.cursor.start_again()
+    filled.cursor.plans.clear()
+    getattr(space, look)(*arguments)
+    figures = [(text, mode, plan) for text, mode, plan in filled.cursor.plans if "counter" in text and "ready" in text]
+    assert len(figures) == 4, "the first of each level, on disk and in memory, each planned in two ways"
+    for _, _, plan in figures:
+        assert sum(looked_at(node) for node in nodes(plan) if re.match("ready|message", relation(node))) <= FEW
+    counted = 1 if look == "usage" else len(QUEUES) + 1
+    # Those that are kept back and those that are held are counted one by one, the former in two conditions.
+    filled.refuse_waste(most=counted * ROWS)
+
+
+def relation(node):
+    return node.get("Relation Name", "")
 
 
 @pytest.mark.parametrize("in_snapshot", [False, True])

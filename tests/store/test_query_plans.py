@@ -250,6 +250,22 @@ def test_what_is_taken_out_of_a_table_is_found_by_its_whole_key(rich, clock):
     assert [statement for statement, steps in found.items() if "order_key=?" not in steps[0]] == []
 
 
+@pytest.mark.parametrize("look", [lambda space: space.usages(), lambda space: space.usage("PLAIN")], ids=["all", "one"])
+def test_the_figures_of_queues_are_found_through_keys(rich, look):
+    for queue in QUEUES:
+        fill(rich, queue)
+        rich.enqueue(queue, b"x", delay=5)
+    rich.enqueue("PLAIN", b"x", top=True)
+    its = re.compile(r"FROM (\w+\.)?counter\b.*GROUP BY", re.DOTALL)
+    statements = [statement for statement in traced(rich, lambda: look(rich)) if its.search(statement)]
+    assert len(statements) == 5, "on disk and in memory: figures, and the first of each level; on disk also the last"
+    for statement, steps in plans(rich, statements).items():
+        searches = [step for step in steps if step.startswith("SEARCH")]
+        # The levels that were found are a table of their own.
+        assert [step for step in steps if re.search("SCAN (?!level)|TEMP B-TREE", step)] == [], statement
+        assert [step for step in searches if not re.search(r"\((space_id|queue_id|rowid)=\?", step)] == [], statement
+
+
 @pytest.mark.parametrize("queue", ["PLAIN", "MEMORY"])
 @pytest.mark.parametrize("form", ["msgid = '{}'", "priority > 1 AND msgid = '{}'"])
 def test_a_ready_message_that_is_named_is_found_by_its_place(rich, queue, form):

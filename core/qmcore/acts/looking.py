@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from typing import TypeAlias
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
@@ -16,66 +16,104 @@ from qmcore.message import Message, MessageInfo, State
 from qmcore.order import BEHIND_ALL, FIRST_ORDINARY
 from qmcore.port import Unit
 from qmcore.queue import Delivery, Queue, QueueUsage
-from qmcore.records import Cursor, Listing, Part
-from qmcore.selection import FIRST_CHOICE
+from qmcore.records import Cursor, Edge, Figures, Listing, Part
 from qmcore.store import Store
 from qmcore.times import LATEST
 
-_Edge: TypeAlias = tuple[bytes, int] | None
 STORES = 2
 """How many stores a queue space may have at most."""
+
+NOTHING: Final = Figures()
 
 
 def usage(unit: Unit, queue: Queue, now: int) -> QueueUsage:
     """Return what the queue holds and what went through it."""
-    on_disk = usage_in(unit, queue, now)
-    memory = unit.memory(queue.space_id)
-    if memory is None:
-        return on_disk
-    in_memory = usage_in(memory, queue, now)
-    both = {field: getattr(on_disk, field) + getattr(in_memory, field) for field in _ADDED}
-    return dataclasses.replace(
-        on_disk,
-        **both,
+    return usages(unit, [queue], now)[0]
+
+
+def usages(unit: Unit, queues: Sequence[Queue], now: int) -> list[QueueUsage]:
+    """Return what each of these queues, which are of one queue space, holds and what went through it."""
+    return usages_in(stores(unit, queues[0].space_id), queues, now) if queues else []
+
+
+def usages_in(its: Sequence[Store], queues: Sequence[Queue], now: int) -> list[QueueUsage]:
+    """Return what these stores of the queue space, of which that on disk is the first, hold of each queue."""
+    told = [(store, store.counters.figures(queues, now), _edges(store, queues)) for store in its]
+    return [
+        _usage(
+            [figures.get(queue.id, NOTHING) for _, figures, _ in told],
+            [edge for _, _, edges in told for edge in edges[queue.id].firsts],
+            min(
+                (at for store, _, edges in told for at in _oldest(store, queue, edges[queue.id]) if at < LATEST),
+                default=None,
+            ),
+        )
+        for queue in queues
+    ]
+
+
+def _usage(in_stores: Sequence[Figures], firsts: Iterable[Edge], oldest: int | None) -> QueueUsage:
+    both = functools.reduce(Figures.plus, in_stores)
+    in_memory = functools.reduce(Figures.plus, in_stores[1:], NOTHING)
+    first = min(firsts, default=None)
+    return QueueUsage(
+        messages=both.messages,
+        ready=both.messages - both.delayed - both.parked - both.held,
+        delayed=both.delayed,
+        parked=both.parked,
+        held=both.held,
+        pages=both.pages - in_memory.pages,
+        size=both.size,
+        enqueued=both.enqueued,
+        dequeued=both.dequeued,
+        expired=both.expired,
+        discarded=both.discarded,
+        moved=both.moved,
         nonpersistent=in_memory.messages,
         memory_pages=in_memory.pages,
-        first_us=_first(queue, (unit, on_disk), (memory, in_memory)),
-        oldest_us=min((use.oldest_us for use in (on_disk, in_memory) if use.oldest_us is not None), default=None),
+        first_us=None if first is None or first.enqueued_us == LATEST else first.enqueued_us,
+        oldest_us=oldest,
     )
 
 
-def usage_in(store: Store, queue: Queue, now: int) -> QueueUsage:
-    """Return what one store holds of the queue, and what went through it there."""
-    return dataclasses.replace(store.counters.usage(queue, now), oldest_us=_oldest(store, queue))
+class _Edges(NamedTuple):
+    """The first ready message of each level of a queue's keys, and the last of each; no last ones where none counts."""
+
+    firsts: Sequence[Edge]
+    lasts: Sequence[Edge]
 
 
-def _oldest(store: Store, queue: Queue) -> int | None:
-    """Return when the oldest ready message was enqueued, where the order of the queue tells it."""
-    if not queue.definition.order.goes_by_age:
-        return None
-    found = (enqueued for _, enqueued in filter(None, _edges(store, queue)))
-    return min((enqueued for enqueued in found if enqueued < LATEST), default=None)
+def _edges(store: Store, queues: Sequence[Queue]) -> dict[int, _Edges]:
+    firsts = store.states.level_edges(queues, last=False)
+    lasts: dict[int, list[Edge]] = {}
+    if any(_goes_by_last(queue, edge) for queue in queues for edge in firsts[queue.id]):
+        lasts = store.states.level_edges(queues, last=True)
+    return {number: _Edges(its, lasts.get(number, ())) for number, its in firsts.items()}
 
 
-def _edges(store: Store, queue: Queue) -> Iterator[_Edge]:
-    """Yield messages of which the oldest is one: those put on top, and two for each priority that there is."""
-    edge = store.states.ready_edge(queue.id, b"", BEHIND_ALL, last=False)
-    if edge is not None and edge[0] < FIRST_ORDINARY:
-        # Of those that were put on top the last is the one that was put there first.
-        yield store.states.ready_edge(queue.id, b"", FIRST_ORDINARY, last=True)
-        edge = store.states.ready_edge(queue.id, FIRST_ORDINARY, BEHIND_ALL, last=False)
+def _goes_by_last(queue: Queue, edge: Edge) -> bool:
+    """Return whether the last message of a level is the oldest one there: so it is where they descend, and on top."""
     order = queue.definition.order
-    while edge is not None:
-        level, behind = order.level(edge[0])
-        if order.descends:
-            edge = store.states.ready_edge(queue.id, level, behind, last=True) or edge
-        yield edge
-        beside = order.not_before(edge[0])
-        if beside != edge[0]:
+    return order.goes_by_age and (order.descends or edge.order_key < FIRST_ORDINARY)
+
+
+def _oldest(store: Store, queue: Queue, edges: _Edges) -> Iterator[int]:
+    """Yield when messages were enqueued of which the oldest is one, where the order of the queue tells it."""
+    order = queue.definition.order
+    if not order.goes_by_age:
+        return
+    firsts = [edge for edge in edges.firsts if not _goes_by_last(queue, edge)]
+    lasts = [edge for edge in edges.lasts if _goes_by_last(queue, edge)]
+    for edge in (*firsts, *lasts):
+        yield edge.enqueued_us
+        beside = order.not_before(edge.order_key)
+        if beside != edge.order_key and FIRST_ORDINARY <= edge.order_key < BEHIND_ALL:
             # It was put before another one, out of the order; beside that one may be an older.
+            level, behind = order.level(edge.order_key)
             start, end = (level, beside[:-1]) if order.descends else (beside, behind)
-            yield store.states.ready_edge(queue.id, start, end, last=order.descends)
-        edge = store.states.ready_edge(queue.id, behind, BEHIND_ALL, last=False) if behind < BEHIND_ALL else None
+            found = store.states.ready_edge(queue.id, start, end, last=order.descends)
+            if found is not None:
+                yield found.enqueued_us
 
 
 def listing(
@@ -138,17 +176,3 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
             if not has_no_record(error):
                 raise
     return None
-
-
-_ADDED = (
-    *("messages", "ready", "delayed", "parked", "held", "size"),
-    *("enqueued", "dequeued", "expired", "discarded", "moved"),
-)
-
-
-def _first(queue: Queue, *uses: tuple[Store, QueueUsage]) -> int | None:
-    """Return when the message was enqueued that is first in order over all stores."""
-    keyed = [
-        (key, use.first_us) for store, use in uses if (key := store.states.find(queue.id, FIRST_CHOICE)) is not None
-    ]
-    return min(keyed)[1] if keyed else None

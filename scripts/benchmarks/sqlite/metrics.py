@@ -16,8 +16,8 @@ _IN_EACH = 10
 
 _TIMES = 5
 
-LOOK = Row("metrics_look", "metrics of 1,000 queues: one look at all figures", "ms")
-TEXT = Row("metrics_text", "metrics of 1,000 queues: their text", "ms")
+LOOK = Row("metrics_look", "metrics of 1,000 queues: one look at all figures", "ms of a core")
+TEXT = Row("metrics_text", "metrics of 1,000 queues: their text", "ms of a core")
 ROWS: tuple[Row, ...] = (LOOK, TEXT)
 
 

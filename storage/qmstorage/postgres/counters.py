@@ -30,7 +30,7 @@ from qmstorage.sql import (
     select,
     union_all,
 )
-from qmstorage.statements import Row, given
+from qmstorage.statements import given
 
 if TYPE_CHECKING:
     from qmstorage.postgres.unit import PostgresMemoryStore, PostgresUnit
@@ -123,7 +123,7 @@ _LEAVE = {
 }
 _LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
-_SUMS = select(*(_sum(counter.c[name], name) for name in _COUNTS)).where(*_OF_QUEUE)
+_USE_OF_QUEUE = select(*(_sum(counter.c[name], name) for name in _USE)).where(*_OF_QUEUE)
 _REMOVE = delete(counter).where(*_OF_QUEUE)
 # Where it does not rise no row is locked.
 _ADDING = postgresql.insert(highest).from_select(
@@ -202,10 +202,7 @@ class SharedCounters(Counters):
 
     def use_of(self, space_id: int, queue_id: int) -> Use:
         """Return how much a queue holds, or with 0 the queue space; nothing where it is not counted."""
-        return Use(*self._flow(space_id, queue_id)[:3])
-
-    def _flow(self, space_id: int, queue_id: int) -> Row:
-        return self.all(_SUMS, space_id=space_id, of_queue=queue_id)[0]
+        return Use(*self.all(_USE_OF_QUEUE, space_id=space_id, of_queue=queue_id)[0])
 
 
 class SharedHighest(Highest):
