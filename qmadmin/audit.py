@@ -1,9 +1,9 @@
 """The record of destructive acts: the device records each of them before it happens, and its outcome.
 
 Everything for which a command of the shell asks confirmation is recorded here, whichever face calls: by a method that
-is `destructive`, or a function in an `act`. A face passes the line that it was given with `recorded_as`; a call of a
-program is recorded with the name of the program. An act within another one on the same device is a part of that, and
-has no record of its own.
+is `destructive`, or a function in an `act`. So is whatever is done to a schedule, which from then on acts by itself. A
+face passes the line that it was given with `recorded_as`; a call of a program is recorded with the name of the program.
+An act within another one on the same device is a part of that, and has no record of its own.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.attachment import SpaceHandle
-from qmadmin.audit import destructive
+from qmadmin.audit import destructive, tell
 from qmadmin.enqueuing import with_kind
 from qmcore.acts import manage_schedules
 from qmcore.errors import InvalidArgumentError
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from qmcore.message import EnqueueControl
 
 
+_SCHEDULE: Final = "schedule {handle.name}/{name}"
+"""The object of an act on a schedule. All are recorded, as what is changed goes on when whoever did it has left."""
+
+
 class ManagingSchedules(SpaceHandle):
     """Schedules: messages that are enqueued again and again."""
 
+    @destructive(_SCHEDULE)
     def create_schedule(
         self,
         name: str,
@@ -65,8 +70,11 @@ class ManagingSchedules(SpaceHandle):
             body=None if data is None else bytes(data),
             control=control,
         )
-        return self._write(manage_schedules.create, wanted, self._now)
+        made = self._write(manage_schedules.create, wanted, self._now)
+        tell(f"created{' paused' * paused}: {rule} for queue {queue}")
+        return made
 
+    @destructive(_SCHEDULE)
     def change_schedule(
         self,
         name: str,
@@ -93,21 +101,29 @@ class ManagingSchedules(SpaceHandle):
         if missed is not None:
             fields["missed"] = _missed(missed)
         given = {field: value for field, value in fields.items() if value is not None}
-        return self._write(manage_schedules.change, name, self._now, given)
+        changed = self._write(manage_schedules.change, name, self._now, given)
+        tell(f"changed: {changed.rule} for queue {changed.queue}")
+        return changed
 
+    @destructive(_SCHEDULE)
     def pause_schedule(self, name: str) -> Schedule:
         """Let a schedule make no message until it is resumed. Raises BadResourceError if there is none."""
-        return self._write(manage_schedules.pause, name)
+        paused = self._write(manage_schedules.pause, name)
+        tell("paused")
+        return paused
 
+    @destructive(_SCHEDULE)
     def resume_schedule(self, name: str) -> Schedule:
         """Let a schedule go on with its next moment; those meanwhile are not made up for.
 
         One that is not paused does so, too, as after the clock was far ahead for a while. Raises BadResourceError if
         there is none.
         """
-        return self._write(manage_schedules.resume, name, self._now)
+        resumed = self._write(manage_schedules.resume, name, self._now)
+        tell("resumed")
+        return resumed
 
-    @destructive("schedule {handle.name}/{name}")
+    @destructive(_SCHEDULE)
     def delete_schedule(self, name: str) -> None:
         """Delete a schedule; its messages stay. Raises BadResourceError if there is none."""
         self._write(manage_schedules.delete, name)

@@ -23,6 +23,7 @@ from qmcore.acts import (
     housekeeping,
     looking,
     manage_queues,
+    manage_schedules,
     outstanding,
     purging,
     waiting,
@@ -100,6 +101,9 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         Raises InUseError while it has messages, unless `purge` or `force`; while other processes are attached to the
         queue space, unless `force`; and while a transaction holds one of its messages. With `dry_run` nothing is
         destroyed; the call raises the error that it would raise otherwise.
+
+        Schedules of the queue stay, and the record of the act names them: their messages are put off until there is a
+        queue of that name again.
         """
         self._release_due(name)
         me, now = self._attachment.owner, self._now
@@ -109,6 +113,8 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         messages = self._messages_in_words(name)
         self._write(manage_queues.destroy, name, me, now, purge=purge, force=force)
         tell(f"destroyed with {messages}")
+        if left := self._read(manage_schedules.of_queue, name):
+            tell(f"left without a queue: {', '.join(f'schedule {schedule}' for schedule in left)}")
 
     def _messages_in_words(self, queue: str) -> str:
         """Return how many messages go with a queue."""

@@ -83,6 +83,9 @@ class ScheduleRecords(Protocol):
     def of_space(self, space_id: int) -> list[Schedule]:
         """Return the schedules of a queue space by name."""
 
+    def queues(self, space_id: int) -> list[tuple[str, str]]:
+        """Return the names of the schedules, in their order, each with the queue of its messages, which may be gone."""
+
     def due(self, space_id: int, now_us: int) -> list[str]:
         """Return the names of the schedules whose next moment is not after a time, the longest due first."""
 

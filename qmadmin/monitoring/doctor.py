@@ -240,7 +240,7 @@ class Doctor:
 
     def _space(self, volume: Volume, space: Space) -> Iterator[Finding]:
         page_size, now = self._device.info.page_size, self._now
-        queues, usages, latest = volume.read(lambda unit: _of_space(unit, space, now))
+        queues, usages, targets, latest = volume.read(lambda unit: _of_space(unit, space, now))
         yield from diagnosis.error_queues(space, queues)
         if not self._main.read(lambda unit: unit.device.info()).commands:
             yield from diagnosis.commands_off(space, queues)
@@ -251,6 +251,7 @@ class Doctor:
             yield from _programs(space, queue)
             yield from diagnosis.stopped(space, queue)
             yield from diagnosis.waiting(space, queue, usage, now)
+        yield from diagnosis.schedules(space, queues, targets)
         yield from diagnosis.limits(space, self._device.space_usage(space.name), page_size)
         yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
         yield from diagnosis.forwarders(space, forwarding.forwardings(volume, space.id))
@@ -332,10 +333,11 @@ class Doctor:
                 yield _fault(f"memory of queue space {space.name}", fault)
 
 
-def _of_space(unit: Unit, space: Space, now: int) -> tuple[list[Queue], list[QueueUsage], int]:
-    """Return the queues of a queue space, what each holds on disk, and about the latest time that is stored of it."""
+def _of_space(unit: Unit, space: Space, now: int) -> tuple[list[Queue], list[QueueUsage], list[tuple[str, str]], int]:
+    """Return the queues of a queue space, what each holds on disk, its schedules with their queues, the latest time."""
     queues = unit.queues.of_space(space.id)
-    return queues, looking.usages_in([unit], queues, now), unit.soundness.latest(space)
+    usages = looking.usages_in([unit], queues, now)
+    return queues, usages, unit.schedules.queues(space.id), unit.soundness.latest(space)
 
 
 def _is_file(path: str) -> bool:

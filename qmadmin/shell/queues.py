@@ -218,9 +218,18 @@ def _queue_record(found: Queue, use: QueueUsage, error_queue: str, told: Sequenc
 def _destruction(session: Session, given: Given) -> str:
     name = given["queue_name"]
     count = session.opened().usage(name).messages
-    if count == 0:
-        return f"Destroy queue '{name}'"
-    return f"Destroy queue '{name}' with {counted(count, 'message')}"
+    what = f"Destroy queue '{name}'" + (f" with {counted(count, 'message')}" if count else "")
+    left = _schedules_of(session, name)
+    return f"{what}, and leave {_in_words(left)} without a queue" if left else what
+
+
+def _schedules_of(session: Session, queue_name: str) -> list[str]:
+    """Return the names of the schedules whose messages go to a queue."""
+    return [schedule.name for schedule in session.opened().schedules() if schedule.queue == queue_name]
+
+
+def _in_words(schedules: list[str]) -> str:
+    return f"schedule{'s' * (len(schedules) > 1)} {', '.join(map(repr, schedules))}"
 
 
 @QUEUES.command(
@@ -246,7 +255,8 @@ def _destruction(session: Session, given: Given) -> str:
 def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Outcome:
     """Destroy a queue of the open queue space.
 
-    Without an option it is refused while the queue holds messages or another process has the queue space open.
+    Without an option it is refused while the queue holds messages or another process has the queue space open. Its
+    schedules stay, with a warning: no message of them is enqueued until there is a queue of that name again.
 
         qdestroy orders
         qdestroy -p -y orders
@@ -254,7 +264,15 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
     session.opened().destroy_queue(queue_name, purge=purge, force=force)
     if session.queue == queue_name:
         session.queue = None
-    return Line(f"Queue '{queue_name}' destroyed", {"queue": queue_name})
+    destroyed = Line(f"Queue '{queue_name}' destroyed", {"queue": queue_name})
+    left = _schedules_of(session, queue_name)
+    if not left:
+        return destroyed
+    warning = Notice.warning(
+        f"no message of {_in_words(left)} can be enqueued without queue '{queue_name}'",
+        "Create the queue again, name another one with qschedulechange -q, or delete it with qscheduledelete.",
+    )
+    return [destroyed, warning]
 
 
 def _sides(what: str) -> tuple[Option, Option]:

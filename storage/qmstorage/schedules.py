@@ -23,6 +23,7 @@ _ITS = (_OF_SPACE, given(schedule.c.name, "of_name"))
 _KEY = ("space_id", "name")
 _FIND = select(schedule).where(*_ITS)
 _ALL = select(schedule).where(_OF_SPACE).order_by(schedule.c.name)
+_QUEUES = select(schedule.c.name, schedule.c.queue).where(_OF_SPACE).order_by(schedule.c.name)
 _DUE = (
     select(schedule.c.name)
     .where(_OF_SPACE, schedule.c.next_at <= bindparam("now"))
@@ -59,6 +60,10 @@ class Schedules(UnitPart):
     def of_space(self, space_id: int) -> list[Schedule]:
         """Return the schedules of a queue space by name."""
         return [_schedule(row) for row in self.all(_ALL, of_space=space_id)]
+
+    def queues(self, space_id: int) -> list[tuple[str, str]]:
+        """Return the names of the schedules, in their order, each with the queue of its messages, which may be gone."""
+        return [(name, queue) for name, queue in self.all(_QUEUES, of_space=space_id)]
 
     def due(self, space_id: int, now_us: int) -> list[str]:
         """Return the names of the schedules whose next moment is not after a time, the longest due first."""

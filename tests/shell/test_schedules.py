@@ -27,3 +27,29 @@ def test_a_deletion_is_recorded_with_the_line_that_was_typed(laid_out):
     laid_out.run("qopen QSPACE\nqschedulecreate tea STRING 'every 10m' hello\nqscheduledelete -y tea")
     row = json.loads(laid_out.run("format json\nqaudit").out.splitlines()[-1])["rows"][0]
     assert (row["command"], row["object"], row["outcome"]) == ("qscheduledelete -y tea", "schedule QSPACE/tea", "done")
+
+
+def test_what_is_done_to_a_schedule_is_recorded_with_the_line_that_was_typed(laid_out):
+    lines = [
+        "qschedulecreate -P tea STRING 'every 10m' hello",
+        "qschedulechange -r 'every 5m' tea",
+        "qscheduleresume tea",
+        "qschedulepause tea",
+    ]
+    laid_out.run("\n".join(["qopen QSPACE", *lines]))
+    rows = json.loads(laid_out.run("format json\nqaudit").out.splitlines()[-1])["rows"]
+    assert [row["command"] for row in reversed(rows)] == lines
+    assert [row["outcome"] for row in reversed(rows)] == [
+        "created paused: every 10m for queue STRING",
+        "changed: every 5m for queue STRING",
+        "resumed",
+        "paused",
+    ]
+
+
+def test_the_destruction_of_a_queue_names_the_schedules_that_it_leaves_before_and_after(laid_out):
+    laid_out.run("qopen QSPACE\nqschedulecreate tea STRING 'every 10m' hello")
+    ran = laid_out.run("qopen QSPACE\nqdestroy -n STRING\nqdestroy -y STRING\nqdestroy -y errq")
+    assert "Destroy queue 'STRING', and leave schedule 'tea' without a queue" in ran.both
+    assert ran.err.count("no message of schedule 'tea' can be enqueued without queue 'STRING'") == 1
+    assert "Queue 'errq' destroyed" in ran.out

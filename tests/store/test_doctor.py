@@ -197,6 +197,16 @@ class TestUse:
         space.stop_queue("Q")
         assert the_one(store.device, "queue-stopped").sentence == "enqueuing and dequeuing are stopped"
 
+    def test_a_schedule_whose_queue_is_gone(self, store, space):
+        space.create_schedule("tea", "Q", "every 10m")
+        assert findings(store.device) == []
+        space.destroy_queue("Q")
+        found = the_one(store.device, "schedule-queue-missing")
+        assert (found.severity, found.target) == (Severity.WARNING, "schedule SPACE/tea")
+        assert found.sentence == "its queue 'Q' does not exist: no message of it can be enqueued"
+        make_queue(space, "Q", retries=3)
+        assert findings(store.device) == []
+
     def test_a_message_that_waits_for_more_than_a_day(self, store, space, clock):
         space.enqueue("Q", "x")
         clock.advance(86_400)

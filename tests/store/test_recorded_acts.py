@@ -76,6 +76,11 @@ ACTS = {
         "queue space SPACE",
         "destroyed with 2 queues and 3 messages",
     ),
+    "create_schedule": (
+        lambda space, _: space.create_schedule("tea", "OTHER", "every 10m", paused=True),
+        "schedule SPACE/tea",
+        "created paused: every 10m for queue OTHER",
+    ),
     "clear_memory": (
         lambda _, device: device.clear_memory("SPACE", force=True),
         "memory of queue space SPACE",
@@ -163,6 +168,35 @@ def test_the_end_of_another_transaction_is_recorded(shared_store):
     assert recorded(shared_store.device) == [(f"transaction SPACE/{name}", "rolled back with 1 message")]
 
 
+def test_whatever_is_done_to_a_schedule_is_recorded(store, space):
+    space.create_schedule("tea", "Q", "every 10m", "hello")
+    space.change_schedule("tea", rule="0 4 * * *", queue="OTHER")
+    space.pause_schedule("tea")
+    space.resume_schedule("tea")
+    space.delete_schedule("tea")
+    with pytest.raises(QueueError):
+        space.pause_schedule("tea")
+    outcomes = [
+        "created: every 10m for queue Q",
+        "changed: 0 4 * * * for queue OTHER",
+        "paused",
+        "resumed",
+        "done",
+        "ERROR: there is no schedule 'tea' in queue space 'SPACE'",
+    ]
+    assert recorded(store.device)[:5] == [("schedule SPACE/tea", outcome) for outcome in outcomes[:5]]
+    assert recorded(store.device)[5][1].startswith(outcomes[5])
+
+
+def test_the_end_of_a_queue_is_recorded_with_the_schedules_that_it_leaves(store, space):
+    for name, queue in (("tea", "Q"), ("coffee", "Q"), ("milk", "OTHER")):
+        space.create_schedule(name, queue, "every 10m")
+    space.destroy_queue("Q", purge=True)
+    outcome = "destroyed with 3 messages; left without a queue: schedule coffee, schedule tea"
+    assert recorded(store.device)[-1] == ("queue SPACE/Q", outcome)
+    assert [schedule.name for schedule in space.schedules()] == ["coffee", "milk", "tea"]
+
+
 def test_the_end_of_an_entry_is_recorded_with_what_it_was(file_store, tmp_path):
     file_store.device.create_entry(tmp_path / "MORE", 0, 500)
     file_store.device.remove_entry(1)
@@ -203,7 +237,8 @@ def test_every_method_that_forgets_or_moves_messages_for_good_is_a_destructive_a
         for name, made in methods.items()
         if made & (FORGET | MOVE)
     }
-    acts = {"abort_transaction", "commit_transaction", "delete_schedule", "remove_entry"}
+    of_schedules = {f"{verb}_schedule" for verb in ("create", "change", "pause", "resume", "delete")}
+    acts = {"abort_transaction", "commit_transaction", "remove_entry"} | of_schedules
     assert acts | listed - UNRECORDED == {
         name for owner in (Device, QueueSpace) for name, method in vars_of(owner) if is_destructive(method)
     }

@@ -263,6 +263,21 @@ def limits(space: Space, usage: SpaceUsage, page_size: int) -> Iterator[Finding]
         )
 
 
+def schedules(space: Space, queues: Sequence[Queue], targets: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Say which schedules, each named with the queue of its messages, have a queue that does not exist."""
+    present = {queue.name for queue in queues}
+    for name, queue in targets:
+        if queue not in present:
+            yield _found(
+                Severity.WARNING,
+                "schedule-queue-missing",
+                f"schedule {space.name}/{name}",
+                f"its queue {queue!r} does not exist: no message of it can be enqueued",
+                f"Create the queue with qcreate {queue}, name another one with qschedulechange -q, or delete the"
+                " schedule with qscheduledelete.",
+            )
+
+
 def processes(space: Space, attached: Iterable[AttachedProcess]) -> Iterator[Finding]:
     """Say who died and was not looked after."""
     for process in attached:

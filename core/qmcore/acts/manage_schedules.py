@@ -87,6 +87,12 @@ def listed(unit: Unit, opened: OpenSpace) -> list[Schedule]:
     return unit.schedules.of_space(opened.definitions(unit).space.id)
 
 
+def of_queue(unit: Unit, opened: OpenSpace, queue: str) -> list[str]:
+    """Return the names of the schedules whose messages go to a queue, be it one that does not exist."""
+    space_id = opened.definitions(unit).space.id
+    return [name for name, target in unit.schedules.queues(space_id) if target == queue]
+
+
 def _due_next(opened: OpenSpace, schedule: Schedule, now: int) -> Schedule:
     """Return a schedule that goes on behind now, and behind the last moment for which it has made a message."""
     if opened.following is None:
