@@ -18,7 +18,7 @@ from qmstorage.unit_part import StorePart
 
 _AT: Final = {name: at for at, name in enumerate(bulk_rows.COLUMNS)}
 _KEY, _GROUP, _BODY = _AT["order_key"], _AT["group_sequence"], _AT["body"]
-_EXPIRES, _RETRIES, _UNTIL = _AT["expires_at"], _AT["retries"], _AT["until"]
+_AVAILABLE, _EXPIRES, _RETRIES, _UNTIL = (_AT[name] for name in ("available_at", "expires_at", "retries", "until"))
 _CONSUMED, _CONSUMER, _TRANSACTION = _AT["consumed_at"], _AT["consumer"], _AT["transaction"]
 
 # The columns before and after the group are the same in both, in the same order, and so from the body on.
@@ -115,7 +115,10 @@ class BulkLoad(StorePart):
             self.put_rows(history, past)
             return
         if state is State.DELAYED:
-            self.put_rows(due, [(queue_id, row[_UNTIL], base + row[0], row[_KEY], row[_RETRIES]) for row in rows])
+            waiting = [(queue_id, row[_UNTIL], base + row[0], row[_KEY], row[_RETRIES]) for row in rows]
+            # What its sender did not ask for was a consumer's doing.
+            asked = [row[_AVAILABLE] == row[_UNTIL] and not row[_RETRIES] for row in rows]
+            self.put_rows(due, [(*its, int(not was)) for its, was in zip(waiting, asked, strict=True)])
         else:
             self.put_rows(ready, [(queue_id, row[_KEY], base + row[0], row[_RETRIES]) for row in rows])
         ending = [(queue_id, row[_EXPIRES], base + row[0]) for row in rows if row[_EXPIRES] is not None]

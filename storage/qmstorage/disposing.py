@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple
 
 from qmcore import numbers
 from qmcore.message import PARKED_UNTIL
@@ -27,8 +27,17 @@ from qmcore.transitions import (
 from qmstorage.claiming import Store
 from qmstorage.unit import SqlUnit
 
-Stands: TypeAlias = tuple[Place, int | None, int | None]
-"""A message that is to stand in its queue, until when it is kept back, and when it expires."""
+
+class Stands(NamedTuple):
+    """A message that is to stand in its queue, until when it is kept back, when it expires, and whose doing that is.
+
+    `given_back`: a consumer keeps it back, not its sender or an administrator.
+    """
+
+    place: Place
+    until_us: int | None
+    expires_us: int | None
+    given_back: bool = False
 
 
 def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
@@ -45,10 +54,10 @@ def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
     for each in dispositions:
         if isinstance(each, PutBack):
             holding, retries, until, expires = each
-            standing.append((holding.place._replace(retries=retries), until, expires))
+            standing.append(Stands(holding.place._replace(retries=retries), until, expires, given_back=True))
         elif isinstance(each, Park):
             store.messages.note_error(each.holding.place.message_id, each.why)
-            standing.append((each.holding.place, PARKED_UNTIL, each.holding.expires_us))
+            standing.append(Stands(each.holding.place, PARKED_UNTIL, each.holding.expires_us, given_back=True))
         elif isinstance(each, Remove):
             removed.setdefault(each.why, []).append(each.holding)
         elif isinstance(each, Change):
@@ -94,7 +103,8 @@ def _changed(store: Store, its: Change) -> Stands:
     holding, until, terms, sequence = its
     place = holding.place._replace(order_key=_key(terms, sequence))
     store.messages.amend(place.message_id, place.order_key, terms.priority, terms.available_us, terms.expires_us)
-    return place, until, terms.expires_us
+    # One that was tried before waits for another try, whoever says when that is.
+    return Stands(place, until, terms.expires_us, place.retries > 0 or until != terms.available_us)
 
 
 def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], now: int) -> Sequence[Reached]:
@@ -105,7 +115,8 @@ def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], 
         store.messages.move(holding.place.message_id, (number, route.queue_id, key), origin, now)
         if (terms.available_us, terms.expires_us) != (None, None):
             store.messages.amend(number, key, terms.priority, terms.available_us, terms.expires_us)
-        standing.append((Place(number, route.queue_id, key, 0), until, terms.expires_us))
+        place = Place(number, route.queue_id, key, 0)
+        standing.append(Stands(place, until, terms.expires_us, until != terms.available_us))
     stand(store, route.queue_id, standing, now)
     if not route.levels:
         return ()
@@ -134,9 +145,9 @@ def _key(terms: NewTerms, sequence: int) -> bytes:
 def stand(store: Store, queue_id: int, its: Sequence[Stands], now: int) -> None:
     """Let messages of a queue be dequeued, or keep them back until a time that is to come; note when they expire."""
     available = list[tuple[int, bytes, int]]()
-    for (number, _, key, retries), until, expires in its:
+    for (number, _, key, retries), until, expires, given_back in its:
         if until is not None and until > now:
-            store.states.make_due(Place(number, queue_id, key, retries), until)
+            store.states.make_due(Place(number, queue_id, key, retries), until, given_back=given_back)
         else:
             available.append((number, key, retries))
         if expires is not None:

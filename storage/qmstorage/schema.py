@@ -30,6 +30,7 @@ from qmstorage.sql import (
 __all__ = [
     "APPLICATION_ID",
     "IN_MEMORY",
+    "IS_GIVEN_BACK",
     "IS_LOCKED",
     "REVISION",
     "VERSION",
@@ -145,10 +146,21 @@ due = Table(
     Column("message_id", BigInteger, nullable=False),
     Column("order_key", LargeBinary, nullable=False),
     Column("retries", Integer, nullable=False),
+    Column(
+        "given_back",
+        SmallInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="1: a consumer that gave it back keeps it from being ready; 0: its sender, or an administrator",
+    ),
     PrimaryKeyConstraint("queue_id", "available_at", "message_id"),
     **NARROW,
 )
 Index("due_by_message", due.c.message_id)
+IS_GIVEN_BACK: Final = due.c.given_back == literal_column("1")
+"""Written out, or the index of those which are given back cannot be used."""
+# With the column of its condition, without which SQLite prefers the primary key, and reads all that are delayed.
+Index("due_given_back", due.c.queue_id, due.c.given_back, due.c.available_at, sqlite_where=IS_GIVEN_BACK)
 
 expiring = Table(
     "expiring",

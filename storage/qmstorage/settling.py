@@ -30,7 +30,7 @@ from qmcore.transitions import (
     Terms,
 )
 from qmstorage.claiming import Store, begin_holding, stores_of
-from qmstorage.disposing import stand
+from qmstorage.disposing import Stands, stand
 from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
 
@@ -117,7 +117,7 @@ def give_back_locked(command: Commit, store: Store, now: int) -> None:
     """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
     for source in command.sources:
         its = store.holdings.give_back_locked(command.transaction_id, source.queue_id)
-        stand(store, source.queue_id, [(each.place, None, each.expires_us) for each in its], now)
+        stand(store, source.queue_id, [Stands(each.place, None, each.expires_us) for each in its], now)
 
 
 def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_memory: Use) -> Refused | None:
@@ -248,7 +248,7 @@ def _stand_all(
         key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
         store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
-        stand(store, route.queue_id, [(place, position.available_us, position.expires_us)], now)
+        stand(store, route.queue_id, [Stands(place, position.available_us, position.expires_us)], now)
     store.holdings.forget_spilled(transaction_id, route.queue_id)
 
 

@@ -17,16 +17,14 @@ from qmcore.selection import Choice
 from qmcore.space import Space
 from qmstorage import conditions, selection
 from qmstorage.dialect import OF_QUEUES, first_of_each, these
-from qmstorage.schema import counter, due, expiring, message, ready
+from qmstorage.schema import IS_GIVEN_BACK, counter, due, expiring, message, ready
 from qmstorage.sql import (
     and_,
     bindparam,
     delete,
     elements,
     exists,
-    func,
     literal_column,
-    or_,
     select,
     tuple_,
     union_all,
@@ -147,14 +145,10 @@ _OF_GROUP = (
     .with_for_update(skip_locked=True, of=ready)
 )
 _GIVEN_BACK_UNTIL = (
-    select(func.max(due.c.available_at))
-    .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
-    .where(
-        given(due.c.queue_id, "of_queue"),
-        due.c.available_at > bindparam("now"),
-        NOT_PARKED,
-        or_(due.c.retries > 0, func.coalesce(message.c.available_at, 0) != due.c.available_at),
-    )
+    select(due.c.available_at)
+    .where(given(due.c.queue_id, "of_queue"), due.c.available_at > bindparam("now"), NOT_PARKED, IS_GIVEN_BACK)
+    .order_by(due.c.available_at.desc())
+    .limit(1)
 )
 _TAKE_OUT = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
 _TAKE_OUT_OF_DUE = delete(due).where(
@@ -173,8 +167,11 @@ _KEPT_BACK = (
 class States(StorePart):
     """Where messages stand while no transaction holds them."""
 
-    def make_due(self, place: Place, available_us: int) -> None:
-        """Keep the message back until a time; those who wait for the queue are told."""
+    def make_due(self, place: Place, available_us: int, *, given_back: bool) -> None:
+        """Keep the message back until a time; those who wait for the queue are told.
+
+        `given_back`: it is a consumer that does so, not its sender or an administrator.
+        """
         self.run(
             _MAKE_DUE,
             queue_id=place.queue_id,
@@ -182,6 +179,7 @@ class States(StorePart):
             message_id=place.message_id,
             order_key=place.order_key,
             retries=place.retries,
+            given_back=int(given_back),
         )
         # Each sleeps until the next is due.
         self.notifications.changed(place.queue_id)
@@ -295,8 +293,8 @@ class States(StorePart):
 
     def given_back_until(self, queue_id: int, now_us: int) -> int | None:
         """Return when the last message is available that a rollback keeps back for a time, not its sender."""
-        ((until,),) = self.all(_GIVEN_BACK_UNTIL, of_queue=queue_id, now=now_us)
-        return None if until is None else int(until)
+        row = self.one(_GIVEN_BACK_UNTIL, of_queue=queue_id, now=now_us)
+        return None if row is None else int(row[0])
 
     def take(self, queue_id: int, its: Sequence[Holding]) -> bool:
         """Take messages out of `ready` or `due`, and out of what expires; False where one of them is in neither."""

@@ -106,6 +106,21 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(ol
             space.enqueue("Q", b"new", persistent=False)
 
 
+def test_an_upgraded_device_knows_which_messages_wait_for_another_try(old_device):
+    with contextlib.closing(sqlite3.connect(old_device)) as volume, volume:
+        (number, queue), *_ = volume.execute("SELECT message_id, queue_id FROM ready ORDER BY message_id").fetchall()
+        later = 4_000_000_000_000_000
+        volume.execute(
+            "INSERT INTO due SELECT queue_id, ?, message_id, order_key, 1 FROM ready WHERE message_id = ?",
+            [later, number],
+        )
+        volume.execute("DELETE FROM ready WHERE message_id = ?", [number])
+        ((name,),) = volume.execute("SELECT name FROM queue WHERE id = ?", [queue]).fetchall()
+    assert run("--upgrade", "-y", old_device).returncode == 0
+    with qmadmin.open_device(old_device) as device, device.open_space("QS") as space:
+        assert space.given_back_until(name) == later
+
+
 def columns(path):
     """Return the columns of each table, in their order."""
     with contextlib.closing(sqlite3.connect(path)) as connection:

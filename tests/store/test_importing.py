@@ -164,6 +164,20 @@ class TestAnImport:
         store.clock.advance(61)
         assert drain(empty) == ["late"]
 
+    def test_a_delay_that_the_sender_asked_for_is_told_from_one_by_a_consumer(self, empty, store):
+        asked, snoozed, tried = (store.clock.now() + seconds * 1_000_000 for seconds in (90, 60, 30))
+        rows = [
+            carried_row(101, b"asked", until=asked, available_at=asked),
+            carried_row(102, b"snoozed", until=snoozed),
+        ]
+        rows.append(carried_row(103, b"tried", until=tried, available_at=tried, retries=1))
+        importer = Importer(empty)
+        importer.all_of(rows, state=State.DELAYED)
+        assert empty.given_back_until("Q") == snoozed
+        store.clock.advance(60)
+        assert sorted(drain(empty)) == ["snoozed", "tried"]
+        assert empty.given_back_until("Q") is None
+
     def test_delayed_messages_whose_time_has_passed_come_at_once(self, empty, store):
         importer = Importer(empty)
         importer.all_of([carried_row(101, b"late", until=store.clock.now() - 1)], state=State.DELAYED)

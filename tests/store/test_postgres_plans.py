@@ -458,6 +458,21 @@ def test_the_figures_of_queues_are_counted_through_keys_and_look_up_one_message_
     filled.refuse_waste(most=counted * ROWS)
 
 
+def test_the_last_of_those_given_back_is_found_without_those_that_were_delayed(filled):
+    space = filled.space
+    for queue in ("PLAIN", "MEMORY"):
+        filled.cursor.start_again()
+        assert space.given_back_until(queue) is None
+        with space.transaction() as transaction:
+            assert space.dequeue(queue)
+            transaction.rollback(retry_after=60)
+        filled.cursor.start_again()
+        assert space.given_back_until(queue) == filled.clock.now() + 60 * MICROS
+    asked = [text for text, _, _ in filled.cursor.plans if "given_back" in text and text.startswith("SELECT")]
+    assert len(asked) == 16, "twice for each queue, on disk and in memory, each planned in two ways"
+    filled.refuse_waste()
+
+
 def relation(node):
     return node.get("Relation Name", "")
 

@@ -108,6 +108,28 @@ class TestSnooze:
         clock.advance(60)
         assert space.given_back_until("Q") is None
 
+    def test_it_waits_for_its_consumer_whatever_else_an_administrator_changes(self, space, clock):
+        space.enqueue("Q", "x")
+        give_back(space, counts=False, retry_after=60)
+        until = clock.now() + 60 * times.MICROS
+        space.change_priority("Q", 9)
+        assert space.given_back_until("Q") == until
+        space.change_expiry("Q", 1000)
+        assert space.given_back_until("Q") == until
+        space.change_availability("Q", 30)
+        assert space.given_back_until("Q") is None
+
+    def test_one_that_was_tried_waits_for_its_next_try_whoever_says_when(self, space, clock):
+        space.enqueue("Q", "x")
+        give_back(space, retry_after=60)
+        space.change_availability("Q", 30)
+        assert space.given_back_until("Q") == clock.now() + 30 * times.MICROS
+
+    def test_a_parked_one_is_not_waited_for(self, space):
+        space.enqueue("Q", "x")
+        park(space)
+        assert space.given_back_until("Q") is None
+
 
 class TestPark:
     def test_whoever_waits_for_messages_does_not_wait_for_its_time(self, space):

@@ -250,6 +250,18 @@ def test_what_is_taken_out_of_a_table_is_found_by_its_whole_key(rich, clock):
     assert [statement for statement, steps in found.items() if "order_key=?" not in steps[0]] == []
 
 
+@pytest.mark.parametrize("queue", ["PLAIN", "MEMORY"])
+def test_the_last_of_those_given_back_is_found_without_those_that_were_delayed(rich, queue):
+    rich.enqueue(queue, b"x", delay=50)
+    statements = [each for each in traced(rich, lambda: rich.given_back_until(queue)) if "given_back" in each]
+    assert len(statements) == 2, "on disk and in memory"
+    for steps in plans(rich, statements).values():
+        (step,) = steps
+        assert re.search(
+            r"INDEX due_given_back \(queue_id=\? AND given_back=\? AND available_at>\? AND available_at<\?\)", step
+        )
+
+
 @pytest.mark.parametrize("look", [lambda space: space.usages(), lambda space: space.usage("PLAIN")], ids=["all", "one"])
 def test_the_figures_of_queues_are_found_through_keys(rich, look):
     for queue in QUEUES:

@@ -39,6 +39,7 @@ WHERE relkind = 'r' AND relnamespace::regnamespace::text = ANY(%s)
 """
 _RECORD: Final = f"INSERT INTO {{}}.audit ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"  # noqa: S608
 _COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+_INDEXES: Final = "SELECT indexname FROM pg_indexes WHERE schemaname = %s AND tablename = %s"
 _GRANTED: Final = """
 SELECT DISTINCT pg_get_userbyid(grantee) FROM pg_class, aclexplode(relacl)
 WHERE oid = %s::regclass AND privilege_type = 'INSERT' AND grantee NOT IN (0, relowner)
@@ -197,10 +198,16 @@ def _statements(connection: psycopg.Connection[Any], address: Address, name: str
     memory = memory_schema(name)
     for table in schema.IN_MEMORY:
         present = {column for (column,) in connection.execute(_COLUMNS, [memory, table.name]).fetchall()}
-        # None at all where a restore has left the tables out: the next opening creates them.
-        for column in table.columns if present else ():
+        if not present:
+            # A restore has left the tables out: the next opening creates them.
+            continue
+        for column in table.columns:
             if column.name not in present:
                 yield table_creation.adding(column, memory)
+        indexed = {index for (index,) in connection.execute(_INDEXES, [memory, table.name]).fetchall()}
+        for index, statement in table_creation.indexes_of(table.name, memory).items():
+            if index not in indexed:
+                yield statement
     yield from functions.replacement(connection, name)
     # What the steps have created is for those who may write the tables.
     for (role,) in connection.execute(_GRANTED, [f"{quoted(name)}.message"]).fetchall():

@@ -14,6 +14,7 @@ import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from qmcore.errors import OperatingSystemError, SystemFailureError
@@ -25,6 +26,9 @@ from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.owner_files import this_boot
 from qmstorage.sqlite.unit import SqliteMemoryStore, roll_back
 from qmstorage.statements import Texts
+
+if TYPE_CHECKING:
+    from sqlalchemy.schema import CreateIndex, CreateTable
 
 _DIRECTORY_VARIABLE = "QM_SHM_DIR"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a directory of our own is made in it, and looked at before it is used
@@ -377,11 +381,11 @@ def _recorded_owner(cursor: sqlite3.Cursor, name: str) -> tuple[str, str, str] |
 
 
 def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
-    """Add the columns that the tables of an earlier release lack: --upgrade cannot find every memory."""
+    """Add the columns and indexes that the tables of an earlier release lack: --upgrade cannot find every memory."""
     (version,) = cursor.execute(f"PRAGMA {name}.user_version").fetchone()
     if version >= schema.VERSION:
         return
-    from sqlalchemy.schema import CreateColumn
+    from sqlalchemy.schema import CreateColumn, CreateIndex
 
     for table in made(schema.IN_MEMORY):
         present = {row[1] for row in cursor.execute(f"PRAGMA {name}.table_info({table.name})")}
@@ -389,6 +393,10 @@ def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
             if column.name not in present:
                 text = CreateColumn(column).compile(dialect=files.DIALECT.loaded())
                 cursor.execute(f"ALTER TABLE {name}.{table.name} ADD COLUMN {text}")
+        indexed = {row[1] for row in cursor.execute(f"PRAGMA {name}.index_list({table.name})")}
+        for index in table.indexes:
+            if index.name not in indexed:
+                cursor.execute(_rendered(CreateIndex(index), name))
     cursor.execute(f"PRAGMA {name}.user_version = {schema.VERSION}")
 
 
@@ -403,9 +411,13 @@ def _statements_to_make(name: str, exists: bool) -> Iterator[str]:
         indexes = sorted(made(table).indexes, key=lambda index: str(index.name))
         statements: list[CreateTable | CreateIndex] = [CreateTable(made(table)), *map(CreateIndex, indexes)]
         for statement in statements:
-            yield str(
-                statement.compile(
-                    dialect=files.DIALECT.loaded(), schema_translate_map={None: name}, render_schema_translate=True
-                )
-            )
+            yield _rendered(statement, name)
     yield f"PRAGMA {name}.user_version = {schema.VERSION}"
+
+
+def _rendered(statement: CreateTable | CreateIndex, name: str) -> str:
+    return str(
+        statement.compile(
+            dialect=files.DIALECT.loaded(), schema_translate_map={None: name}, render_schema_translate=True
+        )
+    )

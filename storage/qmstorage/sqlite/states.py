@@ -91,7 +91,7 @@ class ExclusiveStates(States):
             row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
             execute(texts[_PUT_PLAIN], row)
         if available is not None and available > now:
-            execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0))
+            execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0, 0))
             # Each who waits sleeps until the next is due.
             notifications.changed(queue_id)
         else:
@@ -157,7 +157,7 @@ class ExclusiveStates(States):
             others = repeat(0), repeat(0), repeat(terms.type)
             write(texts[_PUT_PLAIN], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
         if available is not None and available > now:
-            write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0)))
+            write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0), repeat(0)))
             self.notifications.changed(queue_id)
         else:
             write(texts[MAKE_READY], zip(repeat(queue_id), keys, ids, repeat(0)))

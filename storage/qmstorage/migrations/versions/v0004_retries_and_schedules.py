@@ -1,4 +1,4 @@
-"""What schema version 4 adds: how the retry delay of a queue grows, its default delay, and schedules."""
+"""What schema version 4 adds: growing retry delays, default delays, which messages were given back, and schedules."""
 
 from __future__ import annotations
 
@@ -37,6 +37,28 @@ def upgrade() -> None:
         sa.Column("default_delay", sa.BigInteger(), nullable=False, server_default=sa.text("0"), comment="seconds"),
     ):
         op.add_column("queue", column, schema=schema)
+    op.add_column(
+        "due",
+        sa.Column(
+            "given_back",
+            sa.SmallInteger(),
+            nullable=False,
+            server_default=sa.text("0"),
+            comment="1: a consumer that gave it back keeps it from being ready; 0: its sender, or an administrator",
+        ),
+        schema=schema,
+    )
+    # Earlier releases gave nothing back for later that was not tried.
+    due = sa.table("due", sa.column("retries"), sa.column("given_back"), schema=schema)
+    op.execute(sa.update(due).values(given_back=sa.text("1")).where(due.c.retries > sa.text("0")))
+    op.create_index(
+        "due_given_back",
+        "due",
+        ["queue_id", "given_back", "available_at"],
+        schema=schema,
+        sqlite_where=sa.text("given_back = 1"),
+        postgresql_where=sa.text("given_back = 1"),
+    )
     op.create_table(
         "schedule",
         sa.Column("space_id", sa.Integer(), nullable=False),
