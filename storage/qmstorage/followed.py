@@ -51,8 +51,8 @@ class ApplicationTransaction:
         self.is_told_of_the_end = False
         self.thread: int | None = None
         """The thread that has worked in a transaction which, as far as is known, is still open."""
-        self.driver: weakref.ref[Any] | None = None
-        """The connection of a driver that can be referred to."""
+        self.driver: Callable[[], Any] | None = None
+        """Returns the driver's connection that it is on, or nothing once there is none; unknown for a bare sqlite3."""
         self.awaited: weakref.ref[AwaitedCommit] | None = None
         """What a library keeps until the end of the transaction."""
         self.is_checked = False
@@ -99,8 +99,8 @@ class ApplicationTransaction:
         return pending
 
     @property
-    def is_surely_open(self) -> bool:
-        """Whether a library would have told of the end."""
+    def tells_of_its_end(self) -> bool:
+        """Whether a library has not told of the end, and would have."""
         awaited = None if self.awaited is None else self.awaited()
         return self.is_told_of_the_end or (awaited is not None and awaited.is_to_come)
 
@@ -126,6 +126,7 @@ class ApplicationTransactions(ABC):
                 if found is None:
                     found = self._by_handle[joined.handle] = ApplicationTransaction(self)
                     found.is_told_of_the_end = joined.is_told_of_the_end
+                    found.driver = joined.reference()
                     joined.listen(found)
         return found
 
@@ -138,7 +139,7 @@ class ApplicationTransactions(ABC):
         if found is not None and found.thread is not None:
             its.append(found)
         for transaction in its:
-            if transaction.is_surely_open or self.is_open(transaction):
+            if self.is_open(transaction):
                 return True
             transaction.forget()
         return False
@@ -178,7 +179,7 @@ class ApplicationTransactions(ABC):
 
     @abstractmethod
     def is_open(self, transaction: ApplicationTransaction) -> bool:
-        """Return whether a transaction of this thread, of whose end nobody tells, is still open."""
+        """Return whether a transaction of this thread is still open, as its driver says: whoever has ended it."""
 
     @abstractmethod
     def is_in_progress(self, pending: Pending) -> bool:

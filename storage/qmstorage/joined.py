@@ -38,6 +38,10 @@ class Joined:
         """Whether the library has made a savepoint of which the driver does not know."""
         return False
 
+    def reference(self) -> Callable[[], Any] | None:
+        """Return what returns the driver's connection as long as there is one; nothing if it cannot be referred to."""
+        return None if self.handle is None else weakref.ref(self.driver)
+
     def begin(self) -> Callable[[], None] | None:
         """Have the library begin a transaction where it has not; return what undoes that."""
         return None
@@ -74,6 +78,17 @@ class _OfSqlAlchemy(Joined):
     def is_in_savepoint(self) -> bool:
         return self._connection.in_nested_transaction()
 
+    def reference(self) -> Callable[[], Any]:
+        referred = weakref.ref(self._connection)
+
+        def driver() -> Any:
+            connection = referred()
+            # What was invalidated would be connected again.
+            is_gone = connection is None or connection.closed or connection.invalidated
+            return None if connection is None or is_gone else connection.connection.driver_connection
+
+        return driver
+
     def begin(self) -> Callable[[], None] | None:
         return None if self._connection.in_transaction() else self._connection.begin().rollback
 
@@ -106,6 +121,10 @@ class _OfDjango(Joined):
         driver = wrapper.connection
         super().__init__(driver, wrapper, f"{wrapper.vendor} through {type(driver).__module__.partition('.')[0]}")
         self._wrapper = wrapper
+
+    def reference(self) -> Callable[[], Any]:
+        referred = weakref.ref(self._wrapper)
+        return lambda: getattr(referred(), "connection", None)
 
     def follow(self, transaction: ApplicationTransaction) -> None:
         """Have it told of a commit: for each call, as Django forgets what belongs to a savepoint that is undone."""

@@ -375,6 +375,28 @@ class TestOfSqlAlchemy:
             session.commit()
         assert drain(remote) == ["y", "z"]
 
+    @pytest.mark.parametrize("end", ["invalidate", "commit", "rollback", "close"])
+    @pytest.mark.parametrize("where", ["file", "server"])
+    def test_what_ends_behind_its_back_keeps_the_thread_from_nothing(self, request, where, end):
+        space = request.getfixturevalue("space" if where == "file" else "remote")
+        engine = request.getfixturevalue("engine" if where == "file" else "on_server")
+        with engine.connect() as connection:
+            space.enqueue("Q", "joined", connection=connection)
+            if end == "invalidate":
+                connection.invalidate()
+            else:
+                getattr(connection.connection.driver_connection, end)()
+            space.enqueue("Q", "plain")
+            make_queue(space, "NEW")
+            if end in ("commit", "rollback"):
+                # SQLAlchemy takes its own transaction for open, which ends as ever.
+                space.enqueue("Q", "again", connection=connection)
+                connection.commit()
+            else:
+                connection.invalidate()
+        texts = {"commit": ["joined", "plain", "again"], "rollback": ["plain", "again"]}.get(end, ["plain"])
+        assert drain(space) == texts
+
 
 class TestOfDjango:
     def test_outside_atomic(self, space, django):

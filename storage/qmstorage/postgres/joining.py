@@ -7,7 +7,6 @@ capacity commands run then.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,7 +57,7 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
             # It was begun for this call, which has done nothing.
             undo()
     if is_needed:
-        transaction.thread, transaction.driver = threading.get_ident(), weakref.ref(driver)
+        transaction.thread = threading.get_ident()
         transaction.note(Notifications(), unit.actions, unit.transaction_number)
         its.follow(transaction)
     return result
@@ -220,7 +219,7 @@ class ApplicationTransactions(followed.ApplicationTransactions):
             )
 
     def is_open(self, transaction: ApplicationTransaction) -> bool:
-        """Return whether the connection has a transaction open, be it a later one."""
+        """Return whether the connection has a transaction open, be it a later one: the server has told its driver."""
         driver = None if transaction.driver is None else transaction.driver()
         return driver is not None and driver.info.transaction_status not in _ENDED
 

@@ -171,7 +171,15 @@ def _refusal(error: sqlite3.Error, path: str) -> QueueError:
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction, and may have the file for itself."""
-    return bool(getattr(joined.driver_of(connection), "in_transaction", False))
+    return _has_begun(joined.driver_of(connection))
+
+
+def _has_begun(driver: object) -> bool:
+    try:
+        return bool(getattr(driver, "in_transaction", False))
+    except sqlite3.ProgrammingError:
+        # It is closed.
+        return False
 
 
 def would_wait_for_itself(path: str) -> QueueError:
@@ -244,8 +252,13 @@ class ApplicationTransactions(followed.ApplicationTransactions):
         self._volume = volume
 
     def is_open(self, transaction: ApplicationTransaction) -> bool:
-        """Return whether nobody can write for a while: a transaction that was joined has the lock until its end."""
-        del transaction
+        """Return whether it has not ended, or nobody can write for a while: one that was joined has the lock."""
+        if transaction.driver is not None:
+            if not _has_begun(transaction.driver()):
+                return False
+            if transaction.tells_of_its_end:
+                return True
+        # It is not known, or the connection may be in another one by now.
         end = time.monotonic() + PATIENCE_SECONDS
         while not self._volume.comes_free(_LOOK_SECONDS):
             if time.monotonic() > end:
