@@ -55,8 +55,8 @@ class ApplicationTransaction:
         """Returns the driver's connection that it is on, or nothing once there is none; unknown for a bare sqlite3."""
         self.awaited: weakref.ref[AwaitedCommit] | None = None
         """What a library keeps until the end of the transaction."""
-        self.is_checked = False
-        """Whether it is known where the connection leads to."""
+        self.checked: weakref.ref[Any] | None = None
+        """The driver's connection of which it is known where it leads to: a library may take another one."""
         self.has_begun = False
         """Whether we made the driver begin the transaction."""
 

@@ -255,6 +255,16 @@ class TestOfPsycopg:
         driver.execute("SET synchronous_commit = off")
         refused(remote, driver, "synchronous_commit is off")
 
+    def test_whose_commits_may_be_lost_from_one_transaction_on(self, remote, driver):
+        remote.enqueue("Q", "joined", connection=driver)
+        driver.commit()
+        driver.execute("SET LOCAL synchronous_commit = off")
+        refused(remote, driver, "synchronous_commit is off")
+        driver.execute("SET LOCAL synchronous_commit = local")
+        remote.enqueue("Q", "durable", connection=driver)
+        driver.commit()
+        assert drain(remote) == ["joined", "durable"]
+
     def test_that_was_lost(self, remote, driver, arena):
         arena.looking.execute("SELECT pg_terminate_backend(%s, 10000)", [driver.info.backend_pid])
         with pytest.raises(QueueError, match="was lost"):
@@ -374,6 +384,21 @@ class TestOfSqlAlchemy:
             remote.enqueue("Q", "z", connection=session)
             session.commit()
         assert drain(remote) == ["y", "z"]
+
+    def test_a_connection_that_leads_to_another_database_after_it_was_lost(self, arena, remote, on_server):
+        """As where a pool makes its connections to one of several servers."""
+        url = on_server.url
+        leads_to = [url.database, "postgres"]
+        made = sqlalchemy.create_engine(
+            url, creator=lambda: psycopg.connect(database_of(arena.url)[0], dbname=leads_to.pop(0))
+        )
+        with made.connect() as connection:
+            remote.enqueue("Q", "joined", connection=connection)
+            connection.commit()
+            connection.invalidate()
+            refused(remote, connection, "leads to database 'postgres'")
+        made.dispose()
+        assert drain(remote) == ["joined"]
 
     @pytest.mark.parametrize("end", ["invalidate", "commit", "rollback", "close"])
     @pytest.mark.parametrize("where", ["file", "server"])

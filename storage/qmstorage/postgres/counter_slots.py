@@ -23,11 +23,13 @@ FOR_TRANSACTION: Final = "pg_try_advisory_xact_lock"
 
 
 class Slot(NamedTuple):
-    """A slot, the isolation of the transaction, and the number that the database gives the type of rows of messages."""
+    """A slot, and what is to be known of the transaction that takes it."""
 
     number: int
     isolation: str
+    synchronous_commit: str
     row_type: int
+    """The number that the database gives the type of rows of messages."""
 
 
 def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema: str, lock: str) -> Slot:
@@ -37,6 +39,7 @@ def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema:
     """
     asked = (
         "SELECT number, pg_catalog.current_setting('transaction_isolation'),"  # noqa: S608 - words of ours
+        " pg_catalog.current_setting('synchronous_commit'),"
         f" pg_catalog.to_regtype('{quoted(schema)}.message')::oid::bigint"
         " FROM pg_catalog.unnest(%s::bigint[]) WITH ORDINALITY AS slot (key, number)"
         f" WHERE pg_catalog.{lock}(key) LIMIT 1"
@@ -44,7 +47,7 @@ def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema:
     for count in (_FEW, MOST):
         row = connection.execute(asked, [list(_keys(schema)[:count])]).fetchone()
         if row is not None:
-            return Slot(int(row[0]), str(row[1]), int(row[2] or 0))
+            return Slot(int(row[0]), str(row[1]), str(row[2]), int(row[3] or 0))
     raise SystemFailureError(
         f"the device has {MOST} sessions at work, which is all that it can have",
         hint="Use fewer processes, or fewer threads in each.",

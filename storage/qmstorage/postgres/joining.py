@@ -7,6 +7,7 @@ capacity commands run then.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,9 +46,9 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
     transaction = volume.joined_transactions.of(its)
     is_needed = False
     try:
-        if not transaction.is_checked:
+        if transaction.checked is None or transaction.checked() is not driver:
             _check_place(driver, volume)
-            transaction.is_checked = True
+            transaction.checked = weakref.ref(driver)
         unit, result, has_written = _in_savepoint(driver, volume, work)
         is_needed = has_written or not is_ours
     except psycopg.Error as error:
@@ -123,24 +124,27 @@ def _driver_of(its: Joined, path: str) -> psycopg.Connection[Any]:
 
 
 def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
-    """Refuse a connection to another database, and one whose commits may be lost."""
+    """Refuse a connection to another database."""
     ours = volume.read(lambda unit: unit.device.info()).id
     with _Cursor(driver) as cursor:
         table = f"{quoted(volume.address.schema)}.device"
         is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
         found = cursor.execute(f"SELECT id FROM {table}").fetchone() if is_there and is_there[0] else None  # noqa: S608
-        (level,) = cursor.execute("SHOW synchronous_commit").fetchone() or ("",)
     if found is None or found[0] != ours:
         raise InvalidArgumentError(
             f"the connection leads to database {driver.info.dbname!r}, which is not that of {volume.path!r}",
             hint="Keep the tables of the application in the same database, or use a transaction of the queue space.",
             path=volume.path,
         )
-    if volume.is_durable and level == "off":
+
+
+def _refuse_undurable(level: str, path: str) -> None:
+    """Refuse a transaction whose commit may be lost: each is asked, as each can be set otherwise."""
+    if level == "off":
         raise InvalidArgumentError(
-            f"the connection to {volume.path!r} does not bring each commit to the disk (synchronous_commit is {level})",
+            f"the connection to {path!r} does not bring each commit to the disk (synchronous_commit is {level})",
             hint="Set synchronous_commit to on where the connection is made.",
-            path=volume.path,
+            path=path,
         )
 
 
@@ -153,6 +157,8 @@ def _in_savepoint(
         plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
         try:
             slot = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
+            if volume.is_durable:
+                _refuse_undurable(slot.synchronous_commit, volume.path)
             if slot.isolation != "read committed":
                 _refuse_old_definitions(plain, volume.address.schema)
             unit = volume.unit_on(cursor, slot.number, row_type=slot.row_type)
