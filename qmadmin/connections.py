@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection as Sqlite3Connection
 
     from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session, scoped_session
 
 
@@ -25,6 +26,20 @@ class PsycopgConnection(Protocol):
         """Begin to send without waiting for answers."""
 
     def tpc_recover(self) -> list[Any]:
+        """Return the two-phase transactions that are prepared."""
+
+
+class PsycopgAsyncConnection(Protocol):
+    """A connection of psycopg 3 for asyncio."""
+
+    @property
+    def pgconn(self) -> Any:
+        """The connection of libpq."""
+
+    def pipeline(self) -> Any:
+        """Begin to send without waiting for answers."""
+
+    async def tpc_recover(self) -> list[Any]:
         """Return the two-phase transactions that are prepared."""
 
 
@@ -59,3 +74,8 @@ ApplicationConnection: TypeAlias = (
     "Connection | Session | scoped_session[Any] | PsycopgConnection | Sqlite3Connection | _OfDjango"
 )
 """A connection that calls can join: of SQLAlchemy (or its session), psycopg 3, sqlite3, or `django.db.connection`."""
+
+AsyncApplicationConnection: TypeAlias = (
+    "AsyncConnection | AsyncSession | async_scoped_session[Any] | PsycopgAsyncConnection"
+)
+"""A connection that awaited calls can join: for asyncio, of SQLAlchemy (or its session) or psycopg 3."""

@@ -23,7 +23,6 @@ from qmcore.queue import Delivery
 
 if TYPE_CHECKING:
     from qmadmin.connections import ApplicationConnection
-    from qmadmin.transacting import Transaction
 
 _NO_TIMES: Final = (None, None, None, None)
 _NO_QUEUES: Final = (None, None, None)
@@ -92,7 +91,8 @@ class Enqueuing(SpaceHandle):
         `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
         `connection`: a connection of the application to the file or the database of the queue space; the message is
         enqueued when the transaction on it commits. It is a Connection or Session of SQLAlchemy, a connection of
-        psycopg 3 or sqlite3, or `django.db.connection`; qmadmin-queue(7) says what is refused.
+        psycopg 3 or sqlite3, or `django.db.connection`; in a call that is awaited an AsyncConnection or AsyncSession of
+        SQLAlchemy, or an AsyncConnection of psycopg 3. qmadmin-queue(7) says what is refused.
 
         Raises BadQueueError if the queue does not exist or is stopped, NoSpaceError (its `resource` says what ran out),
         InvalidArgumentError, BadMessageIdError if the message in `before` is gone, OperatingSystemError for a full
@@ -195,7 +195,7 @@ class Enqueuing(SpaceHandle):
             raise
 
 
-def refuse_both(transaction: Transaction | None) -> None:
+def refuse_both(transaction: object) -> None:
     """Refuse a call that would belong to two transactions."""
     if transaction is not None:
         raise ProtocolError(

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from qmadmin.device import Device
+from qmadmin.space import QueueSpace
 from tests.fix_postgres import database_of
 from tests.fix_store import MovableClock, Store, device_path, maker_of_devices
 
@@ -29,6 +31,11 @@ class Application:
 
     def open(self) -> None:
         """Connect."""
+
+    def space_of(self, space: QueueSpace, device: Device) -> Any:
+        """Return a queue space of a device as the application calls it."""
+        del device
+        return space
 
     def execute(self, statement: str) -> None:
         """Run a statement in the transaction."""
@@ -59,9 +66,13 @@ class Application:
         with contextlib.closing(connected(self.place)) as connection:
             return [row[0] for row in connection.execute("SELECT text FROM shop_order ORDER BY text")]
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+    def close(self) -> None:
+        """Close all that was opened."""
+        self.disconnect()
 
 
 def connected(place: str) -> Any:

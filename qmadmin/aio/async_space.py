@@ -16,6 +16,7 @@ from qmcore.message import PRIORITY_DEFAULT, EnqueueControl, Message, MessageInf
 if TYPE_CHECKING:
     from qmadmin.aio.async_device import Device
     from qmadmin.bodies import Body
+    from qmadmin.connections import AsyncApplicationConnection
     from qmcore import message
     from qmcore.condition import Condition
     from qmcore.space import SpaceDefinition
@@ -95,6 +96,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         before: str | None = None,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> str:
         """Put a message on a queue and return its identifier, 32 characters."""
         raise NotImplementedError
@@ -108,6 +110,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         *,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> list[str]:
         """Put messages on a queue, all or none, and return their identifiers in the same order."""
         raise NotImplementedError
@@ -121,6 +124,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         *,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> str:
         """Put a message on a queue, with its control information as one value."""
         raise NotImplementedError
@@ -132,6 +136,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         *,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> list[str]:
         """Put messages on queues, each with its control information, all or none."""
         raise NotImplementedError
@@ -149,6 +154,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         stop: Callable[[], bool] | None = None,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> Message | None:
         """Take a message off a queue: the first in its order, or the first that matches a selection."""
         raise NotImplementedError
@@ -165,6 +171,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         wait: float | timedelta | None = None,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> list[Message]:
         """Take up to `limit` messages off a queue at once, in its order."""
         raise NotImplementedError
@@ -181,6 +188,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         wait: float | timedelta | None = None,
         transactional: bool = True,
         transaction: Transaction | None = None,
+        connection: AsyncApplicationConnection | None = None,
     ) -> MessageInfo | None:
         """Take a message off a queue without reading its body."""
         raise NotImplementedError

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from qmadmin.aio.task_transactions import Transaction, current
 from qmadmin.dequeuing import seconds_of
+from qmadmin.enqueuing import refuse_both
 from qmcore.acts.waiting import CHECK_SECONDS
+from qmcore.callers import TaskConnection
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, may_pass
 
 if TYPE_CHECKING:
     from qmadmin.aio.async_space import QueueSpace
     from qmadmin.aio.waits import Waiting
+    from qmadmin.connections import AsyncApplicationConnection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,16 +33,24 @@ class _Method(Protocol):
 def joins(method: _Method) -> Callable[[F], F]:
     """Give a declaration the call that it declares: a method of the synchronous API, in a transaction of tasks or none.
 
-    The declaration has its parameters, `transaction` in the place of `connection`.
+    The declaration has its parameters and `transaction`; its `connection` is one for asyncio.
     """
 
     def declared(declaration: F) -> F:
         @functools.wraps(declaration)
         async def call(
-            space: QueueSpace, /, *given: Any, transaction: Transaction | None = None, **named: Any
+            space: QueueSpace,
+            /,
+            *given: Any,
+            transaction: Transaction | None = None,
+            connection: AsyncApplicationConnection | None = None,
+            **named: Any,
         ) -> object:
             joined = _transaction(space, transaction, named)
-            return await _call(space, joined, functools.partial(method, space.synchronous, *given, **named))
+            act = functools.partial(method, space.synchronous, *given, **named)
+            if connection is not None:
+                return await _call_on(space, connection, joined, act)
+            return await _call(space, joined, act)
 
         return _documented(call, declaration, method)
 
@@ -58,11 +69,14 @@ def waits(method: _Method, *, chooses: bool = False) -> Callable[[F], F]:
             wait: object = None,
             stop: Callable[[], bool] | None = None,
             transaction: Transaction | None = None,
+            connection: AsyncApplicationConnection | None = None,
             **named: Any,
         ) -> object:
             joined = None if chooses else _transaction(space, transaction, named)
             seconds = seconds_of(wait)
             attempt = functools.partial(method, space.synchronous, *given, **named)
+            if connection is not None:
+                return await _call_on(space, connection, joined, functools.partial(attempt, wait=wait))
             if seconds <= 0:
                 return await _call(space, joined, attempt)
             queues = given[0] if given else named.get("queue", named.get("queues"))
@@ -101,6 +115,17 @@ async def _call(space: QueueSpace, transaction: Transaction | None, call: Callab
     if transaction is None:
         return await space.threads.do(call, _is_nothing)
     return await transaction.call(call, _is_nothing)
+
+
+async def _call_on(
+    space: QueueSpace,
+    connection: AsyncApplicationConnection,
+    transaction: Transaction | None,
+    call: Callable[..., Any],
+) -> Any:
+    """Call in the transaction of the application's connection, which only this event loop may use."""
+    refuse_both(transaction)
+    return await space.threads.do_asking(lambda ask: call(connection=TaskConnection(connection, ask)), _is_nothing)
 
 
 async def _wait(

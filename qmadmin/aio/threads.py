@@ -14,10 +14,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from qmcore.callers import Ask, make_for
 from qmcore.errors import NotOpenError, ProtocolError
 
 logger = logging.getLogger("qmadmin.aio")
@@ -28,6 +30,10 @@ THREADS = 16
 """How many threads a device has at most: so many calls are in the store at a time, and share commits."""
 
 
+_LOOK_SECONDS = 1.0
+"""How often a thread looks whether the event loop that it waits for is still there."""
+
+
 def something(_result: object) -> bool:
     """Return that a result, whatever it is, means that something was done."""
     return False
@@ -36,18 +42,20 @@ def something(_result: object) -> bool:
 class _Work(Generic[T]):
     """A call, from where it was asked for until its result is known."""
 
-    __slots__ = ("_call", "_context", "_right", "error", "future", "is_done", "result")
+    __slots__ = ("_call", "_context", "_right", "error", "future", "is_done", "question", "result")
 
     result: T
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._context = contextvars.copy_context()
+        self._context.run(make_for, asyncio.current_task())
         # To pop it is one step: whoever does, the thread or a cancellation, has it.
         self._right = [True]
         self.future: asyncio.Future[None] | None = None
         self.error: BaseException | None = None
         self.is_done = False
+        self.question: _Question | None = None
 
     def withdraw(self) -> bool:
         """Return whether it will not be done; that is too late when a thread has begun."""
@@ -76,6 +84,74 @@ class _Work(Generic[T]):
             # An exception refers to this frame; a reference back would keep both until the garbage collector runs.
             del error
         return self.result
+
+
+class _Question:
+    """Something that the thread which does a work has its task await."""
+
+    def __init__(self, awaited: Callable[[], Awaitable[object]]) -> None:
+        self._awaited = awaited
+        self.answer: Future[object] = Future()
+
+    async def put(self) -> asyncio.CancelledError | None:
+        """Await it, and let the thread go on; return a cancellation that came meanwhile, which the thread gets too."""
+        try:
+            self.answer.set_result(await self._awaited())
+        except asyncio.CancelledError as cancelled:
+            self.answer.set_exception(cancelled)
+            return cancelled
+        except Exception as error:  # noqa: BLE001 - it is the thread's
+            self.answer.set_exception(error)
+        except BaseException:
+            self.answer.set_exception(_loop_ended())
+            raise
+        return None
+
+
+class _AskingWork(_Work[T]):
+    """A call that is given what has its task await something."""
+
+    __slots__ = ("_is_left", "_loop")
+
+    def __init__(self, call: Callable[[Ask[Any]], T], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(lambda: call(self.ask))
+        self._loop = loop
+        self._is_left = False
+
+    def do(self) -> bool:
+        """Do it, unless it was withdrawn."""
+        try:
+            return super().do()
+        finally:
+            # It refers to this.
+            del self._call
+
+    def ask(self, awaited: Callable[[], Awaitable[Any]]) -> Any:
+        """Have the task await something, and return what came of it: for the thread."""
+        question = _Question(awaited)
+        try:
+            self._loop.call_soon_threadsafe(self._hear, question)
+        except RuntimeError as error:
+            raise _loop_ended() from error
+        while not wait((question.answer,), _LOOK_SECONDS).done:
+            if self._is_left or self._loop.is_closed():
+                raise _loop_ended()
+        return question.answer.result()
+
+    def _hear(self, question: _Question) -> None:
+        self.question = question
+        if self.future is not None and not self.future.done():
+            self.future.set_result(None)
+
+    def leave(self) -> None:
+        """Answer no more questions."""
+        self._is_left = True
+
+
+def _loop_ended() -> ProtocolError:
+    return ProtocolError(
+        "the event loop ended under a call with connection=", hint="Await what was begun before the loop ends."
+    )
 
 
 class _Results:
@@ -166,8 +242,24 @@ class Threads:
         self.is_closed = True
         self._end()
 
+    async def do_asking(self, call: Callable[[Ask[Any]], T], is_nothing: Callable[[T], bool] = something) -> T:
+        """Do the same with a function that has this task await something: what only its event loop may do.
+
+        A cancellation is also that of what the function has the task await.
+        """
+        self.check_here()
+        if self.is_closed:
+            raise self.closed()
+        work = _AskingWork(call, self._loop)
+        try:
+            return await self._done(work, is_nothing)
+        finally:
+            work.leave()
+
     async def _do(self, call: Callable[[], T], is_nothing: Callable[[T], bool], *, withdraws: bool) -> T:
-        work = _Work(call)
+        return await self._done(_Work(call), is_nothing, withdraws=withdraws)
+
+    async def _done(self, work: _Work[T], is_nothing: Callable[[T], bool], *, withdraws: bool = True) -> T:
         self._begin(work)
         missed: asyncio.CancelledError | None = None
         try:
@@ -179,10 +271,13 @@ class Threads:
                     if withdraws and work.withdraw():
                         raise
                     missed = cancelled
+                if work.question is not None:
+                    question, work.question = work.question, None
+                    missed = await question.put() or missed
         finally:
             self._finish()
         if missed is not None:
-            if work.error is None and is_nothing(work.result):
+            if is_nothing(work.result) if work.error is None else isinstance(work.error, asyncio.CancelledError):
                 raise missed
             self.cancel_later()
         return work.outcome()

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qmcore.callers import caller
 from qmcore.errors import QueueError
 from qmstorage.notifications import Notifications
 
@@ -49,8 +50,8 @@ class ApplicationTransaction:
         self._transactions = transactions
         self._pending = Pending()
         self.is_told_of_the_end = False
-        self.thread: int | None = None
-        """The thread that has worked in a transaction which, as far as is known, is still open."""
+        self.caller: object = None
+        """The thread or the task that has worked in a transaction which, as far as is known, is still open."""
         self.driver: Callable[[], Any] | None = None
         """Returns the driver's connection that it is on, or nothing once there is none; unknown for a bare sqlite3."""
         self.awaited: weakref.ref[AwaitedCommit] | None = None
@@ -70,11 +71,11 @@ class ApplicationTransaction:
         """Remember what else is to be done then."""
         self._pending.actions.append(action)
 
-    def commits(self, driver: object) -> None:
+    def commits(self, driver: object, roll_back: Callable[[], None]) -> None:
         """Take notice that it is about to be committed: what is to be done waits until it is."""
-        is_joined, pending = self.thread is not None, self.forget()
+        is_joined, pending = self.caller is not None, self.forget()
         if is_joined:
-            self._transactions.refuse_commit(driver)
+            self._transactions.refuse_commit(driver, roll_back)
         if pending:
             pending.is_committing = True
             self._transactions.wait_and_finish(pending)
@@ -95,7 +96,7 @@ class ApplicationTransaction:
     def forget(self) -> Pending:
         """Forget the transaction, which has ended; return what was to be done."""
         pending, self._pending = self._pending, Pending()
-        self.thread, self.awaited, self.has_begun = None, None, False
+        self.caller, self.awaited, self.has_begun = None, None, False
         return pending
 
     @property
@@ -115,7 +116,7 @@ class ApplicationTransactions(ABC):
         self._here = threading.local()
 
     def of(self, joined: Joined) -> ApplicationTransaction:
-        """Return the transaction of a connection. Whoever has worked in it notes the thread."""
+        """Return the transaction of a connection. Whoever has worked in it notes the caller."""
         if joined.handle is None:
             found: ApplicationTransaction | None = getattr(self._here, "transaction", None)
             if found is None:
@@ -131,12 +132,12 @@ class ApplicationTransactions(ABC):
         return found
 
     def is_joined_here(self) -> bool:
-        """Return whether this thread has worked in a transaction that is still open."""
-        thread = threading.get_ident()
+        """Return whether this thread, or the task that it works for, has worked in a transaction that is still open."""
+        here = caller()
         with self._changing:
-            its = [one for one in self._by_handle.values() if one.thread == thread]
+            its = [one for one in self._by_handle.values() if one.caller == here]
         found = getattr(self._here, "transaction", None)
-        if found is not None and found.thread is not None:
+        if found is not None and found.caller is not None:
             its.append(found)
         for transaction in its:
             if self.is_open(transaction):
@@ -171,7 +172,9 @@ class ApplicationTransactions(ABC):
 
     # ---- of each store -----------------------------------------------------------------------------------------------
 
-    def refuse_commit(self, driver: object) -> None:  # noqa: B027 - not every store would undo one
+    def refuse_commit(  # noqa: B027 - not every store would undo one
+        self, driver: object, roll_back: Callable[[], None]
+    ) -> None:
         """Roll back, and raise, where the commit on a driver's connection would undo what it was to commit."""
 
     def finish(self, pending: Pending) -> None:  # noqa: B027 - a store may tell them with the commit itself

@@ -1,4 +1,4 @@
-"""Connections that applications give for calls to join: of SQLAlchemy, Django, psycopg or sqlite3, told by their types.
+"""Connections that applications give for calls to join: of a driver, or under SQLAlchemy or Django.
 
 All of them come down to the connection of a driver. What differs is how a transaction begins, and who tells that it was
 committed. No library is imported here: whoever has not loaded one has no connection of it.
@@ -6,11 +6,10 @@ committed. No library is imported here: whoever has not loaded one has no connec
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.errors import AbortedError, InvalidArgumentError
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
     from qmstorage.followed import ApplicationTransaction
+
+
+T = TypeVar("T")
 
 
 class Joined:
@@ -30,8 +32,23 @@ class Joined:
     def __init__(self, driver: Any, handle: object | None, library: str) -> None:
         """Take also the `handle` by which its transactions are known: it is referred to weakly, or there is none."""
         self.driver = driver
+        """The connection of the driver, as a cursor that is not for asyncio uses it."""
+        self.original = driver
+        """The same as its library knows it."""
         self.handle = handle
         self.library = library
+        self._call: Callable[[Callable[[], Any]], Any] | None = None
+
+    def use(self, driver: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        """Have the connection of the driver used as another one, and by works that are called so."""
+        self.driver, self._call = driver, call
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do a work with the connection of the driver, where that may be used; for asyncio, while nobody else does."""
+        if self._call is None:
+            return work()
+        result: T = self._call(work)
+        return result
 
     @property
     def is_in_savepoint(self) -> bool:
@@ -40,7 +57,7 @@ class Joined:
 
     def reference(self) -> Callable[[], Any] | None:
         """Return what returns the driver's connection as long as there is one; nothing if it cannot be referred to."""
-        return None if self.handle is None else weakref.ref(self.driver)
+        return None if self.handle is None else weakref.ref(self.original)
 
     def begin(self) -> Callable[[], None] | None:
         """Have the library begin a transaction where it has not; return what undoes that."""
@@ -54,7 +71,9 @@ class Joined:
         transaction.watch()
 
 
-class _OfSqlAlchemy(Joined):
+class OfSqlAlchemy(Joined):
+    """One of SQLAlchemy."""
+
     is_told_of_the_end = True
 
     def __init__(self, connection: Connection) -> None:
@@ -65,20 +84,20 @@ class _OfSqlAlchemy(Joined):
             raise closed()
         if isinstance(connection.get_transaction(), TwoPhaseTransaction):
             raise in_two_phases()
-        if connection.dialect.is_async:
-            raise _asynchronous(connection)
         try:
             driver = connection.connection.driver_connection
         except InvalidRequestError as error:
-            raise _broken("SQLAlchemy's", error) from error
+            raise broken("SQLAlchemy's", error) from error
         super().__init__(driver, connection, f"{connection.dialect.name} through {connection.dialect.driver}")
         self._connection = connection
 
     @property
     def is_in_savepoint(self) -> bool:
+        """Whether a savepoint was made."""
         return self._connection.in_nested_transaction()
 
     def reference(self) -> Callable[[], Any]:
+        """Return what returns the driver's connection that it is on at present."""
         referred = weakref.ref(self._connection)
 
         def driver() -> Any:
@@ -90,20 +109,28 @@ class _OfSqlAlchemy(Joined):
         return driver
 
     def begin(self) -> Callable[[], None] | None:
+        """Begin a transaction where none is open."""
         return None if self._connection.in_transaction() else self._connection.begin().rollback
 
     def listen(self, transaction: ApplicationTransaction) -> None:
+        """Have the ends told by events."""
         from sqlalchemy import event
 
         # A cycle between the two would keep a connection that nobody has any more.
-        event.listen(self._connection, "commit", lambda its: transaction.commits(its.connection.driver_connection))
+        event.listen(
+            self._connection,
+            "commit",
+            lambda its: transaction.commits(its.connection.driver_connection, its.connection.rollback),
+        )
         event.listen(self._connection, "rollback", lambda _: transaction.forget())
 
     def follow(self, transaction: ApplicationTransaction) -> None:
         """Do nothing: the events come."""
 
 
-class _OfDjango(Joined):
+class OfDjango(Joined):
+    """One of Django."""
+
     def __init__(self, wrapper: Any) -> None:
         from django.db import DatabaseError
 
@@ -123,6 +150,7 @@ class _OfDjango(Joined):
         self._wrapper = wrapper
 
     def reference(self) -> Callable[[], Any]:
+        """Return what returns the driver's connection that it is on at present."""
         referred = weakref.ref(self._wrapper)
         return lambda: getattr(referred(), "connection", None)
 
@@ -151,43 +179,7 @@ class _CommitOfDjango:
             self._transaction.committed()
 
 
-def found(connection: object) -> Joined:
-    """Return a connection of the application as what it is.
-
-    Raises InvalidArgumentError for anything else, and for one that no transaction can be joined on, whatever the store.
-    """
-    if _is_a(connection, "sqlite3", "Connection"):
-        return Joined(connection, None, "sqlite3")
-    if _is_a(connection, "psycopg", "Connection"):
-        return Joined(connection, connection, "psycopg")
-    if _is_a(connection, "sqlalchemy", "Connection"):
-        return _OfSqlAlchemy(connection)  # type: ignore[arg-type]
-    if _is_a(connection, "sqlalchemy.orm", "Session", "scoped_session"):
-        return _OfSqlAlchemy(_of_session(connection))  # type: ignore[arg-type]
-    if _is_a(connection, "django.utils.connection", "ConnectionProxy"):
-        # It stands for the connection of this thread.
-        connection = _behind(connection)
-    if _is_a(connection, "django.db.backends.base.base", "BaseDatabaseWrapper"):
-        return _OfDjango(connection)
-    if _is_a(connection, "psycopg", "AsyncConnection") or _is_a(
-        connection, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session"
-    ):
-        raise _asynchronous(connection)
-    raise InvalidArgumentError(
-        f"the connection must be one of SQLAlchemy, Django, psycopg 3 or sqlite3, got {_shown(type(connection))}",
-        hint="Give a Connection or Session of SQLAlchemy, django.db.connection, or what psycopg.connect or"
-        " sqlite3.connect returned.",
-    )
-
-
-def driver_of(connection: object) -> Any:
-    """Return the driver's connection under one of the application; None where nothing can be joined on it."""
-    with contextlib.suppress(InvalidArgumentError, AbortedError):
-        return found(connection).driver
-    return None
-
-
-def _is_a(value: object, module: str, *names: str) -> bool:
+def is_a(value: object, module: str, *names: str) -> bool:
     """Return whether it is of one of the classes, of a module that may be loading in another thread just now."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(
@@ -195,7 +187,8 @@ def _is_a(value: object, module: str, *names: str) -> bool:
     )
 
 
-def _of_session(session: Session | scoped_session[Session]) -> Connection:
+def of_session(session: Session | scoped_session[Session]) -> Connection:
+    """Return the connection of a session of SQLAlchemy, which begins a transaction on it."""
     from sqlalchemy.exc import InvalidRequestError, UnboundExecutionError
 
     try:
@@ -206,16 +199,11 @@ def _of_session(session: Session | scoped_session[Session]) -> Connection:
             hint="Give session.connection(bind_arguments={'mapper': ...}) with a class of the right database.",
         ) from error
     except InvalidRequestError as error:
-        raise _broken("the session's", error) from error
+        raise broken("the session's", error) from error
 
 
-def _behind(proxy: object) -> object:
-    with contextlib.suppress(AttributeError):
-        return sys.modules["django.db"].connections[proxy.alias]  # type: ignore[attr-defined]
-    return proxy
-
-
-def _shown(kind: type) -> str:
+def shown(kind: type) -> str:
+    """Return the name of a type."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -271,13 +259,15 @@ def closed(which: str = "the connection") -> InvalidArgumentError:
     return InvalidArgumentError(f"{which} is closed", hint="Give an open one.")
 
 
-def _broken(whose: str, error: Exception) -> AbortedError:
+def broken(whose: str, error: Exception) -> AbortedError:
+    """Return the diagnostic for a transaction that a library says can only be rolled back."""
     reason = str(error).partition("\n")[0]
     return AbortedError(f"{whose} transaction can only be rolled back: {reason}", hint="Roll it back and run it again.")
 
 
-def _asynchronous(connection: object) -> InvalidArgumentError:
+def for_asyncio(connection: object) -> InvalidArgumentError:
+    """Return the diagnostic for a connection for asyncio in a call that is not awaited."""
     return InvalidArgumentError(
-        f"a connection for asyncio, as {_shown(type(connection))} is, cannot be joined",
-        hint="Give a connection that is not asynchronous, and make the call in a thread.",
+        f"a connection for asyncio, as {shown(type(connection))} is, cannot be joined by a call that is not awaited",
+        hint="Give it to a call of qmadmin.aio, outside of run_sync().",
     )

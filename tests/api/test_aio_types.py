@@ -8,8 +8,17 @@ import pytest
 from tests.fix_store import SOURCES
 
 USES = """
+import sqlite3
+
+import psycopg
+from sqlalchemy.ext.asyncio import (
+    AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+)
+
 import qmadmin
 from qmadmin import aio
+
+engine = create_async_engine("sqlite+aiosqlite:///QUE")
 
 
 async def use() -> None:
@@ -25,6 +34,13 @@ async def use() -> None:
         async with space.transaction(3) as tx:
             found: qmadmin.Message | None = await space.dequeue("Q", wait=5, transaction=tx)
             await tx.give_back([msgid], counts=False)
+        async with engine.connect() as connection, await psycopg.AsyncConnection.connect() as other:
+            joined: list[aio.ApplicationConnection] = [
+                connection, AsyncSession(engine), async_scoped_session(async_sessionmaker(engine), id), other,
+            ]
+            for one in joined:
+                await space.enqueue("Q", "x", connection=one)
+                taken: list[qmadmin.Message] = await space.dequeue_many("Q", 5, connection=one)
 """
 WRONG = [
     'await space.purge("Q", nonsense=1)',
@@ -33,6 +49,9 @@ WRONG = [
     "await tx.rollback(4)",
     'await device.create_space("QS", pages="many")',
     'number: int = await space.enqueue("Q", "x")',
+    'await space.enqueue("Q", "x", connection=sqlite3.connect(""))',
+    'await space.enqueue("Q", "x", connection=psycopg.connect())',
+    'await space.enqueue("Q", "x", connection=engine)',
 ]
 
 

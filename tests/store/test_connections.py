@@ -20,16 +20,17 @@ from tests.fix_store import (
     space_definition,
     truth,
 )
+from tests.fix_task_applications import TASK_KINDS
 
-pytestmark = pytest.mark.parametrize("joined_store", KINDS, indirect=True, ids="-".join)
+pytestmark = pytest.mark.parametrize("joined_store", [*KINDS, *TASK_KINDS], indirect=True, ids="-".join)
 
 
 @pytest.fixture
-def space(joined_store):
+def space(joined_store, application):
     opened = joined_store.space(error_queue="ERRORS")
     make_queue(opened, "Q", retries=3)
     make_queue(opened, "ERRORS")
-    return opened
+    return application.space_of(opened, joined_store.device)
 
 
 class TestStandsOrFalls:
@@ -117,9 +118,11 @@ class TestStandsOrFalls:
     ):
         _, kind = request.node.callspec.params["joined_store"]
         source = (
+            "import tests.fix_task_applications\n"
             "from tests.fix_applications import application_at\n"
-            "space = open_device(sys.argv[1]).open_space('SPACE')\n"
+            "device = open_device(sys.argv[1])\n"
             "application = application_at(sys.argv[1], sys.argv[2])\n"
+            "space = application.space_of(device.open_space('SPACE'), device)\n"
             "transaction = application.transaction()\n"
             "connection = transaction.__enter__()\n"
             "application.order('order')\n"
@@ -154,7 +157,7 @@ class TestRefused:
     def test_a_connection_that_is_closed(self, space, application, request):
         if "ession" in request.node.name.partition("[")[2]:
             pytest.skip("a session that was closed begins anew")
-        application.connection.close()
+        application.disconnect()
         for call in self.calls(space, application.connection):
             with pytest.raises(InvalidArgumentError, match=r"is closed|is not inside atomic") as refusal:
                 call()
@@ -176,6 +179,7 @@ class TestRefused:
             device.create_space(space_definition("SPACE"))
             with device.open_space("SPACE") as other:
                 make_queue(other, "Q")
+                other = application.space_of(other, device)  # noqa: PLW2901 - the same
                 with application.transaction() as connection:
                     for call in self.calls(other, connection):
                         with pytest.raises(InvalidArgumentError, match="the connection leads to"):
@@ -199,7 +203,7 @@ class TestAfterwards:
         monkeypatch.setattr(joining, "PATIENCE_SECONDS", 0.0)
         with application.transaction() as connection:
             space.enqueue("Q", "joined", connection=connection)
-            with pytest.raises(ProtocolError, match="this thread has a transaction of its own open"):
+            with pytest.raises(ProtocolError, match=r"this (thread|task) has a transaction of its own open"):
                 make_queue(space, "NEW")
         make_queue(space, "NEW")
         assert drain(space) == ["joined"]

@@ -14,7 +14,7 @@ from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmcore.limits import Threshold, parse_high, parse_low
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Delivery
-from qmstorage import joined
+from qmstorage import application_connections
 from qmstorage.postgres.joining import ApplicationTransactions
 from tests.fix_postgres import database_of
 from tests.fix_store import Work, attachment_of, drain, eventually, make_queue
@@ -256,7 +256,7 @@ def test_who_works_in_a_transaction_can_be_asked_while_others_begin_theirs(engin
         for _ in range(100):
             with engine.connect() as one, engine.connect() as other:
                 for connection in (one, other):
-                    joined_transactions.of(joined.found(connection))
+                    joined_transactions.of(application_connections.found(connection))
         stopped.set()
 
     def ask():

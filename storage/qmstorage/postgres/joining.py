@@ -6,7 +6,6 @@ capacity commands run then.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,10 +15,11 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import Format, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
+from qmcore.callers import caller, kind_of_caller
 from qmcore.errors import AbortedError, InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import followed, joined
+from qmstorage import application_connections, followed, joined
 from qmstorage.followed import ApplicationTransaction, Pending
 from qmstorage.joined import Joined
 from qmstorage.notifications import Notifications
@@ -39,29 +39,47 @@ _ENDED = (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
 
 def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], T]) -> T:
     """Run `work` in the transaction of an application's connection to the database of the volume."""
-    its = joined.found(connection)
-    driver = _driver_of(its, volume.path)
-    is_ours = driver.info.transaction_status == TransactionStatus.IDLE
-    undo = its.begin() or driver.rollback
-    transaction = volume.joined_transactions.of(its)
-    is_needed = False
+    its = application_connections.found(connection)
+    _refuse_other_drivers(its)
+    undo, has_done = its.begin(), False
     try:
-        if transaction.checked is None or transaction.checked() is not driver:
-            _check_place(driver, volume)
-            transaction.checked = weakref.ref(driver)
-        unit, result, has_written = _in_savepoint(driver, volume, work)
-        is_needed = has_written or not is_ours
+        unit, result, has_done = its.call(lambda: _done(volume, its, work, begun=undo is not None))
     except psycopg.Error as error:
         raise translate.from_psycopg(error, volume.path, joined=True) from error
     finally:
-        if is_ours and not is_needed and not driver.closed:
+        if undo is not None and not has_done and not its.driver.closed:
             # It was begun for this call, which has done nothing.
             undo()
-    if is_needed:
-        transaction.thread = threading.get_ident()
+    if has_done:
+        transaction = volume.joined_transactions.of(its)
+        transaction.caller = caller()
         transaction.note(Notifications(), unit.actions, unit.transaction_number)
         its.follow(transaction)
     return result
+
+
+def _done(
+    volume: PostgresVolume, its: Joined, work: Callable[[Unit], T], *, begun: bool
+) -> tuple[PostgresUnit, T, bool]:
+    """Do the work; return also whether there is a transaction that has to be ended.
+
+    `begun`: the library has, and undoes it; what the driver begins is undone here where nothing was done.
+    """
+    driver, transaction = its.driver, volume.joined_transactions.of(its)
+    _refuse_unfit(driver, volume.path)
+    is_ours = begun or driver.info.transaction_status == TransactionStatus.IDLE
+    has_done = False
+    try:
+        if transaction.checked is None or transaction.checked() is not its.original:
+            _check_place(driver, volume)
+            transaction.checked = weakref.ref(its.original)
+        unit, result, has_written = _in_savepoint(driver, volume, work)
+        has_done = has_written or not is_ours
+        return unit, result, has_done
+    finally:
+        if is_ours and not has_done and driver.info.transaction_status not in _ENDED:
+            with _Cursor(driver) as cursor:
+                cursor.execute("ROLLBACK", prepare=False)
 
 
 def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None]) -> None:
@@ -69,7 +87,7 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
     if on is None:
         action()
     else:
-        its = joined.found(on)
+        its = application_connections.found(on)
         transaction = volume.joined_transactions.of(its)
         transaction.add(action)
         its.follow(transaction)
@@ -77,28 +95,30 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction."""
-    info = getattr(joined.driver_of(connection), "info", None)
+    info = getattr(application_connections.driver_of(connection), "info", None)
     return info is not None and info.transaction_status != TransactionStatus.IDLE
 
 
 def would_wait_for_itself(path: str) -> QueueError:
     """Return the diagnostic for work beside the application's transaction, by the thread that has to end it."""
     return ProtocolError(
-        f"this thread has a transaction of its own open on {path!r}, for whose end this would wait",
+        f"this {kind_of_caller()} has a transaction of its own open on {path!r}, for whose end this would wait",
         hint="Let the call join it with connection=, or commit it first.",
         path=path,
     )
 
 
-def _driver_of(its: Joined, path: str) -> psycopg.Connection[Any]:
-    """Return the driver's connection; refuse one on which no transaction is, or can be, open to be joined."""
-    driver = its.driver
-    if not isinstance(driver, psycopg.Connection):
+def _refuse_other_drivers(its: Joined) -> None:
+    if not isinstance(its.original, psycopg.Connection | psycopg.AsyncConnection):
         raise joined.elsewhere(
             its,
             "a database of PostgreSQL",
             "Use psycopg 3; for an engine of SQLAlchemy with a URL that begins with postgresql+psycopg://.",
         )
+
+
+def _refuse_unfit(driver: psycopg.Connection[Any], path: str) -> None:
+    """Refuse a connection on which no transaction is, or can be, open to be joined."""
     if driver.closed:
         raise joined.closed()
     # psycopg tells of it only by errors.
@@ -120,7 +140,6 @@ def _driver_of(its: Joined, path: str) -> psycopg.Connection[Any]:
             " which names and headers may not be readable",
             hint="Set client_encoding to UTF8.",
         )
-    return driver
 
 
 def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
@@ -212,11 +231,12 @@ class ApplicationTransactions(followed.ApplicationTransactions):
         super().__init__()
         self._volume = volume
 
-    def refuse_commit(self, driver: object) -> None:
+    def refuse_commit(self, driver: object, roll_back: Callable[[], None]) -> None:
         """Raise AbortedError where a statement has failed: the server answers COMMIT with ROLLBACK, not an error."""
-        if isinstance(driver, psycopg.Connection) and driver.info.transaction_status == TransactionStatus.INERROR:
+        info = getattr(driver, "info", None)
+        if info is not None and info.transaction_status == TransactionStatus.INERROR:
             # SQLAlchemy does not, once a commit has failed.
-            driver.rollback()
+            roll_back()
             raise AbortedError(
                 f"the application's transaction on {self._volume.path!r} was rolled back and not committed, because a"
                 " statement in it had failed",

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from qmcore.callers import caller, kind_of_caller
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import followed, joined
+from qmstorage import application_connections, followed, joined
 from qmstorage.followed import ApplicationTransaction, Pending
 from qmstorage.joined import Joined
 from qmstorage.sqlite import translate
@@ -58,24 +57,46 @@ _READ_AS_IT_IS = (1, b"1", 1, 1, 1, "1")
 
 def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Callable[[Unit], T]) -> T:
     """Run `work` in the transaction of an application's connection to the file of the volume."""
-    its = joined.found(connection)
+    its = application_connections.found(connection)
     driver = _driver_of(its)
-    with _cursor_of(driver) as cursor:
-        try:
-            _check_place(cursor, volume.path)
-            transaction = volume.joined_transactions.of(its)
-            with _begun(its, driver, cursor, transaction):
-                unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
-                unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
-                result = _in_savepoint(driver, cursor, lambda: work(unit))
-        except sqlite3.Error as error:
-            raise _refusal(error, volume.path) from error
+    transaction = volume.joined_transactions.of(its)
+    undo, is_needed = its.begin(), False
+    try:
+        unit, result, is_needed = its.call(lambda: _done(volume, texts, its, transaction, work, begun=undo is not None))
+    finally:
+        if undo is not None and not is_needed:
+            # It was begun for this call, which has changed nothing.
+            undo()
     if driver.in_transaction:
         volume.was_joined = True
-        transaction.thread = threading.get_ident()
+        transaction.caller = caller()
         transaction.note(unit.notifications, unit.actions)
         its.follow(transaction)
     return result
+
+
+def _done(
+    volume: SqliteVolume,
+    texts: Texts,
+    its: Joined,
+    transaction: ApplicationTransaction,
+    work: Callable[[Unit], T],
+    *,
+    begun: bool,
+) -> tuple[SqliteUnit, T, bool]:
+    """Do the work; return also whether it has changed anything. `begun`: the library has, and undoes it."""
+    driver = its.driver
+    with _cursor_of(driver) as cursor:
+        try:
+            _check_place(cursor, volume.path)
+            before = driver.total_changes
+            with _begun(its, cursor, transaction, begun=begun):
+                unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
+                unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
+                result = _in_savepoint(driver, cursor, lambda: work(unit))
+            return unit, result, driver.total_changes != before
+        except sqlite3.Error as error:
+            raise _refusal(error, volume.path) from error
 
 
 def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -> None:
@@ -83,45 +104,41 @@ def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -
     if on is None:
         action()
     else:
-        its = joined.found(on)
+        its = application_connections.found(on)
         transaction = volume.joined_transactions.of(its)
         transaction.add(action)
         its.follow(transaction)
 
 
 @contextlib.contextmanager
-def _begun(
-    its: Joined, driver: sqlite3.Connection, cursor: sqlite3.Cursor, transaction: ApplicationTransaction
-) -> Iterator[None]:
-    """Have the transaction begun; one that was begun for this call, which changes nothing, is undone."""
-    undo, is_needed, before = its.begin(), False, driver.total_changes
+def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransaction, *, begun: bool) -> Iterator[None]:
+    """Have the driver begin the transaction; where no library has `begun` it and nothing is changed, it is undone."""
+    driver, is_needed = its.driver, begun
+    before = driver.total_changes
     try:
-        if not driver.in_transaction:
-            if not _begins_late(driver):
-                raise joined.commits_by_itself()
+        if driver.in_transaction:
+            is_needed = True
+            if its.is_in_savepoint and not transaction.has_begun and _begins_late(driver):
+                raise InvalidArgumentError(
+                    "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
+                    " which would be committed at the end of the SAVEPOINT",
+                    hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with"
+                    " pysqlite.",
+                )
+            _in_turn(cursor, _NOTHING)
+        elif _begins_late(driver):
             _in_turn(cursor, "BEGIN IMMEDIATE")
             transaction.has_begun = True
-            undo = undo or partial(_undo, driver, transaction)
-        elif its.is_in_savepoint and not transaction.has_begun and _begins_late(driver):
-            raise InvalidArgumentError(
-                "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
-                " which would be committed at the end of the SAVEPOINT",
-                hint="Have SQLAlchemy begin transactions by events, as its documentation says for SAVEPOINT with"
-                " pysqlite.",
-            )
         else:
-            _in_turn(cursor, _NOTHING)
+            is_needed = True
+            raise joined.commits_by_itself()
         yield
-        is_needed = driver.total_changes != before
+        is_needed = is_needed or driver.total_changes != before
     finally:
-        if undo is not None and not is_needed:
-            undo()
-
-
-def _undo(driver: sqlite3.Connection, transaction: ApplicationTransaction) -> None:
-    """Roll back what the driver has begun although the library has not: it begins once more when it has to."""
-    roll_back(driver)
-    transaction.has_begun = False
+        if not is_needed:
+            # It begins once more when it has to.
+            roll_back(driver)
+            transaction.has_begun = False
 
 
 def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
@@ -171,46 +188,54 @@ def _refusal(error: sqlite3.Error, path: str) -> QueueError:
 
 def is_in_transaction(connection: object) -> bool:
     """Return whether the driver of a connection has begun a transaction, and may have the file for itself."""
-    return _has_begun(joined.driver_of(connection))
+    return _has_begun(application_connections.driver_of(connection))
 
 
 def _has_begun(driver: object) -> bool:
     try:
         return bool(getattr(driver, "in_transaction", False))
-    except sqlite3.ProgrammingError:
-        # It is closed.
+    except (sqlite3.ProgrammingError, ValueError):
+        # It is closed, which aiosqlite says with the latter.
         return False
 
 
 def would_wait_for_itself(path: str) -> QueueError:
     """Return the diagnostic for a write beside the application's transaction, by the thread that has to end it."""
     return ProtocolError(
-        f"this thread has a transaction of its own open on {path!r}, for whose end another write would wait",
+        f"this {kind_of_caller()} has a transaction of its own open on {path!r}, for whose end another write"
+        " would wait",
         hint="Let the call join it with connection=, or commit it first.",
         path=path,
     )
 
 
 def _driver_of(its: Joined) -> sqlite3.Connection:
+    """Return the driver's connection; refuse one that is not of SQLite, is closed, or is of another thread."""
     if not isinstance(its.driver, sqlite3.Connection):
         raise joined.elsewhere(its, "an SQLite file", "Keep the tables of the application in that file.")
-    return its.driver
+    driver: sqlite3.Connection = its.driver
+    if driver is its.original:
+        _cursor(driver).close()
+    return driver
 
 
-@contextlib.contextmanager
-def _cursor_of(driver: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
-    """Give a cursor of ours, whatever kind of rows and texts the application has chosen for its connection."""
+def _cursor(driver: sqlite3.Connection) -> sqlite3.Cursor:
     try:
-        texts = driver.text_factory
         # It can be asked for from any thread.
         _ = driver.total_changes
     except sqlite3.ProgrammingError as error:
         raise joined.closed() from error
     try:
-        cursor = sqlite3.Cursor(driver)
+        return sqlite3.Cursor(driver)
     except sqlite3.ProgrammingError as error:
         raise joined.of_another_thread("the connection") from error
-    driver.text_factory = str
+
+
+@contextlib.contextmanager
+def _cursor_of(driver: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Give a cursor of ours, whatever kind of rows and texts the application has chosen for its connection."""
+    cursor = _cursor(driver)
+    texts, driver.text_factory = driver.text_factory, str
     try:
         yield cursor
     finally:
