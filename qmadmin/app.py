@@ -273,8 +273,15 @@ class App:
         return self._hooked("end", hook)
 
     def _hooked(self, when: str, hook: H) -> H:
+        from qmadmin.consumers.decoding import name_of, not_called
+
         if not callable(hook):
             raise InvalidArgumentError(f"a hook must be a function, got {hook!r}")
+        if kind := not_called(hook):
+            raise InvalidArgumentError(
+                f"hook {name_of(hook)} is {kind}, and a call would do nothing of it",
+                hint="Make it a function; around calls it returns a context manager, such as contextlib makes.",
+            )
         self._hooks[when].append(hook)
         return hook
 

@@ -22,6 +22,16 @@ def is_coroutine_function(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - it is callable, and the question is how
 
 
+def not_called(function: Callable[..., object]) -> str:
+    """Return what a function is whose call alone does nothing, because its result is to be awaited or iterated over."""
+    target = inspect.unwrap(function)
+    if inspect.isasyncgenfunction(target):
+        return "an asynchronous generator function"
+    if is_coroutine_function(function):
+        return "a coroutine function"
+    return "a generator function" if inspect.isgeneratorfunction(function) else ""
+
+
 def decoded(function: Callable[..., object]) -> Callable[[Message], object]:
     """Return a function of a message: it calls `function` with the message, or with its body as the annotation says.
 

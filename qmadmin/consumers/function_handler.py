@@ -8,8 +8,11 @@ first.
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 import math
 import operator
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
@@ -66,10 +69,15 @@ class FunctionHandler(Handler):
 
     def call(self, call: Call) -> Reply:
         """Work on a message."""
+        pid = os.getpid()
         try:
             answer = self.function(call.request) if call.seconds == math.inf else self._within(call)
         except BaseException as error:  # noqa: BLE001 - it raises
+            if os.getpid() != pid:
+                end_forked(error)
             raise_failure_of(error)
+        if os.getpid() != pid:
+            end_forked(None)
         return reply_of(answer)
 
     def close(self) -> None:
@@ -80,11 +88,31 @@ class FunctionHandler(Handler):
         return self._deadlines.within(call, functools.partial(self.function, call.request))
 
 
+def end_forked(error: BaseException | None) -> NoReturn:
+    """End this process, which a function has forked, and which has returned from its call or raised an error there.
+
+    It is a copy of the consumer, whose transaction, connections and threads belong to another process.
+    """
+    if isinstance(error, SystemExit):
+        status = index_of(error.code) if error.code else 0
+    else:
+        logging.getLogger("qmadmin.consumers").error(
+            "a process that a handler has forked %s, and is ended", "failed" if error else "returned from the call"
+        )
+        status = None if error else 0
+    os._exit(1 if status is None else status & 0xFF)
+
+
 def reply_of(answer: object) -> Reply:
     """Return the reply that a function returned, its body encoded; raise Failure if it is not one."""
     try:
         reply = _encoded(answer if isinstance(answer, Reply) else Reply(answer))  # type: ignore[arg-type]
     except InvalidArgumentError as error:
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise Failure(
+                "its answer is a coroutine, which was not awaited: the handler must be an async function itself"
+            ) from None
         raising = "; it is to be raised" if isinstance(answer, (Failure, Unavailable, *PUT_OFF)) else ""
         raise Failure(f"its answer cannot be encoded: {error.message}{raising}") from error
     if fault := _fault_of_reply(reply):
@@ -264,11 +292,14 @@ class _CoroutineCall:
         return reply_of(self._answer)
 
     async def _awaited(self) -> None:
+        pid = os.getpid()
         try:
             self._answer = await self._function(self._request)
         except BaseException as error:  # noqa: BLE001 - it is an error of the call, and not of the loop
             self._error = error
         finally:
+            if os.getpid() != pid:
+                end_forked(self._error)
             self.ended.set()
 
 
@@ -288,6 +319,7 @@ class EventLoop:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
 
     def enter(self) -> asyncio.AbstractEventLoop:
         """Return the running loop."""
@@ -296,10 +328,9 @@ class EventLoop:
         with self._lock:
             self._users += 1
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_keep_loop, args=(self._loop, self._wording), name="qmadmin-event-loop", daemon=True
-                )
+                self._loop, self._over = asyncio.new_event_loop(), threading.Event()
+                known = self._loop, self._over, self._wording
+                self._thread = threading.Thread(target=_keep_loop, args=known, name="qmadmin-event-loop", daemon=True)
                 self._thread.start()
             return self._loop
 
@@ -312,41 +343,42 @@ class EventLoop:
             self._users -= 1
             if self._users or self._loop is None or self._thread is None:
                 return
-            self._loop.call_soon_threadsafe(_cancel_and_stop, self._loop)
+            self._loop.call_soon_threadsafe(_cancel_and_stop, self._loop, self._over)
             self._thread.join(_END_SECONDS)
             if self._thread.is_alive():
                 self._wording.logger.error("a %s blocks the event loop, and is left behind", self._wording.handler)
             self._loop = self._thread = None
 
 
-def _keep_loop(loop: asyncio.AbstractEventLoop, wording: Wording) -> None:
+def _keep_loop(loop: asyncio.AbstractEventLoop, over: threading.Event, wording: Wording) -> None:
+    """Run the loop until it is over, whatever handlers do to it."""
     import asyncio
 
     asyncio.set_event_loop(loop)
     try:
-        while not _has_stopped(loop, wording):
-            pass
+        while not over.is_set():
+            try:
+                loop.run_forever()
+            except BaseException:
+                # A task of a handler raised an exception to end the process.
+                wording.logger.exception("a task of a %s ended the event loop, which goes on", wording.handler)
+            else:
+                if not over.is_set():
+                    wording.logger.error("a %s stopped the event loop, which goes on", wording.handler)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
 
 
-def _has_stopped(loop: asyncio.AbstractEventLoop, wording: Wording) -> bool:
-    """Run the loop; return whether it was stopped."""
-    try:
-        loop.run_forever()
-    except BaseException:
-        # A task of a handler raised an exception to end the process.
-        wording.logger.exception("a task of a %s ended the event loop, which goes on", wording.handler)
-        return False
-    return True
-
-
-def _cancel_and_stop(loop: asyncio.AbstractEventLoop) -> None:
+def _cancel_and_stop(loop: asyncio.AbstractEventLoop, over: threading.Event) -> None:
     import asyncio
+
+    def stop() -> None:
+        over.set()
+        loop.stop()
 
     for task in asyncio.all_tasks(loop):
         task.cancel()
     # After the tasks were cancelled.
-    loop.call_soon(loop.stop)
+    loop.call_soon(stop)

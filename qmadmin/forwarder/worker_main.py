@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from qmadmin.consumers import Call, Park, Reply, Snooze, Unavailable, current, rollback_terms
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.decoding import is_coroutine_function
-from qmadmin.consumers.function_handler import Outcome, described, failure_of, reply_of
+from qmadmin.consumers.function_handler import Outcome, described, end_forked, failure_of, reply_of
 from qmadmin.forwarder import StartError, program_log
 from qmadmin.forwarder.descriptions import find_function
 from qmadmin.volume_makers import path_of
@@ -90,12 +90,18 @@ def _callable(function: Callable[[Message], Any]) -> Callable[[Message], object]
 
 def _outcome(function: Callable[[Message], object], call: Call) -> bytes:
     """Call the function; return its outcome, as it is sent."""
+    pid = os.getpid()
     with current.CurrentCall(None, call, place=_place()) as this:
         try:
             with call_span(call.request, os.environ.get("QM_SPACE", ""), program_log.WORDING.logger):
-                reply = reply_of(function(call.request))
+                answer = function(call.request)
+                if os.getpid() != pid:
+                    end_forked(None)
+                reply = reply_of(answer)
             return packed(("reply", _plain(reply), this.collected))
         except BaseException as error:  # noqa: BLE001 - as in the forwarder, where it would be a failure too
+            if os.getpid() != pid:
+                end_forked(error)
             failure = failure_of(error)
             return _failed(failure, "" if failure is error else traceback.format_exc())
 

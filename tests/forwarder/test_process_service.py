@@ -104,6 +104,20 @@ async def later(request):
     return request.text.upper()
 
 
+def fork(request):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return "parent"
+    if request.text == "fails":
+        raise Wrong
+    return "child"
+
+
+async def fork_later(request):
+    return fork(request)
+
+
 def talk(request):
     print("hello")
     return "done"
@@ -148,6 +162,12 @@ def test_reply_comes_back_whole(serve):
     assert call(serve("reply")) == Reply("body", 7, "JSON", {"a": "b"})
     body = bytes(range(256)) * 40_000
     assert call(serve("echo"), body) == Reply(body)
+
+
+@pytest.mark.parametrize("function", ["fork", "fork_later"])
+def test_a_process_that_the_function_forks_ends_with_the_call_and_has_no_answer(serve, function):
+    service = serve(function)
+    assert [call(service, text).body for text in ("returns", "fails", "returns")] == ["parent"] * 3
 
 
 def test_failures_come_back_as_they_were_raised(serve):
