@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session, scoped_session
 
-    from qmstorage.followed import ApplicationTransaction
+    from qmstorage.application_transactions import ApplicationTransaction
 
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Joined:
     """A connection of the application: that of a driver, by itself or under a library. This one is by itself."""
 
-    is_told_of_the_end = False
+    announces_ends = False
     """Whether each end of a transaction is told, a rollback too."""
 
     def __init__(self, driver: Any, handle: object | None, library: str) -> None:
@@ -66,15 +66,15 @@ class Joined:
     def listen(self, transaction: ApplicationTransaction) -> None:
         """Have the ends of all transactions on this connection told, where they are."""
 
-    def follow(self, transaction: ApplicationTransaction) -> None:
-        """See to what was noted for the commit of the transaction that is open."""
-        transaction.watch()
+    def await_commit(self, transaction: ApplicationTransaction) -> None:
+        """See to it that what is owed after the commit of the transaction that is open is done."""
+        transaction.follow_silent_end()
 
 
 class OfSqlAlchemy(Joined):
     """One of SQLAlchemy."""
 
-    is_told_of_the_end = True
+    announces_ends = True
 
     def __init__(self, connection: Connection) -> None:
         from sqlalchemy import TwoPhaseTransaction
@@ -120,11 +120,11 @@ class OfSqlAlchemy(Joined):
         event.listen(
             self._connection,
             "commit",
-            lambda its: transaction.commits(its.connection.driver_connection, its.connection.rollback),
+            lambda its: transaction.before_commit(its.connection.driver_connection, its.connection.rollback),
         )
-        event.listen(self._connection, "rollback", lambda _: transaction.forget())
+        event.listen(self._connection, "rollback", lambda _: transaction.end())
 
-    def follow(self, transaction: ApplicationTransaction) -> None:
+    def await_commit(self, transaction: ApplicationTransaction) -> None:
         """Do nothing: the events come."""
 
 
@@ -154,14 +154,14 @@ class OfDjango(Joined):
         referred = weakref.ref(self._wrapper)
         return lambda: getattr(referred(), "connection", None)
 
-    def follow(self, transaction: ApplicationTransaction) -> None:
+    def await_commit(self, transaction: ApplicationTransaction) -> None:
         """Have it told of a commit: for each call, as Django forgets what belongs to a savepoint that is undone."""
-        awaited = _CommitOfDjango(self._wrapper, transaction)
-        self._wrapper.on_commit(awaited.committed)
-        transaction.awaited = weakref.ref(awaited)
+        hook = _CommitHookOfDjango(self._wrapper, transaction)
+        self._wrapper.on_commit(hook.committed)
+        transaction.commit_hook = weakref.ref(hook)
 
 
-class _CommitOfDjango:
+class _CommitHookOfDjango:
     """What Django is to call after a commit, and drops with a rollback."""
 
     def __init__(self, wrapper: Any, transaction: ApplicationTransaction) -> None:
@@ -176,7 +176,7 @@ class _CommitOfDjango:
     def committed(self) -> None:
         # Django's tests can run this in a transaction, which they roll back.
         if not self.is_to_come:
-            self._transaction.committed()
+            self._transaction.after_commit()
 
 
 def is_a(value: object, module: str, *names: str) -> bool:

@@ -216,6 +216,22 @@ class TestTasks:
 
         run(device, story)
 
+    @pytest.mark.parametrize("end", ["invalidate", "commit"])
+    def test_go_on_after_an_end_behind_the_back_of_sqlalchemy(self, device, end):
+        async def story(space, engine):
+            async with engine.connect() as connection:
+                await space.enqueue("Q", "joined", connection=connection)
+                if end == "commit":
+                    await (await connection.get_raw_connection()).driver_connection.commit()
+                else:
+                    await connection.invalidate()
+                await space.create_queue("NEW")
+                await space.enqueue("Q", "plain")
+                await connection.invalidate()
+            assert await texts(space) == (["joined", "plain"] if end == "commit" else ["plain"])
+
+        run(device, story)
+
     def test_that_wait_are_woken_by_the_commit(self, device):
         async def story(space, engine):
             waiting = asyncio.create_task(space.dequeue("Q", wait=60))

@@ -14,6 +14,7 @@ from qmadmin import capacity
 from qmadmin.opening import open_device
 from qmcore.errors import InvalidArgumentError, NoSpaceError, ProtocolError, QueueError, Resource, TransactionStartError
 from qmcore.limits import Threshold, parse_high, parse_low
+from qmcore.message import EnqueueControl
 from qmcore.probe import Point
 from qmcore.purpose import WrongPurposeError
 from qmcore.queue import Delivery
@@ -475,6 +476,27 @@ class TestAfterwards:
             child.expect("event")
             child.finish()
         engine.dispose()
+
+    def threads_after_commits(self, space, engine):
+        """Return how many threads were seen at once that see to what follows commits."""
+        most, others = 0, set(threading.enumerate())
+        for number in range(30):
+            with engine.begin() as connection:
+                space.enqueue("Q", str(number), connection=connection)
+            names = [thread.name for thread in set(threading.enumerate()) - others]
+            most = max(most, names.count("qmadmin-follow"))
+        return most
+
+    def test_commits_take_no_thread_where_nobody_waits(self, space, plain):
+        assert self.threads_after_commits(space, plain) == 0
+
+    def test_commits_take_one_thread_together_where_some_wait(self, space, plain, file_store):
+        waiting = Work(*[lambda: space.dequeue("Q", corrid="last", wait=240).text] * 2)
+        eventually(lambda: waiting_for(file_store.path) == 2, "two wait")
+        assert self.threads_after_commits(space, plain) == 1
+        with plain.begin() as connection:
+            space.enqueue_many("Q", ["end"] * 2, EnqueueControl(corrid="last"), connection=connection)
+        assert waiting.results() == ["end", "end"]
 
     @pytest.fixture
     def started(self, monkeypatch, trusted):

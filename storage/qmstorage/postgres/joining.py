@@ -19,8 +19,9 @@ from qmcore.callers import caller, kind_of_caller
 from qmcore.errors import AbortedError, InvalidArgumentError, ProtocolError, QueueError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import application_connections, followed, joined
-from qmstorage.followed import ApplicationTransaction, Pending
+from qmstorage import application_connections, application_transactions, joined
+from qmstorage.after_commit import Owed
+from qmstorage.application_transactions import ApplicationTransaction
 from qmstorage.joined import Joined
 from qmstorage.notifications import Notifications
 from qmstorage.postgres import counter_slots, keys, translate
@@ -53,8 +54,8 @@ def write_on(volume: PostgresVolume, connection: object, work: Callable[[Unit], 
     if has_done:
         transaction = volume.joined_transactions.of(its)
         transaction.caller = caller()
-        transaction.note(Notifications(), unit.actions, unit.transaction_number)
-        its.follow(transaction)
+        transaction.owe(Notifications(), unit.actions, unit.transaction_number)
+        its.await_commit(transaction)
     return result
 
 
@@ -70,9 +71,9 @@ def _done(
     is_ours = begun or driver.info.transaction_status == TransactionStatus.IDLE
     has_done = False
     try:
-        if transaction.checked is None or transaction.checked() is not its.original:
+        if transaction.checked_driver is None or transaction.checked_driver() is not its.original:
             _check_place(driver, volume)
-            transaction.checked = weakref.ref(its.original)
+            transaction.checked_driver = weakref.ref(its.original)
         unit, result, has_written = _in_savepoint(driver, volume, work)
         has_done = has_written or not is_ours
         return unit, result, has_done
@@ -89,8 +90,8 @@ def after_commit(volume: PostgresVolume, on: object, action: Callable[[], None])
     else:
         its = application_connections.found(on)
         transaction = volume.joined_transactions.of(its)
-        transaction.add(action)
-        its.follow(transaction)
+        transaction.owe_action(action)
+        its.await_commit(transaction)
 
 
 def is_in_transaction(connection: object) -> bool:
@@ -224,7 +225,7 @@ def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:
         plain.execute(f"NOTIFY {keys.channel(schema, queue_id)}")
 
 
-class ApplicationTransactions(followed.ApplicationTransactions):
+class ApplicationTransactions(application_transactions.ApplicationTransactions):
     """The transactions of applications in the database of a volume."""
 
     def __init__(self, volume: PostgresVolume) -> None:
@@ -249,6 +250,6 @@ class ApplicationTransactions(followed.ApplicationTransactions):
         driver = None if transaction.driver is None else transaction.driver()
         return driver is not None and driver.info.transaction_status not in _ENDED
 
-    def is_in_progress(self, pending: Pending) -> bool:
+    def is_in_progress(self, owed: Owed) -> bool:
         """Return whether the transaction that brought or took messages has not ended yet."""
-        return bool(pending.number) and self._volume.is_in_progress(pending.number)
+        return bool(owed.number) and self._volume.is_in_progress(owed.number)

@@ -17,9 +17,11 @@ from qmcore.callers import caller, kind_of_caller
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, TransactionStartError
 from qmcore.port import Unit
 from qmcore.purpose import Purpose
-from qmstorage import application_connections, followed, joined
-from qmstorage.followed import ApplicationTransaction, Pending
+from qmstorage import application_connections, application_transactions, joined
+from qmstorage.after_commit import Owed
+from qmstorage.application_transactions import ApplicationTransaction
 from qmstorage.joined import Joined
+from qmstorage.notifications import Notifications
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.unit import SqliteUnit, ours, roll_back
 from qmstorage.statements import Texts
@@ -70,8 +72,8 @@ def write_on(volume: SqliteVolume, texts: Texts, connection: object, work: Calla
     if driver.in_transaction:
         volume.was_joined = True
         transaction.caller = caller()
-        transaction.note(unit.notifications, unit.actions)
-        its.follow(transaction)
+        transaction.owe(unit.notifications, unit.actions)
+        its.await_commit(transaction)
     return result
 
 
@@ -94,6 +96,9 @@ def _done(
                 unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
                 unit.clock, unit.purpose = volume.clock, Purpose.MESSAGES
                 result = _in_savepoint(driver, cursor, lambda: work(unit))
+                if unit.notifications.turns and not unit.wakeups_to_send():
+                    # Nobody can begin to wait before this transaction ends: that takes a write.
+                    unit.notifications.turns.clear()
             return unit, result, driver.total_changes != before
         except sqlite3.Error as error:
             raise _refusal(error, volume.path) from error
@@ -106,8 +111,8 @@ def after_commit(volume: SqliteVolume, on: object, action: Callable[[], None]) -
     else:
         its = application_connections.found(on)
         transaction = volume.joined_transactions.of(its)
-        transaction.add(action)
-        its.follow(transaction)
+        transaction.owe_action(action)
+        its.await_commit(transaction)
 
 
 @contextlib.contextmanager
@@ -118,7 +123,7 @@ def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransact
     try:
         if driver.in_transaction:
             is_needed = True
-            if its.is_in_savepoint and not transaction.has_begun and _begins_late(driver):
+            if its.is_in_savepoint and not transaction.driver_begun_by_us and _begins_late(driver):
                 raise InvalidArgumentError(
                     "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
                     " which would be committed at the end of the SAVEPOINT",
@@ -128,7 +133,7 @@ def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransact
             _in_turn(cursor, _NOTHING)
         elif _begins_late(driver):
             _in_turn(cursor, "BEGIN IMMEDIATE")
-            transaction.has_begun = True
+            transaction.driver_begun_by_us = True
         else:
             is_needed = True
             raise joined.commits_by_itself()
@@ -138,7 +143,7 @@ def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransact
         if not is_needed:
             # It begins once more when it has to.
             roll_back(driver)
-            transaction.has_begun = False
+            transaction.driver_begun_by_us = False
 
 
 def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
@@ -269,7 +274,7 @@ def _check_place(cursor: sqlite3.Cursor, path: str) -> None:
             )
 
 
-class ApplicationTransactions(followed.ApplicationTransactions):
+class ApplicationTransactions(application_transactions.ApplicationTransactions):
     """The transactions of applications on the file of a volume."""
 
     def __init__(self, volume: SqliteVolume) -> None:
@@ -281,7 +286,7 @@ class ApplicationTransactions(followed.ApplicationTransactions):
         if transaction.driver is not None:
             if not _has_begun(transaction.driver()):
                 return False
-            if transaction.tells_of_its_end:
+            if transaction.is_open_to_its_library:
                 return True
         # It is not known, or the connection may be in another one by now.
         end = time.monotonic() + PATIENCE_SECONDS
@@ -290,11 +295,11 @@ class ApplicationTransactions(followed.ApplicationTransactions):
                 return True
         return False
 
-    def is_in_progress(self, pending: Pending) -> bool:
-        """Return whether nobody can write just now; a commit under way is waited for by the write behind it."""
-        return not pending.is_committing and not self._volume.comes_free(_LOOK_SECONDS)
+    def is_in_progress(self, owed: Owed) -> bool:
+        """Return whether nobody can write just now; the write that wakes waiters waits for a commit itself."""
+        wakes_behind_it = owed.is_committing and owed.notifications.turns
+        return not wakes_behind_it and not self._volume.comes_free(_LOOK_SECONDS)
 
-    def finish(self, pending: Pending) -> None:
-        """Wake the waiters."""
-        if pending.notifications.turns:
-            self._volume.write(lambda unit: ours(unit).notifications.add(pending.notifications), Purpose.TIDY)
+    def wake(self, notifications: Notifications) -> None:
+        """Wake the waiters, once the commit is through: until then nobody else can write."""
+        self._volume.write(lambda unit: ours(unit).notifications.add(notifications), Purpose.TIDY)

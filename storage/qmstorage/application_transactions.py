@@ -1,10 +1,8 @@
-"""Transactions of applications that calls have joined: what is to be done once one is committed, and whose it is."""
+"""Transactions of applications that calls have joined: who works in them, whether they are open, and their ends."""
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,31 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from qmcore.callers import caller
 from qmcore.errors import QueueError
+from qmstorage.after_commit import CommitFollower, Owed
 from qmstorage.notifications import Notifications
 
 if TYPE_CHECKING:
     from qmstorage.joined import Joined
 
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
-"""Seconds between two checks whether a transaction of the application has ended, at first and at last."""
 
-
-@dataclasses.dataclass
-class Pending:
-    """What is to be done once a transaction is committed, whose number is known on some stores."""
-
-    notifications: Notifications = dataclasses.field(default_factory=Notifications)
-    actions: list[Callable[[], None]] = dataclasses.field(default_factory=list)
-    number: str = ""
-    is_committing: bool = False
-    """Whether its commit is under way, and not only awaited."""
-
-    def __bool__(self) -> bool:
-        return bool(self.notifications.turns or self.actions)
-
-
-class AwaitedCommit(Protocol):
-    """What is to be called after a commit."""
+class CommitHook(Protocol):
+    """What a library is to call after a commit, and drops with a rollback."""
 
     @property
     def is_to_come(self) -> bool:
@@ -48,68 +30,70 @@ class ApplicationTransaction:
 
     def __init__(self, transactions: ApplicationTransactions) -> None:
         self._transactions = transactions
-        self._pending = Pending()
-        self.is_told_of_the_end = False
+        self._owed = Owed()
+        self.announces_its_end = False
+        """Whether the library tells of each end, a rollback too."""
         self.caller: object = None
         """The thread or the task that has worked in a transaction which, as far as is known, is still open."""
         self.driver: Callable[[], Any] | None = None
         """Returns the driver's connection that it is on, or nothing once there is none; unknown for a bare sqlite3."""
-        self.awaited: weakref.ref[AwaitedCommit] | None = None
+        self.commit_hook: weakref.ref[CommitHook] | None = None
         """What a library keeps until the end of the transaction."""
-        self.checked: weakref.ref[Any] | None = None
+        self.checked_driver: weakref.ref[Any] | None = None
         """The driver's connection of which it is known where it leads to: a library may take another one."""
-        self.has_begun = False
+        self.driver_begun_by_us = False
         """Whether we made the driver begin the transaction."""
 
-    def note(self, notifications: Notifications, actions: list[Callable[[], None]], number: str = "") -> None:
+    def owe(self, notifications: Notifications, actions: list[Callable[[], None]], number: str = "") -> None:
         """Remember what a unit has to have done once it is committed."""
-        self._pending.notifications.add(notifications)
-        self._pending.actions += actions
-        self._pending.number = number or self._pending.number
+        self._owed.notifications.add(notifications)
+        self._owed.actions += actions
+        self._owed.number = number or self._owed.number
 
-    def add(self, action: Callable[[], None]) -> None:
+    def owe_action(self, action: Callable[[], None]) -> None:
         """Remember what else is to be done then."""
-        self._pending.actions.append(action)
+        self._owed.actions.append(action)
 
-    def commits(self, driver: object, roll_back: Callable[[], None]) -> None:
-        """Take notice that it is about to be committed: what is to be done waits until it is."""
-        is_joined, pending = self.caller is not None, self.forget()
+    def before_commit(self, driver: object, roll_back: Callable[[], None]) -> None:
+        """Take notice that it is about to be committed: what is owed waits until it is."""
+        is_joined, owed = self.caller is not None, self.end()
         if is_joined:
             self._transactions.refuse_commit(driver, roll_back)
-        if pending:
-            pending.is_committing = True
-            self._transactions.wait_and_finish(pending)
+        if owed:
+            owed.is_committing = True
+            self._transactions.follower.follow(owed)
 
-    def committed(self) -> None:
-        """Do what is to be done now that it is committed."""
-        if pending := self.forget():
-            self._transactions.finish_if_possible(pending)
+    def after_commit(self) -> None:
+        """Do what is owed now that it is committed."""
+        if owed := self.end():
+            self._transactions.settle(owed)
 
-    def watch(self) -> None:
+    def follow_silent_end(self) -> None:
         """Wait for an end that nobody tells of, if there is a capacity command to start; waiters look by themselves."""
-        pending, self._pending = self._pending, Pending(number=self._pending.number)
-        if pending.actions:
+        owed, self._owed = self._owed, Owed(number=self._owed.number)
+        if owed.actions:
             # Whether it was committed is seen when it is over: the claim of the command is there or not.
-            pending.notifications = Notifications()
-            self._transactions.wait_and_finish(pending)
+            owed.notifications = Notifications()
+            self._transactions.follower.follow(owed)
 
-    def forget(self) -> Pending:
-        """Forget the transaction, which has ended; return what was to be done."""
-        pending, self._pending = self._pending, Pending()
-        self.caller, self.awaited, self.has_begun = None, None, False
-        return pending
+    def end(self) -> Owed:
+        """Forget the transaction, which has ended; return what is owed if it was committed."""
+        owed, self._owed = self._owed, Owed()
+        self.caller, self.commit_hook, self.driver_begun_by_us = None, None, False
+        return owed
 
     @property
-    def tells_of_its_end(self) -> bool:
+    def is_open_to_its_library(self) -> bool:
         """Whether a library has not told of the end, and would have."""
-        awaited = None if self.awaited is None else self.awaited()
-        return self.is_told_of_the_end or (awaited is not None and awaited.is_to_come)
+        hook = None if self.commit_hook is None else self.commit_hook()
+        return self.announces_its_end or (hook is not None and hook.is_to_come)
 
 
 class ApplicationTransactions(ABC):
     """The transactions of applications that work with a volume; how they end is the affair of each store."""
 
     def __init__(self) -> None:
+        self.follower = CommitFollower(self.is_in_progress, self.settle)
         self._by_handle: weakref.WeakKeyDictionary[object, ApplicationTransaction] = weakref.WeakKeyDictionary()
         self._changing = threading.Lock()
         # A connection of sqlite3 cannot be referred to, and to hold it would keep its transaction open.
@@ -126,7 +110,7 @@ class ApplicationTransactions(ABC):
                 found = self._by_handle.get(joined.handle)
                 if found is None:
                     found = self._by_handle[joined.handle] = ApplicationTransaction(self)
-                    found.is_told_of_the_end = joined.is_told_of_the_end
+                    found.announces_its_end = joined.announces_ends
                     found.driver = joined.reference()
                     joined.listen(found)
         return found
@@ -142,29 +126,15 @@ class ApplicationTransactions(ABC):
         for transaction in its:
             if self.is_open(transaction):
                 return True
-            transaction.forget()
+            transaction.end()
         return False
 
-    def wait_and_finish(self, pending: Pending) -> None:
-        """Do what is to be done once the transaction is over."""
-        threading.Thread(target=self._follow, args=(pending,), name="qmadmin-follow", daemon=True).start()
-
-    def _follow(self, pending: Pending) -> None:
-        pause = _PAUSE_SECONDS
+    def settle(self, owed: Owed) -> None:
+        """Do what is owed after a commit."""
         try:
-            while self.is_in_progress(pending):
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        except QueueError:
-            # Housekeeping starts what was claimed, once this process has left the queue space.
-            return
-        self.finish_if_possible(pending)
-
-    def finish_if_possible(self, pending: Pending) -> None:
-        """Do what is to be done."""
-        try:
-            self.finish(pending)
-            for action in pending.actions:
+            if owed.notifications.turns:
+                self.wake(owed.notifications)
+            for action in owed.actions:
                 action()
         except QueueError:
             # Waiters check by themselves within a second, and housekeeping starts what was claimed.
@@ -177,13 +147,13 @@ class ApplicationTransactions(ABC):
     ) -> None:
         """Roll back, and raise, where the commit on a driver's connection would undo what it was to commit."""
 
-    def finish(self, pending: Pending) -> None:  # noqa: B027 - a store may tell them with the commit itself
-        """Tell the waiters."""
+    def wake(self, notifications: Notifications) -> None:  # noqa: B027 - a store may do so with the commit itself
+        """Wake the waiters."""
 
     @abstractmethod
     def is_open(self, transaction: ApplicationTransaction) -> bool:
         """Return whether a transaction of this thread is still open, as its driver says: whoever has ended it."""
 
     @abstractmethod
-    def is_in_progress(self, pending: Pending) -> bool:
+    def is_in_progress(self, owed: Owed) -> bool:
         """Return whether the transaction has not ended yet."""
