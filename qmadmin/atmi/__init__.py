@@ -31,12 +31,21 @@ transactions that the queue space limits.
 
 from __future__ import annotations
 
-from qmadmin.atmi import calls, control, errno
 from qmadmin.atmi.calls import *
 from qmadmin.atmi.control import *
 from qmadmin.atmi.errno import *
 
-__all__: list[str] = []
-__all__ += calls.__all__
-__all__ += errno.__all__
-__all__ += control.__all__
+# Written out, because type checkers read it so; it is what the three list.
+__all__ = [
+    "ERROR_NAMES", "QMEABORTED", "QMEBADMSGID", "QMEBADQUEUE", "QMEBADRMID", "QMEINUSE", "QMEINVAL", "QMEINVHANDLE",
+    "QMENOMSG", "QMENOSPACE", "QMENOTA", "QMENOTOPEN", "QMEOS", "QMEPROTO", "QMERELEASE", "QMESHARE", "QMESYSTEM",
+    "QMETRAN", "TMCORRIDLEN", "TMMSGIDLEN", "TMQNAMELEN", "TPABSOLUTE", "TPEABORT", "TPEBADDESC", "TPEBLOCK",
+    "TPEDIAGNOSTIC", "TPEEVENT", "TPEHAZARD", "TPEHEURISTIC", "TPEINVAL", "TPEITYPE", "TPELIMIT", "TPEMATCH", "TPEMIB",
+    "TPENOENT", "TPEOS", "TPEOTYPE", "TPEPERM", "TPEPROTO", "TPERELEASE", "TPERMERR", "TPESVCERR", "TPESVCFAIL",
+    "TPESYSTEM", "TPETIME", "TPETRAN", "TPGOTSIG", "TPNOBLOCK", "TPNOCHANGE", "TPNOFLAGS", "TPNOTIME", "TPNOTRAN",
+    "TPQBEFOREMSGID", "TPQCORRID", "TPQCTL", "TPQDELIVERYQOS", "TPQEXPTIME_ABS", "TPQEXPTIME_NONE", "TPQEXPTIME_REL",
+    "TPQFAILUREQ", "TPQGETBYCORRID", "TPQGETBYCORRIDOLD", "TPQGETBYMSGID", "TPQGETBYMSGIDOLD", "TPQMSGID", "TPQPEEK",
+    "TPQPRIORITY", "TPQQOSDEFAULTPERSIST", "TPQQOSNONPERSISTENT", "TPQQOSPERSISTENT", "TPQREPLYQ", "TPQREPLYQOS",
+    "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP", "TPQWAIT", "TPSIGRSTRT", "TPException", "tpabort", "tpbegin", "tpcommit",
+    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpsprio", "tpterm",
+]  # fmt: skip

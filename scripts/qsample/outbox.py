@@ -16,6 +16,7 @@ import argparse
 import sys
 
 import sqlalchemy as sa
+from sqlalchemy import event, exc
 
 import qmadmin
 
@@ -84,7 +85,7 @@ def show(engine: sa.Engine, space: qmadmin.QueueSpace) -> None:
     tell("an order was placed", engine, space)
     try:
         place_order(engine, space, 1, 999)
-    except sa.exc.IntegrityError:
+    except exc.IntegrityError:
         tell("the same order was refused", engine, space)
     try:
         bill_order(engine, space, power_fails=True)
@@ -134,7 +135,7 @@ def make_durable(engine: sa.Engine) -> None:
     """Have SQLite bring each commit to the disk; PostgreSQL does so by default."""
     if engine.dialect.name == "sqlite":
 
-        @sa.event.listens_for(engine, "connect")
+        @event.listens_for(engine, "connect")
         def _(connection: object, _record: object) -> None:
             connection.execute("PRAGMA synchronous=FULL")  # type: ignore[attr-defined]
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import qmadmin
+from qmadmin import atmi
 from qmadmin.atmi import *
+from qmadmin.atmi import calls, control, errno
 from tests.fix_atmi import refused
 from tests.fix_store import Child, Work
 
@@ -33,6 +35,10 @@ def taken(queue: str = "STRING", space: str = "QSPACE") -> bytes | str | None:
         return tpdequeue(space, queue, None)
     except TPException as error:
         return error.message.partition(":")[0]
+
+
+def test_the_face_gives_what_its_modules_list() -> None:
+    assert sorted(atmi.__all__) == sorted(calls.__all__ + control.__all__ + errno.__all__)
 
 
 # ---- joining --------------------------------------------------------------------------------------------------------
