@@ -53,7 +53,8 @@ def collected(reader: Any, space: qmadmin.QueueSpace) -> Callable[[], dict[tuple
         data = reader.get_metrics_data()
         return {
             (metric.name.removeprefix("qmadmin."), *filter(None, [point.attributes.get("queue")])): point
-            for of_resource in data.resource_metrics
+            # None where nothing at all was observed.
+            for of_resource in (data.resource_metrics if data else ())
             for of_scope in of_resource.scope_metrics
             if of_scope.scope.name == "qmadmin"
             for metric in of_scope.metrics
