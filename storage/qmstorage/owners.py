@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from qmcore.records import Forwarding, Owner
+from qmcore.selection import FIRST_CHOICE
 from qmstorage.schema import forwarding, owner, queue, waiter
 from qmstorage.sql import bindparam, delete, distinct, func, select, update
 from qmstorage.statements import given, insert_into
@@ -116,8 +117,8 @@ class Waits(UnitPart):
 
     def pass_on(self, space_id: int, queue_id: int) -> None:
         """Have another of those told who wait in turn for the queue, where it has a message for them."""
-        memory = self.unit.memory(space_id)
-        if self.unit.states.has_ready(queue_id) or (memory is not None and memory.states.has_ready(queue_id)):
+        stores = (self.unit, self.unit.memory(space_id))
+        if any(store is not None and store.states.find(queue_id, FIRST_CHOICE) is not None for store in stores):
             self.notifications.passed_on(queue_id)
 
     def notify(self, queue_id: int) -> None:

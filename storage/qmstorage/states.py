@@ -38,7 +38,6 @@ PARKED = due.c.available_at >= literal_column(str(PARKED_UNTIL))
 NOT_PARKED = due.c.available_at < literal_column(str(PARKED_UNTIL))
 """The condition that it is kept back for a time."""
 _MAKE_READY = insert_into(ready)
-_ANY_READY = select(ready.c.message_id).where(given(ready.c.queue_id, "of_queue")).limit(1)
 _MAKE_DUE = insert_into(due)
 _MAKE_EXPIRING = insert_into(expiring)
 _UNMAKE_EXPIRING = delete(expiring).where(
@@ -311,10 +310,6 @@ class States(StorePart):
         ]
         self.many(_UNMAKE_EXPIRING, expiring_ones)
         return self.many(_TAKE_OUT, ready_ones) + self.many(_TAKE_OUT_OF_DUE, due_ones) == len(its)
-
-    def has_ready(self, queue_id: int) -> bool:
-        """Return whether the queue has a message that can be dequeued."""
-        return self.one(_ANY_READY, of_queue=queue_id) is not None
 
     def find(self, queue_id: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""

@@ -405,7 +405,7 @@ class TestStore:
         [
             ("DELETE FROM ready WHERE message_id % 65536 = 1", "1 message without a place in a queue"),
             (
-                "INSERT INTO due SELECT queue_id, 1, message_id, order_key, 0 FROM ready",
+                "INSERT INTO due SELECT queue_id, 1, message_id, order_key, 0, 0 FROM ready",
                 "2 messages in more than one place",
             ),
             ("DELETE FROM message WHERE id % 65536 = 1", "1 message that a queue has a place for and that is"),

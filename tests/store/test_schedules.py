@@ -293,8 +293,8 @@ class TestChange:
     def test_a_deletion_is_recorded(self, space, device):
         space.create_schedule("s", "Q", "every 10m")
         space.delete_schedule("s")
-        (entry,) = [entry for entry in device.audited() if "schedule" in entry.target]
-        assert (entry.target, entry.outcome) == ("schedule SPACE/s", "done")
+        deleted, _created = [entry for entry in device.audited() if "schedule" in entry.target]
+        assert (deleted.target, deleted.outcome) == ("schedule SPACE/s", "done")
 
 
 class TestRefusals:
