@@ -269,7 +269,12 @@ def _command(name: str, arguments: Mapping[str, object]) -> str:
     """Return the line of a face, or else the call of a program without what is not given and without functions."""
     if line := _line.get():
         return line
-    given = (f"{key}={_shown(value)}" for key, value in arguments.items() if not callable(value))
+    # What a message contains is not for everybody who may read the record.
+    given = (
+        f"{key}={_shown('...' if key == 'body' and value is not None else value)}"
+        for key, value in arguments.items()
+        if not callable(value)
+    )
     return f"{_program()}: {name}({', '.join(given)})"
 
 

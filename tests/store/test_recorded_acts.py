@@ -188,6 +188,13 @@ def test_whatever_is_done_to_a_schedule_is_recorded(store, space):
     assert recorded(store.device)[5][1].startswith(outcomes[5])
 
 
+def test_what_a_scheduled_message_contains_is_not_recorded(store, space):
+    space.create_schedule("tea", "Q", "every 10m", "a secret")
+    command = store.device.audited()[0].command
+    assert "secret" not in command
+    assert command.endswith("(name='tea', queue='Q', rule='every 10m', body='...')")
+
+
 def test_the_end_of_a_queue_is_recorded_with_the_schedules_that_it_leaves(store, space):
     for name, queue in (("tea", "Q"), ("coffee", "Q"), ("milk", "OTHER")):
         space.create_schedule(name, queue, "every 10m")
