@@ -11,7 +11,7 @@ first of them begins.
                                                 {"operations": N, "seconds": N, "p50": SECONDS, "p99": SECONDS}
     {"do": "herd", "place": PLACE, "clients": N, "messages": N}
                                                 {"operations": N, "seconds": N}
-    {"do": "work", "place": PLACE, "workers": N, "messages": N}
+    {"do": "work" | "work_together", "place": PLACE, "workers": N, "messages": N}
                                                 {"operations": N, "seconds": N}
     {"do": "lose", "place": PLACE, "workers": N, "messages": N}
                                                 {"lost": N}
@@ -64,7 +64,7 @@ def main() -> None:
                 _say(Measurement(subject, request).answer())
             case "herd":
                 _say(_herd(subject, request))
-            case "work":
+            case "work" | "work_together":
                 _say(rate(cast("WorkingSubject", subject), request, _HANGS))
             case "lose":
                 _say(lost(cast("WorkingSubject", subject), request, _HANGS))

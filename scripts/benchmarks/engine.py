@@ -40,7 +40,7 @@ class Measured:
     durability = "full"
     commits: ClassVar = dict.fromkeys(
         ("produce", "produce_json", "produce_awaited", "produce_in_tasks", "consume", "produce_many", "consume_many",
-         "answer", "work"), 1,
+         "answer", "work", "work_together"), 1,
     )  # fmt: skip
 
     driver = ""
@@ -86,14 +86,11 @@ class Measured:
 
     def work(self, url: str, workers: int, function: Function) -> None:
         """Run an application, which has a transaction for each message."""
-        app = qmadmin.App(url, space=SPACE)
+        _work(url, function, workers=workers)
 
-        @app.handler(QUEUE, workers=workers)
-        def called(message: qmadmin.Message) -> None:
-            function(message.json())
-
-        app.run(until_empty=True)
-        app.close()
+    def work_together(self, url: str, size: int, function: Function) -> None:
+        """Run an application with one worker, which has a transaction for so many messages."""
+        _work(url, function, batch=size)
 
     def empty(self, url: str) -> None:
         """Purge the queues."""
@@ -181,3 +178,14 @@ def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
     """Give the queue space of a device that `Measured` has laid out."""
     with qmadmin.open_device(url) as device, device.open_space(SPACE) as space:
         yield space
+
+
+def _work(url: str, function: Function, workers: int = 1, batch: int = 1) -> None:
+    app = qmadmin.App(url, space=SPACE)
+
+    @app.handler(QUEUE, workers=workers, batch=batch)
+    def called(message: qmadmin.Message) -> None:
+        function(message.json())
+
+    app.run(until_empty=True)
+    app.close()

@@ -34,7 +34,8 @@ DELETE FROM message WHERE id IN (
 class Measured:
     """The hand-written loop."""
 
-    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1, "work": 1}
+    commits: ClassVar = {"produce": 1, "consume": 1, "produce_many": 1, "consume_many": 1, "answer": 1, "work": 1,
+                         "work_together": 1}  # fmt: skip
 
     def __init__(self) -> None:
         self.version = version_of("psycopg")
@@ -59,11 +60,15 @@ class Measured:
 
     def work(self, url: str, workers: int, function: Function) -> None:
         """Delete rows in threads, each in a transaction in which the function is called."""
-        threads = [threading.Thread(target=_work, args=(url, function)) for _ in range(workers)]
+        threads = [threading.Thread(target=_work, args=(url, 1, function)) for _ in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def work_together(self, url: str, size: int, function: Function) -> None:
+        """Delete so many rows in each transaction."""
+        _work(url, size, function)
 
     def empty(self, url: str) -> None:
         """Remove all rows."""
@@ -122,13 +127,14 @@ class Client:
         self._connection.close()
 
 
-def _work(url: str, function: Function) -> None:
+def _work(url: str, size: int, function: Function) -> None:
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor) as connection:
         cursor = connection.cursor(binary=True)
         while True:
             with connection.transaction():
-                cursor.execute(_DEQUEUE, (QUEUE,), prepare=True)
-                row = cursor.fetchone()
-                if row is None:
+                cursor.execute(_DEQUEUE_MANY, (QUEUE, size), prepare=True)
+                rows = cursor.fetchall()
+                if not rows:
                     return
-                function(int(row[1]))
+                for _, body in rows:
+                    function(int(body))

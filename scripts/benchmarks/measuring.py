@@ -29,13 +29,13 @@ class Measure:
     size: int = 1
     """Messages that one call of them has."""
     of_worker: str = ""
-    """What the process of the subject is asked for where this is about the worker of its own: "work" or "lose"."""
+    """What the subject's process is asked for where this is about its worker: "work", "work_together" or "lose"."""
 
     @property
     def works(self) -> list[str]:
         """The methods that it is about."""
         if self.of_worker:
-            return ["work"]
+            return ["work" if self.of_worker == "lose" else self.of_worker]
         return [self.produce] * self.produces + [self.consume] * self.consumes
 
     def can_be_done_by(self, host: Host) -> bool:
@@ -52,6 +52,13 @@ MEASURES = (
     Measure("enqueue_100", "enqueue_many of 100", produces=True, consumes=False, produce="produce_many", size=100),
     Measure("dequeue_100", "dequeue_many of 100", produces=False, consumes=True, consume="consume_many", size=100),
     Measure("worker", "worker, a function that does nothing", produces=False, consumes=False, of_worker="work"),
+    Measure(
+        "worker_together",
+        "worker, so many messages together",
+        produces=False,
+        consumes=False,
+        of_worker="work_together",
+    ),
     Measure(
         "worker_killed",
         "worker killed in a call: not got by the next",

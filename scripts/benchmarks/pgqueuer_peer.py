@@ -1,7 +1,8 @@
 """pgqueuer: jobs are enqueued, dequeued and logged through its queries over asyncpg, as its queue manager does.
 
 Its tables are the durable ones of its default. A dequeue of one job and the note of its end, which deletes it, are two
-commits. Its own queue manager takes and notes several at once: as many as it may run at a time.
+commits. Its own queue manager takes and notes several at once, ten unless it is told otherwise; in the rows of workers
+it is told how many.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LONG = dt.timedelta(minutes=10)
 class Measured:
     """pgqueuer with asyncpg."""
 
-    commits: ClassVar = {"produce": 1, "consume": 2, "work": 2}
+    commits: ClassVar = {"produce": 1, "consume": 2, "work": 2, "work_together": 2}
 
     def __init__(self) -> None:
         self.version = version_of("pgqueuer", "asyncpg")
@@ -48,8 +49,12 @@ class Measured:
         _run(self._hand_out(url, count))
 
     def work(self, url: str, workers: int, function: Function) -> None:
-        """Run its queue manager until the queue is drained."""
-        _run(self._work(url, workers, function))
+        """Run its queue manager, which takes one job at a time, until the queue is drained."""
+        _run(self._work(url, 1, workers, function))
+
+    def work_together(self, url: str, size: int, function: Function) -> None:
+        """Run its queue manager, which takes so many jobs at a time."""
+        _run(self._work(url, size, 0, function))
 
     def empty(self, url: str) -> None:
         """Remove all jobs and what is told of them."""
@@ -80,7 +85,7 @@ class Measured:
         await queries.enqueue([QUEUE] * count, [b"%d" % number for number in range(count)], [0] * count)
         await connection.close()
 
-    async def _work(self, url: str, workers: int, function: Function) -> None:
+    async def _work(self, url: str, size: int, most: int, function: Function) -> None:
         connection = await asyncpg.connect(url)
         manager = QueueManager(Queries.from_asyncpg_connection(connection))
 
@@ -89,7 +94,8 @@ class Measured:
 
         manager.entrypoint(QUEUE)(called)
         # It refuses a limit of less than two batches.
-        await manager.run(batch_size=workers, max_concurrent_tasks=2 * workers, mode=ExecutionMode.drain)
+        limit = max(2 * size, most) if most else None
+        await manager.run(batch_size=size, max_concurrent_tasks=limit, mode=ExecutionMode.drain)
         await connection.close()
 
     async def _empty(self, url: str) -> None:

@@ -2,9 +2,10 @@
 
 The hand-written loop is what PostgreSQL itself gives on this disk: one table, DELETE ... FOR UPDATE SKIP LOCKED, one
 statement a commit. Every client is a process with one connection. Every commit is synced to the disk before it returns.
-In the rows of workers each subject's own worker calls a function that does nothing, so many calls at a time; or dies in
-a call by SIGKILL, and the messages are counted with which neither it nor the next one is done when that finds nothing
-more. procrastinate leaves them marked as taken, to a job of one's own; pgqueuer takes them again after 30 seconds.
+In the rows of workers each subject's own worker calls a function that does nothing, with one message in each
+transaction and so many calls at a time, or with so many messages in one transaction; or it dies in a call by SIGKILL,
+and the messages are counted with which neither it nor the next worker is done when that finds nothing more.
+procrastinate leaves them marked as taken, to a job of one's own; pgqueuer takes them again after 30 seconds.
 Absolute figures mean little on a shared machine; ratios of one run do.
 
 The keys of the JSON: when, machine, server, options, complete (false where the minutes were over first), subjects (by

@@ -29,7 +29,9 @@ def comparison(result: Mapping[str, Any], before: Mapping[str, Any], subject: st
     `figures.summary`, row, title, subject and unit.
     """
     when = before["when"][:10]
-    if _amounts(result) != _amounts(before):
+    amounts, known_amounts = _amounts(result), _amounts(before)
+    # An amount that only one of them has is of rows that only one of them has.
+    if any(amounts[name] != known_amounts[name] for name in amounts.keys() & known_amounts.keys()):
         return [f"not compared with {when}: that was measured with other numbers"]
     same_machine = _is_same(result["machine"], before["machine"])
     known = {row["row"]: row for row in before["results"] if row["subject"] == subject}

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from benchmarks.forking import Answer, answer_of, fork, forked
 from benchmarks.subject import Subject
@@ -29,6 +29,13 @@ class WorkingSubject(Subject, Protocol):
 
     def work(self, place: str, workers: int, function: Function, /) -> None:
         """Call a function with each number until no message is left; so many calls may run at a time."""
+
+
+class TogetherSubject(WorkingSubject, Protocol):
+    """One whose worker may take several messages in one transaction, and be done with them in one."""
+
+    def work_together(self, place: str, size: int, function: Function, /) -> None:
+        """Call a function with each number until no message is left; so many are taken together."""
 
 
 class _Done:
@@ -48,11 +55,12 @@ class _Done:
 def rate(subject: WorkingSubject, request: Mapping[str, Any], seconds: float) -> Answer:
     """Let the worker work on all messages; return how many calls there were, and in which time."""
     place, count = request["place"], request["messages"]
+    work = cast("TogetherSubject", subject).work_together if request["do"] == "work_together" else subject.work
 
     def worked() -> Answer:
         # From the first to the last call: the start of a worker is measured elsewhere, if at all.
         times: list[float] = []
-        subject.work(place, request["workers"], lambda _number: times.append(time.monotonic()))
+        work(place, request["workers"], lambda _number: times.append(time.monotonic()))
         return {"operations": len(times) - 1, "seconds": max(times) - min(times)}
 
     return _handed_out(subject, place, count, seconds) or forked([worked], seconds)[0]

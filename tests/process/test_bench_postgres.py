@@ -12,6 +12,7 @@ ROW = {
 }  # fmt: skip
 MEASURES = (
     "answer", "backlog", "dequeue", "dequeue_100", "enqueue", "enqueue_100", "mixed", "worker", "worker_killed",
+    "worker_together",
 )  # fmt: skip
 WAYS = [(measure, 2) for measure in MEASURES]
 SMALL = ("--clients", "2", "--operations", "10", "--rounds", "1", "--backlog", "30")

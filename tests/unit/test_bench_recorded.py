@@ -74,5 +74,11 @@ def test_rounds_may_differ_and_amounts_may_not():
     ]
 
 
+def test_an_amount_that_is_new_keeps_nothing_from_being_compared():
+    now = result([80])
+    now["options"]["tasks"] = 5000
+    assert compared(now, result([80])) == NOTHING
+
+
 def test_where_nothing_is_recorded_there_is_no_result(tmp_path):
     assert recorded.read(tmp_path / "nothing.json") is None
