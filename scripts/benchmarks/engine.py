@@ -27,7 +27,13 @@ _VALUE = {
 """An order that has 1,024 bytes in JSON."""
 
 
-MODULES = ("qmadmin.aio", "qmadmin.app", "qmadmin.consumers.running", "qmadmin.opening", "qmadmin.transacting")
+MODULES = (
+    "qmadmin.aio",
+    "qmadmin.app",
+    "qmadmin.consumers.function_consumer",
+    "qmadmin.opening",
+    "qmadmin.transacting",
+)
 """What its clients load late."""
 
 _TASKS = 64
