@@ -36,7 +36,7 @@ async def use() -> None:
             await tx.give_back([msgid], counts=False)
         async with engine.connect() as connection, await psycopg.AsyncConnection.connect() as other:
             joined: list[aio.ApplicationConnection] = [
-                connection, AsyncSession(engine), async_scoped_session(async_sessionmaker(engine), id), other,
+                connection, AsyncSession(engine), async_scoped_session(async_sessionmaker(engine), lambda: 1), other,
             ]
             for one in joined:
                 await space.enqueue("Q", "x", connection=one)
