@@ -122,7 +122,12 @@ def qmadmin_run(
     }
     if metrics:
         options["metrics"] = metrics
-    logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)) or "no queue")
+
+    def tell() -> None:
+        logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)))
+
+    # Whoever waits for this line may send a signal then, which is listened to before the hooks are called.
+    application.on_start(tell)
     try:
         with contextlib.closing(application):
             return application.run(**options)

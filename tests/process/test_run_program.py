@@ -80,6 +80,38 @@ def test_a_signal_ends_it_in_order(place: Path, number: signal.Signals) -> None:
     assert it.returncode == 0
 
 
+STOPPED_BY_ITS_FIRST_LINE = """
+import logging
+import os
+import signal
+
+import qmadmin
+
+app = qmadmin.App("QUE", space="QS")
+
+
+@app.handler("orders")
+def ship(order: dict) -> None:
+    print("shipped", order["number"])
+
+
+class Stops(logging.Handler):
+    def emit(self, record):
+        if "calls the handlers of" in record.getMessage():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+logging.getLogger("qmadmin.consumers").addHandler(Stops())
+"""
+
+
+def test_who_has_read_that_it_begins_can_stop_it_in_order(place: Path) -> None:
+    (place / "shop.py").write_text(STOPPED_BY_ITS_FIRST_LINE)
+    done = ran(place, "shop:app")
+    assert done.returncode == 0, done.stderr
+    assert "calls the handlers of 'orders'" in done.stderr
+
+
 WAITING = """
 import logging
 import sys

@@ -71,10 +71,10 @@ def _soak(asked: argparse.Namespace, url: str, directory: Path, seed: int) -> bo
     overseer = Overseer(url, directory, seed, asked.workers)
     overseer.run(asked.minutes * 60, asked.calm)
     sums = Sums(overseer.entered, overseer.left())
-    problems = [*overseer.problems, *sums.problems]
     print("processes: " + ", ".join(f"{count:,} {act}" for act, count in sorted(overseer.acts.items())))
-    print("\n".join([*sums.lines(), *problems, "THE SUMS DO NOT BALANCE" if problems else "the sums balance"]))
-    return not problems
+    verdict = "THE SUMS DO NOT BALANCE" if sums.problems else "the sums balance"
+    print("\n".join([*sums.lines(), *overseer.problems, *sums.problems, verdict]))
+    return not (overseer.problems or sums.problems)
 
 
 if __name__ == "__main__":
