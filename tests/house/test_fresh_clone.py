@@ -95,24 +95,3 @@ def test_wheel_and_sdist_hold_what_they_should(clone, tmp_path):
     assert any(name.startswith("qmstorage/migrations/") for name in others)
     pages = {name.partition("/share/man/")[2] for name in from_clone if "/share/man/" in name}
     assert pages == set(MAN_PAGES)
-
-
-def test_one_command_in_a_fresh_clone_shows_the_main_job(clone, tmp_path):
-    demo = str(clone / "scripts" / "demo")
-    first = run(demo, cwd=tmp_path)
-    assert "after: THIS IS A Q EXAMPLE" in first.stdout
-    assert "making a virtual environment" in first.stderr
-
-    # The long text has gone through once.
-    text = tmp_path / "a text"
-    text.write_text("one\ntwo\n")
-    again = run(demo, str(text), cwd="/")
-    assert "after: THIS IS A Q EXAMPLE" in again.stdout
-    assert "replies   2: 0 lost, 0 doubled, 0 wrong" in again.stdout
-    assert "virtual environment" not in again.stderr
-
-    clone.rename(tmp_path / "moved")
-    moved = run("moved/scripts/demo", text.name, cwd=tmp_path)
-    assert "after: THIS IS A Q EXAMPLE" in moved.stdout
-    assert "replies   2: 0 lost, 0 doubled, 0 wrong" in moved.stdout
-    assert "making a virtual environment" in moved.stderr

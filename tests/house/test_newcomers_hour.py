@@ -1,6 +1,7 @@
 """The first hour of somebody who has cloned the repository, typed into one shell of an environment of its own."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,15 +18,18 @@ TUTORIAL = README.parent / "man" / "pages" / "python.md"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_every_command_of_the_hour_does_what_its_transcript_shows(clone, tmp_path, old_device):
+def test_one_command_shows_the_main_job_and_every_command_of_the_hour_does_what_its_transcript_shows(
+    clone, tmp_path, old_device
+):
     # It sets up the environment that is used from here on.
-    demo = run_as_stranger(str(clone / "scripts" / "demo"), str(clone / "README.md"), cwd=tmp_path)
-    assert "after: THIS IS A Q EXAMPLE" in demo.stdout
+    shows_the_main_job(clone, tmp_path)
     newcomer = newcomer_with(clone, tmp_path / "hour")
     shutil.copytree(old_device.parent, newcomer.directory / "old", symlinks=True)
     newcomer.type(f"cd old && python3 - <<'!'\n{_MOVED.format(new=newcomer.directory / 'old')}!\n")
     newcomer.follow_page(README_OF_THE_HOUR)
     newcomer.follow_page(HOUR.read_text())
+
+    shows_a_text_of_the_caller(clone, tmp_path)
 
 
 def test_every_command_of_the_hour_in_python_does_what_its_transcript_shows(clone, tmp_path):
@@ -53,6 +57,35 @@ def newcomer_with(clone, place):
     newcomer.environ["QM_SHM_DIR"] = os.environ["QM_SHM_DIR"]
     del newcomer.environ["PYTHONPATH"]
     return newcomer
+
+
+def shows_the_main_job(clone, place):
+    """The demonstration makes an environment, runs the sample and takes a long text through queues."""
+    (place / "temporary").mkdir()
+    done = run_as_stranger(str(clone / "scripts" / "demo"), "--keep", cwd=place, TMPDIR=str(place / "temporary"))
+    assert "making a virtual environment" in done.stderr
+    assert "after: THIS IS A Q EXAMPLE" in done.stdout
+    count = int(re.search(r"^lines     (\d+)$", done.stdout, re.MULTILINE)[1])
+    assert count >= 10_000
+    assert f"replies   {count}: 0 lost, 0 doubled, 0 wrong" in done.stdout
+    kept = Path(re.search(r"everything is in (.*)$", done.stdout)[1])
+    assert {path.name for path in kept.iterdir()} == {"sample", "lines", "move"}
+    assert (kept / "sample" / "QUE").exists()
+    assert (kept / "lines" / "QUE").stat().st_size < 20_000_000
+
+
+def shows_a_text_of_the_caller(clone, place):
+    """It does so again in no time, and in a clone that was moved with an environment that is made anew."""
+    text = place / "a text"
+    text.write_text("one\ntwo\n")
+    again = run_as_stranger(str(clone / "scripts" / "demo"), str(text), cwd="/")
+    clone.rename(place / "moved")
+    moved = run_as_stranger("moved/scripts/demo", text.name, cwd=place)
+    for done in (again, moved):
+        assert "after: THIS IS A Q EXAMPLE" in done.stdout
+        assert "replies   2: 0 lost, 0 doubled, 0 wrong" in done.stdout
+    assert "virtual environment" not in again.stderr
+    assert "making a virtual environment" in moved.stderr
 
 
 _MOVED = """

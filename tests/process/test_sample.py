@@ -310,18 +310,3 @@ def test_demonstration_ends_with_the_first_job_that_fails(sample):
     *_, shown = done.stdout.splitlines()
     assert re.fullmatch(rf"none none ({sample.parents[1]}/temporary/qmadmin-demo\.\w+/sample) \1", shown)
     assert_nothing_left(sample)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_demonstration_runs_the_sample_and_a_whole_text(sample):
-    done = run(sample, sample / "demo", "--keep")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "after: THIS IS A Q EXAMPLE" in done.stdout
-    count = int(re.search(r"^lines     (\d+)$", done.stdout, re.MULTILINE)[1])
-    assert count >= 10_000
-    assert f"replies   {count}: 0 lost, 0 doubled, 0 wrong" in done.stdout
-    place = Path(re.search(r"everything is in (.*)$", done.stdout)[1])
-    assert {path.name for path in place.iterdir()} == {"sample", "lines", "move"}
-    assert (place / "sample" / "QUE").exists()
-    assert (place / "lines" / "QUE").stat().st_size < 20_000_000

@@ -45,7 +45,7 @@ def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema:
         f" WHERE pg_catalog.{lock}(key) LIMIT 1"
     )
     for count in (_FEW, MOST):
-        row = connection.execute(asked, [list(_keys(schema)[:count])]).fetchone()
+        row = connection.execute(asked, [list(_keys(schema, count))]).fetchone()
         if row is not None:
             return Slot(int(row[0]), str(row[1]), str(row[2]), int(row[3] or 0))
     raise SystemFailureError(
@@ -55,5 +55,5 @@ def free_slot(connection: psycopg.Connection[Any] | psycopg.Cursor[Any], schema:
 
 
 @functools.lru_cache(maxsize=64)
-def _keys(schema: str) -> tuple[int, ...]:
-    return tuple(keys.key(schema, keys.Kind.SLOT, number) for number in range(1, MOST + 1))
+def _keys(schema: str, count: int) -> tuple[int, ...]:
+    return tuple(keys.key(schema, keys.Kind.SLOT, number) for number in range(1, count + 1))
