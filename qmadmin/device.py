@@ -128,6 +128,28 @@ class Device(Maintenance):
             self._refuse_foreign_volume(file, users if file != entry.path else [])
         return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
 
+    def _choice(self, volume: str | os.PathLike[str] | int | None) -> manage_spaces.Choice:
+        if volume is None:
+            return manage_spaces.Choice(missing=frozenset(each.path for each in self.missing_volumes()))
+        path = self._listed_path(volume)
+        self.volume_of(path)
+        return manage_spaces.Choice(path)
+
+    def _listed_path(self, volume: str | os.PathLike[str] | int) -> str:
+        """Return the path of the device list that is meant by a path or the index of an entry, or refuse."""
+        if isinstance(volume, int):
+            return self._main.read(lambda unit: manage_devices.find_entry(unit, volume)).path
+        file, listed = self._maker.path_of(volume), [entry.path for entry in self.entries()]
+        if listed and file == self.path:
+            return listed[0]
+        if file not in listed:
+            raise InvalidArgumentError(
+                f"the device list of {self.path!r} has no {file!r}",
+                hint="Look at its entries with lidl, or add one with crdl.",
+                path=file,
+            )
+        return file
+
     def is_there(self, path: str) -> bool:
         """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
         return path == self.path or self._maker.is_there(path)
@@ -162,6 +184,13 @@ class Device(Maintenance):
     def table_of_contents(self) -> list[TableEntry]:
         """Return the rows of the table of contents (VTOC)."""
         return self._main.read(manage_devices.table_of_contents)
+
+    def places(self) -> dict[str, str]:
+        """Return the queue spaces of the table of contents by name, each with the path that it is on.
+
+        Those that a missing file or schema holds are among them, and those whose creation was cut short.
+        """
+        return dict(self._main.read(manage_spaces.places))
 
     def runs_commands(self) -> bool:
         """Return whether the capacity commands of the device's queues run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
@@ -52,6 +53,10 @@ class ManagingSpaces(ABC):
     @abstractmethod
     def volume_of(self, path: str) -> Volume:
         """Return the volume behind a path of the device list."""
+
+    @abstractmethod
+    def _choice(self, volume: str | os.PathLike[str] | int | None) -> manage_spaces.Choice:
+        """Return which volumes a new queue space may be put on; refuse one that was named and is missing."""
 
     @abstractmethod
     def _is_lost(self, path: str) -> bool:
@@ -130,12 +135,16 @@ class ManagingSpaces(ABC):
         self,
         definition: SpaceDefinition | str,
         *,
+        volume: str | os.PathLike[str] | int | None = None,
         exist_ok: bool = False,
         initialize: bool = False,
         progress: Callable[[int], None] | None = None,
         **attributes: Unpack[SpaceAttributes],
     ) -> Space:
         """Create a queue space; its pages are rounded down to a multiple of four and cut from the device list.
+
+        They all come from one file, or on PostgreSQL schema: `volume`, a path of the device list or the index of an
+        entry, or without it the one with the most free pages of those that are there.
 
         It is given by its definition, which has Tuxedo's defaults, or by its name and keywords. Then its key is chosen,
         it gets up to 16 GiB of what the device has, 1,000 queues, transactions and processes, and 1,000,000 messages at
@@ -149,15 +158,15 @@ class ManagingSpaces(ABC):
         """
         if exist_ok and (present := self._present(definition)) is not None:
             return present
+        choice = self._choice(volume)
         queues: list[QueueDefinition] = []
         if isinstance(definition, SpaceDefinition):
             defaults.refuse_keywords(f"queue space {definition.name!r}", attributes)
         else:
-            definition, queues = self._by_keywords(definition, attributes)
+            definition, queues = self._by_keywords(definition, attributes, choice)
         told = (progress or _ignore_progress) if initialize else None
-        missing = self._missing_paths()
         try:
-            return manage_spaces.create(self._main, self.volume_of, definition, self.clock.now(), told, missing, queues)
+            return manage_spaces.create(self._main, self.volume_of, definition, self.clock.now(), told, choice, queues)
         except InvalidArgumentError:
             if exist_ok and (present := self._present(definition)) is not None:
                 return present
@@ -167,16 +176,18 @@ class ManagingSpaces(ABC):
         name = definition.name if isinstance(definition, SpaceDefinition) else definition
         return next((space for space in self.spaces() if space.name == name), None)
 
-    def _by_keywords(self, name: str, attributes: SpaceAttributes) -> tuple[SpaceDefinition, list[QueueDefinition]]:
+    def _by_keywords(
+        self, name: str, attributes: SpaceAttributes, choice: manage_spaces.Choice
+    ) -> tuple[SpaceDefinition, list[QueueDefinition]]:
         """Return the definition of a queue space by its name and keywords, and that of its error queue, if any."""
         keys = [space.definition.ipc_key for space in self.spaces()]
-        room = self._main.read(lambda unit: manage_spaces.room_for(unit, name))
+        room = self._main.read(lambda unit: manage_spaces.room_for(unit, name, choice))
         definition = defaults.space_definition(name, attributes, room, keys)
         return definition, [QueueDefinition(name=each) for each in [definition.error_queue] if each]
 
-    def refuse_space(self, definition: SpaceDefinition) -> None:
+    def refuse_space(self, definition: SpaceDefinition, *, volume: str | os.PathLike[str] | int | None = None) -> None:
         """Raise what `create_space` would raise now if the name is taken or there is no room; nothing is created."""
-        manage_spaces.refuse(self._main, self.volume_of, definition, self._missing_paths())
+        manage_spaces.refuse(self._main, self.volume_of, definition, self._choice(volume))
 
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.
@@ -325,8 +336,7 @@ class ManagingSpaces(ABC):
         """Return, by path, the remains of a queue space that the device does not list."""
 
         def volumes() -> dict[str, Volume]:
-            missing = self._missing_paths()
-            paths = [entry.path for entry in self.entries() if entry.path not in missing]
+            paths = [entry.path for entry in self._choice(None).among(self.entries())]
             return {path: self.volume_of(path) for path in paths}
 
         return manage_spaces.left(self._main, volumes, name)
@@ -370,9 +380,6 @@ class ManagingSpaces(ABC):
             with contextlib.suppress(QueueError):
                 return volume.read(lambda unit: manage_spaces.usage(unit, present))
         return None
-
-    def _missing_paths(self) -> frozenset[str]:
-        return frozenset(volume.path for volume in self.missing_volumes())
 
     def _refuse_in_use(self, volume: Volume, present: Space | None, *, force: bool) -> None:
         if present is None or force:

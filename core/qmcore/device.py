@@ -179,16 +179,12 @@ def allocate(
 ) -> list[Extent]:
     """Cut `pages` pages for a queue space from the entries of one file: one run if one is long enough, else several.
 
-    The file is `path`, or else the first of the device list that has room. The extents are numbered after those that
-    the queue space has already.
+    The file is `path`, or else the one with the most free pages, the first of several in the device list. The extents
+    are numbered after those that the queue space has already.
     """
-    paths = [path] if path is not None else list(dict.fromkeys(entry.path for entry in entries))
-    room = {file: _free_of(file, entries, extents) for file in paths}
-    for runs in room.values():
-        chosen = _cut(pages, runs)
-        if chosen:
-            break
-    else:
+    file = most_free(entries, extents)[0] if path is None else path
+    chosen = _cut(pages, _free_of(file, entries, extents))
+    if not chosen:
         raise _no_room(pages, path, entries, extents)
     if len(extents) + len(chosen) > EXTENTS_MAX:
         raise NoSpaceError("the device", Resource.EXTENTS, used=len(extents), limit=EXTENTS_MAX, wanted=len(chosen))
@@ -196,19 +192,19 @@ def allocate(
     return [Extent(space, number + at, index, run.first, run.pages) for at, (index, run) in enumerate(chosen)]
 
 
-def most_free(entries: Iterable[DeviceEntry], extents: Sequence[Extent]) -> int:
-    """Return how many pages are free in the file that has most of them."""
+def most_free(entries: Iterable[DeviceEntry], extents: Sequence[Extent]) -> tuple[str, int]:
+    """Return the file with the most free pages, the first of several in the device list, and how many they are."""
     found: dict[str, int] = {}
     for entry in entries:
         found[entry.path] = found.get(entry.path, 0) + sum(run.pages for run in free_ranges(entry, extents))
-    return max(found.values(), default=0)
+    return max(found.items(), key=lambda item: item[1], default=("", 0))
 
 
 def _no_room(pages: int, path: str | None, entries: Sequence[DeviceEntry], extents: Sequence[Extent]) -> NoSpaceError:
     """Return the refusal of pages that no file, or not that of the path, has; it names an entry that has enough."""
     free = {entry: sum(run.pages for run in free_ranges(entry, extents)) for entry in entries}
     own = [entry for entry in entries if path is None or entry.path == path]
-    most = most_free(own, extents)
+    _, most = most_free(own, extents)
     total = sum(entry.pages for entry in own)
     detail = ""
     hint = "List more pages with crdl, or destroy a queue space."

@@ -97,6 +97,7 @@ class Device(OpenFace[device.Device]):
     remove_entry = awaited(_Sync.remove_entry)
     free_ranges = awaited(_Sync.free_ranges)
     is_there = awaited(_Sync.is_there)
+    places = awaited(_Sync.places)
     table_of_contents = awaited(_Sync.table_of_contents)
     runs_commands = awaited(_Sync.runs_commands)
     set_commands = awaited(_Sync.set_commands)

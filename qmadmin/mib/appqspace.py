@@ -48,6 +48,7 @@ class SpaceSubject(Subject):
     usage: SpaceUsage
     processes: int
     extents: int
+    volume: str
     has_memory: bool
 
     @property
@@ -65,6 +66,7 @@ def _look(device: Device, space: Space) -> SpaceSubject:
         usage=device.space_usage(space.name),
         processes=sum(process.alive for process in device.attached(space.name)),
         extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
+        volume=device.places()[space.name],
         has_memory=bool(device.memory_files(space.name)),
     )
 
@@ -80,21 +82,27 @@ def _select(request: Request) -> Iterator[SpaceSubject]:
                 yield found
 
 
+_VOLUME = "TA_VOLUME"
+
+
 # ---- what a SET does ------------------------------------------------------------------------------------------------
 
 
 def _create(request: Request) -> SpaceSubject:
     fields = _fields(request)
-    initialize = fields.pop("initialized", False)
+    initialize, volume = fields.pop("initialized", False), fields.pop("volume", None)
     definition = SpaceDefinition(name=request.keys["space"], **fields)
-    return _look(request.device, request.device.create_space(definition, initialize=initialize))
+    created = request.device.create_space(definition, volume=volume, initialize=initialize)
+    return _look(request.device, created)
 
 
 def _change(request: Request) -> SpaceSubject:
     """Change limits first, which can be changed back; an extent stays."""
     device, name, fields = request.device, request.keys["space"], _fields(request)
     present = device.space(name).definition
-    initialize = fields.pop("initialized", False)
+    initialize, volume = fields.pop("initialized", False), fields.pop("volume", None)
+    if volume is not None and volume != (present_volume := device.places()[name]):
+        raise MibError(Code.TAEINVAL, _VOLUME, f"queue space {name!r} is on {present_volume!r} and stays there")
     wanted = rounded_pages(fields.pop("pages", present.pages))
     if wanted < present.pages:
         raise MibError(
@@ -256,6 +264,14 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         _defaulted("TA_MEMOVERFLOW", "overflow"),
         _not_kept("TA_MEMSYSTEMRESERVED"),
         _not_kept("TA_MEMTOTALALLOCATED"),
+        Attribute(
+            name=_VOLUME,
+            values="a path of the device list; default that with the most free pages",
+            about="The file or schema that it is on, which is set when it is created.",
+            get=lambda subject: subject.volume,
+            field="volume",
+            permissions="rw-r--r--",
+        ),
         count("TA_CUREXTENT", "Extents.", attrgetter("extents")),
         count("TA_CURMSG", "Messages. Known in every state.", attrgetter("usage.messages")),
         count("TA_CURPROC", "Attached processes that are alive.", attrgetter("processes")),

@@ -184,6 +184,18 @@ class FileName(Kind[str]):
         return [Candidate(session.path, "QMCONFIG"), *(file for file in found if file.text != session.path)]
 
 
+class VolumeName(Kind[str | int]):
+    """A file or schema of the device list, by its path or by the index of an entry."""
+
+    def read(self, text: str, _given: Given, /) -> str | int:
+        """Return the index, or the path; a file whose name is a number has a path with a slash, such as ./1."""
+        return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else names.path(text)
+
+    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
+        """Return the entries that there are."""
+        return [Candidate(str(entry.index), entry.path) for entry in session.device.entries()]
+
+
 class SpaceName(Kind[str]):
     """The name of a queue space, which need not exist."""
 

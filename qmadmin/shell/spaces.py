@@ -23,7 +23,7 @@ from qmadmin.console.results import (
 )
 from qmadmin.shell import notices, space_parameters
 from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import Given, SpaceName
+from qmadmin.shell.kinds import Given, SpaceName, VolumeName
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
@@ -51,6 +51,15 @@ def no_table(operation: str) -> Failure:
     "qspacecreate",
     *space_parameters.SPACE_OPTIONS,
     Option(
+        "-V volume",
+        "volume",
+        "The file or schema of the device list that it is put on: its path, or the index of an entry. Otherwise it is"
+        " the one with the most free pages.",
+        VolumeName(),
+        None,
+        extension=True,
+    ),
+    Option(
         "-r",
         "take_back",
         "Take back, with its messages and limits, a queue space that was given up and that a file still has; only its"
@@ -62,12 +71,20 @@ def no_table(operation: str) -> Failure:
     short="qspc",
 )
 def qspacecreate(
-    session: Session, *, queue_space_name: str, pages: int, inityn: bool, take_back: bool, **given: Any
+    session: Session,
+    *,
+    queue_space_name: str,
+    pages: int,
+    inityn: bool,
+    volume: str | int | None,
+    take_back: bool,
+    **given: Any,
 ) -> Outcome:
     """Create a queue space.
 
-    Its pages come from the entries of the device list. All values but the last three are required. At a terminal a bar
-    shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for each 5 %.
+    Its pages come from the entries of one file of the device list, or schema. All values but the last three are
+    required. At a terminal a bar shows how many of the pages are initialized; elsewhere, in verbose mode, a dot for
+    each 5 %.
 
     If a file was lost, its queue spaces were given up, and it comes back, qcheck names those that still hold messages.
     None of the same name is created in that file before it is taken back with -r, or destroyed.
@@ -75,11 +92,11 @@ def qspacecreate(
         qspacecreate -n 50B myqueuespace 230458 200 3 3 3 12 errq n 16
     """
     if take_back:
-        return _taken_back(session, queue_space_name, {"pages": pages, "inityn": inityn, **given})
+        return _taken_back(session, queue_space_name, {"pages": pages, "inityn": inityn, "volume": volume, **given})
     fields = space_parameters.space_fields(given, session.device.info.page_size)
     definition = SpaceDefinition(name=queue_space_name, pages=rounded_pages(pages), **fields)
     with session.progress(f"Creating queue space '{queue_space_name}'", 100 if inityn else None) as reached:
-        session.device.create_space(definition, initialize=inityn, progress=reached)
+        session.device.create_space(definition, volume=volume, initialize=inityn, progress=reached)
     return [
         *space_parameters.doubtful_key(definition),
         *space_parameters.rounding(pages),
@@ -124,8 +141,9 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
 def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequence[Shown]:
     if not spaces:
         return [Notice.info(f"device {session.path!r} has no queue space")]
+    places = session.device.places()
     if in_full or session.detailed:
-        return [_space_record(space, session.device.space_usage(space.name)) for space in spaces]
+        return [_space_record(space, session.device.space_usage(space.name), places[space.name]) for space in spaces]
     columns = (
         Column("queue_space", "Queue space", of="name"),
         Column("ipckey", "IPC key", right=True, of="definition.ipc_key"),
@@ -135,11 +153,12 @@ def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequ
         Column("processes", "Procs", right=True, of="definition.processes"),
         Column("messages", "Messages", right=True, of="definition.messages"),
         Column("error_queue", "Error queue", of=lambda space: space.definition.error_queue or None),
+        Column("volume", "Volume", cut=True, of=lambda space: places[space.name]),
     )
     return [table_of(spaces, columns)]
 
 
-def _space_record(space: Space, usage: SpaceUsage) -> Record:
+def _space_record(space: Space, usage: SpaceUsage, volume: str) -> Record:
     d, most = space.definition, usage.highest
     return Record(
         f"Queue space '{space.name}'",
@@ -160,6 +179,7 @@ def _space_record(space: Space, usage: SpaceUsage) -> Record:
             _recorded(space),
             Field("Initialized", "yes" if space.initialized else "no", {"initialized": space.initialized}),
             field("created", "Created", Moment(space.created_at)),
+            field("volume", "Volume", volume),
         ),
     )
 

@@ -64,7 +64,7 @@ class TestQueueSpaces:
             changed = {name: value for name, value in request.items() if name in more}
             assert {name: given[name] for name in changed} == changed
         assert {known.name for known in mib.CLASSES["T_APPQSPACE"].attributes if known.writable} == {
-            *more, *NEW_SPACE, "TA_FORCEINIT", "TA_MEMNONPERSIST",
+            *more, *NEW_SPACE, "TA_FORCEINIT", "TA_MEMNONPERSIST", "TA_VOLUME",
         } - {"TA_APPQSPACENAME"}  # fmt: skip
 
     def test_an_existing_name_is_refused_by_the_engine(self, device, space):

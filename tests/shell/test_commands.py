@@ -49,8 +49,8 @@ SYNOPSES = {
     "livtoc": "",
     "qcommands": "[{off|on}]",
     "qspacecreate": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
-    " [-O owners] [-Q tmp_queues] [-f filter_memory] [-r] [queue_space_name [ipckey [pages [queues [trans [procs"
-    " [messages [errorq [inityn [blocking]]]]]]]]]]",
+    " [-O owners] [-Q tmp_queues] [-f filter_memory] [-V volume] [-r] [queue_space_name [ipckey [pages [queues"
+    " [trans [procs [messages [errorq [inityn [blocking]]]]]]]]]]",
     "qspacelist": "[queue_space_name]",
     "qopen": "[queue_space_name]",
     "qclose": "",

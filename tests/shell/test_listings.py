@@ -112,6 +112,7 @@ def test_queue_space_is_listed_with_what_each_limit_has_in_use(laid_out, space):
         "Overflow memory": "0 bytes",
         "Blocking factor": "16",
         "Initialized": "no",
+        "Volume": laid_out.device,
     }
 
 
@@ -134,6 +135,7 @@ def test_parameters_of_a_queue_space_go_each_to_its_own_place(shell):
         "Overflow memory": "8 bytes",
         "Blocking factor": "32",
         "Initialized": "yes",
+        "Volume": shell.device,
     }
     assert table(shell.run("qspacelist\n\n"), "Queue space")["S"] == {
         "Queue space": "S",
@@ -144,6 +146,7 @@ def test_parameters_of_a_queue_space_go_each_to_its_own_place(shell):
         "Procs": "12",
         "Messages": "100",
         "Error queue": "-",
+        "Volume": shell.device,
     }
 
 

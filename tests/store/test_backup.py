@@ -252,8 +252,8 @@ class TestSeveralFiles:
         device.create_entry(tmp_path / "sub" / "MORE", 0, 5_000)
         device.create_entry(outside / "THIRD", 0, 6_000)
         device.create_entry(file_store.path, 20_000, 100)
-        for name, pages in (("ONE", 16_000), ("TWO", 4_800), ("THREE", 5_800)):
-            device.create_space(space_definition(name, pages=pages))
+        for volume, (name, pages) in enumerate((("ONE", 16_000), ("TWO", 4_800), ("THREE", 5_800))):
+            device.create_space(space_definition(name, pages=pages), volume=volume)
             with device.open_space(name) as space:
                 make_queue(space)
                 space.enqueue("Q", name)

@@ -101,6 +101,11 @@ class TestAllocation:
         assert refusal.value.resource is Resource.PAGES
         assert allocate("S", 10, entries, [], path="/r") == [Extent("S", 0, 1, 0, 10)]
 
+    def test_the_file_with_the_most_free_pages_is_taken_and_the_first_of_equals(self):
+        entries = [DeviceEntry(0, "/q", 0, 126), DeviceEntry(1, "/r", 0, 100), DeviceEntry(2, "/s", 0, 150)]
+        assert allocate("S", 10, entries, []) == [Extent("S", 0, 2, 0, 10)]
+        assert allocate("S", 10, entries, [Extent("A", 0, 2, 0, 60)]) == [Extent("S", 0, 0, 26, 10)]
+
     def test_extents_that_are_added_are_numbered_on(self):
         assert allocate("S", 5, [FIRST], [Extent("S", 0, 0, 26, 5), Extent("S", 3, 0, 31, 5)])[0].number == 4
 

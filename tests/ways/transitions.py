@@ -72,6 +72,7 @@ DEVICE: Final = {
     "memory_files": NONE,
     "missing_volumes": NONE,
     "open_space": SETTLE | LOOK,
+    "places": NONE,
     "queue_usages": LOOK,
     "queues": NONE,
     "refusal": NONE,

@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from qmcore import device, space
 from qmcore.acts import thresholds
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
-from qmcore.device import Extent, MissingVolume
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, SystemFailureError
+from qmcore.device import DeviceEntry, Extent, MissingVolume
+from qmcore.errors import (
+    BadResourceError,
+    InUseError,
+    InvalidArgumentError,
+    NoSpaceError,
+    SystemFailureError,
+    in_other_words,
+)
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
@@ -30,22 +37,33 @@ VolumeOf = Callable[[str], Volume]
 """Finds the volume behind a path of the device list."""
 
 
+class Choice(NamedTuple):
+    """The volumes that a queue space may be put on: that of the path, or without one any that is not missing."""
+
+    path: str | None = None
+    missing: Set[str] = frozenset()
+
+    def among(self, entries: Iterable[DeviceEntry]) -> list[DeviceEntry]:
+        """Return the entries of the device list that are not on a missing one."""
+        return [entry for entry in entries if entry.path not in self.missing]
+
+
 def create(
     main: Volume,
     volume_of: VolumeOf,
     definition: SpaceDefinition,
     now: int,
     progress: Callable[[int], None] | None,
-    missing: Set[str] = frozenset(),
+    choice: Choice,
     queues: Sequence[QueueDefinition] = (),
 ) -> Space:
     """Create a queue space, or finish a creation that was cut short; its pages are rounded down to a multiple of four.
 
-    Where `progress` is given the disk is allocated now, and told the percent done. The paths that are `missing` are
-    taken only where no other has room. The `queues` are created with it.
+    Where `progress` is given the disk is allocated now, and told the percent done. Of the volumes of the `choice`
+    the one with the most free pages is taken. The `queues` are created with it.
     """
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    planned = _planned(main, volume_of, wanted, missing)
+    planned = _planned(main, volume_of, wanted, choice)
     volume = volume_of(planned.path)
     # What a destruction that was cut short has left there.
     left = volume.read(lambda unit: _left_empty(unit, wanted.name, planned.path))
@@ -54,7 +72,7 @@ def create(
     incarnation = os.urandom(8).hex()
 
     def list_extents(unit: Unit) -> None:
-        again = _plan(unit, wanted, missing)
+        again = _plan(unit, wanted, choice)
         if again.is_listed and not planned.is_listed:
             raise _exists(wanted.name)
         if again.path != planned.path or again.is_listed != planned.is_listed:
@@ -97,10 +115,10 @@ def create(
         raise
 
 
-def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, missing: Set[str]) -> None:
+def refuse(main: Volume, volume_of: VolumeOf, definition: SpaceDefinition, choice: Choice) -> None:
     """Refuse a queue space that could not be created now."""
     wanted = dataclasses.replace(definition, pages=space.rounded_pages(definition.pages))
-    path = _planned(main, volume_of, wanted, missing).path
+    path = _planned(main, volume_of, wanted, choice).path
     volume_of(path).read(lambda unit: _left_empty(unit, wanted.name, path))
 
 
@@ -301,8 +319,8 @@ class _Plan(NamedTuple):
     is_listed: bool
 
 
-def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
-    plan = main.read(lambda unit: _plan(unit, wanted, missing))
+def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, choice: Choice) -> _Plan:
+    plan = main.read(lambda unit: _plan(unit, wanted, choice))
     if plan.is_listed:
         if volume_of(plan.path).read(lambda unit: unit.spaces.find(wanted.name)) is not None:
             raise _exists(wanted.name)
@@ -313,24 +331,44 @@ def _planned(main: Volume, volume_of: VolumeOf, wanted: SpaceDefinition, missing
                 hint="Create it with as many pages, or remove it with qspacedestroy.",
                 space=wanted.name,
             )
+        if choice.path not in {None, plan.path}:
+            raise InvalidArgumentError(
+                f"the creation of queue space {wanted.name!r} on {plan.path!r} was cut short",
+                hint="Create it there, or remove it with qspacedestroy.",
+                space=wanted.name,
+            )
     return plan
 
 
-def _plan(unit: Unit, wanted: SpaceDefinition, missing: Set[str]) -> _Plan:
-    entries, extents = sorted(unit.device.entries(), key=lambda entry: entry.path in missing), unit.device.extents()
+def _plan(unit: Unit, wanted: SpaceDefinition, choice: Choice) -> _Plan:
+    entries, extents = unit.device.entries(), unit.device.extents()
     if not entries:
         raise InvalidArgumentError("the device list is empty", hint="Create its first entry with crdl.")
     listed = [extent for extent in extents if extent.space == wanted.name]
-    chosen = listed or device.allocate(wanted.name, wanted.pages, entries, extents)
+    chosen = listed or _allocated(wanted, choice, entries, extents)
     paths = {entry.index: entry.path for entry in entries}
     return _Plan(paths[chosen[0].entry], chosen, bool(listed))
 
 
-def room_for(unit: Unit, name: str) -> int:
+def _allocated(
+    wanted: SpaceDefinition, choice: Choice, entries: Sequence[DeviceEntry], extents: Sequence[Extent]
+) -> list[Extent]:
+    try:
+        return device.allocate(wanted.name, wanted.pages, choice.among(entries), extents, path=choice.path)
+    except NoSpaceError as error:
+        if not choice.missing:
+            raise
+        missing = ", ".join(map(repr, sorted(choice.missing)))
+        hint = f"{error.hint} Without {missing}, which is missing, there is no more."
+        raise in_other_words(error, hint=hint) from error
+
+
+def room_for(unit: Unit, name: str, choice: Choice) -> int:
     """Return how many pages a queue space that is to be created can have; those that its creation listed, if any."""
     extents = unit.device.extents()
     listed = sum(extent.pages for extent in extents if extent.space == name)
-    return listed or device.most_free(unit.device.entries(), extents)
+    entries = [entry for entry in choice.among(unit.device.entries()) if choice.path in {None, entry.path}]
+    return listed or device.most_free(entries, extents)[1]
 
 
 def _left_empty(unit: Unit, name: str, path: str) -> Space | None:
