@@ -83,8 +83,8 @@ class App:
     """
 
     def __init__(self, device: str | os.PathLike[str], *, space: str, create: bool = False) -> None:
-        self.device_path = device
-        self.space_name = space
+        self._device_path = device
+        self._space_name = space
         self._create = create
         self._handlers: dict[str, AppHandler[..., Any]] = {}
         self._hooks: dict[str, list[Callable[..., Any]]] = {"failure": [], "call": [], "start": [], "end": []}
@@ -105,6 +105,16 @@ class App:
         self._statistics = {}
 
     # ---- queue space -------------------------------------------------------------------------------------------------
+
+    @property
+    def device_path(self) -> str | os.PathLike[str]:
+        """The path or the URL of the device."""
+        return self._device_path
+
+    @property
+    def space_name(self) -> str:
+        """The name of the queue space."""
+        return self._space_name
 
     @property
     def space(self) -> QueueSpace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import operator
@@ -10,9 +11,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,13 +21,13 @@ from qmadmin.app import App
 from qmadmin.console.process import Exit, flush_quietly, prepare_process, refuse, say
 from qmadmin.consumers.consumer import Stop
 from qmadmin.consumers.function_handler import described
-from qmadmin.options import Argument, Documented, Span, metrics_option, option
+from qmadmin.options import Argument, Documented, Span, metrics_option, option, with_options
 from qmadmin.settings import ForwarderSettings
 from qmcore.errors import QueueError
 from qmcore.redacted import redacted
 
 if TYPE_CHECKING:
-    from qmadmin.consumers.handler_options import RunOptions
+    from types import ModuleType
 
 WORD: Final = "run"
 """The first argument of qmadmin that means this program; a device of that name is ./run."""
@@ -47,43 +48,49 @@ class StartError(Exception):
         self.hint = hint
 
 
+run_options = with_options(
+    option(
+        "-e, --until-empty",
+        help="End when no queue has a message that can be dequeued.",
+        more="Otherwise it waits for messages until a signal ends it.",
+    ),
+    option("--once", help="End when one message of each queue that has any was handled."),
+    option(
+        "--grace SECONDS",
+        type=Span(0),
+        default=30,
+        help="How long a stop waits for running calls.",
+        more="A second signal ends them at once; their messages go back to their queues. The default is 30.",
+    ),
+    option(
+        "-i, --idle SECONDS",
+        type=Span(0),
+        default=30,
+        help="How many seconds to sleep at most while there is nothing to do.",
+        more="An arriving message ends the sleep. With 0 the queues are polled without a pause. The default is 30.",
+    ),
+    option(
+        "-w, --total-workers NUMBER",
+        type=click.IntRange(0, ForwarderSettings.total_workers.high),
+        default=0,
+        help="How many calls run at a time over all queues; 0 means as many as the handlers have workers.",
+        more="If it is at least the number of queues, one worker is reserved for each queue that has none running.",
+    ),
+    metrics_option(),
+    option(
+        "--reload",
+        help="Start again whenever a file of the program changes; for development.",
+        more="The Python files in and below the current directory are looked at twice a second, but for hidden"
+        " directories, virtual environments, `node_modules` and `__pycache__`.",
+    ),
+    option("-v, --verbose", help="Log each call too."),
+    click.help_option("-h", "--help", help="Print a summary of the options."),
+)
+"""The options of programs that run an application; `run` takes them."""
+
+
 @click.command(cls=Documented, options_metavar="[OPTIONS]")
-@option(
-    "-e, --until-empty",
-    help="End when no queue has a message that can be dequeued.",
-    more="Otherwise it waits for messages until a signal ends it.",
-)
-@option("--once", help="End when one message of each queue that has any was handled.")
-@option(
-    "--grace SECONDS",
-    type=Span(0),
-    default=30,
-    help="How long a stop waits for running calls.",
-    more="A second signal ends them at once; their messages go back to their queues. The default is 30.",
-)
-@option(
-    "-i, --idle SECONDS",
-    type=Span(0),
-    default=30,
-    help="How many seconds to sleep at most while there is nothing to do.",
-    more="An arriving message ends the sleep. With 0 the queues are polled without a pause. The default is 30.",
-)
-@option(
-    "-w, --total-workers NUMBER",
-    type=click.IntRange(0, ForwarderSettings.total_workers.high),
-    default=0,
-    help="How many calls run at a time over all queues; 0 means as many as the handlers have workers.",
-    more="If it is at least the number of queues, one worker is reserved for each queue that has none running.",
-)
-@metrics_option()
-@option(
-    "--reload",
-    help="Start again whenever a file of the program changes; for development.",
-    more="The Python files in and below the current directory are looked at twice a second, but for hidden"
-    " directories, virtual environments, `node_modules` and `__pycache__`.",
-)
-@option("-v, --verbose", help="Log each call too.")
-@click.help_option("-h", "--help", help="Print a summary of the options.")
+@run_options
 @click.argument(
     "target",
     cls=Argument,
@@ -93,44 +100,43 @@ class StartError(Exception):
         " name of the `qmadmin.App` in it. Without a name it is `app`."
     },
 )
-def qmadmin_run(
-    target: str,
-    until_empty: bool,
-    once: bool,
-    grace: int,
-    idle: int,
-    total_workers: int,
-    metrics: str | None,
-    reload: bool,
-    verbose: bool,
-) -> int:
+def qmadmin_run(target: str, **options: Any) -> int:
     """Call the handlers of an application in Python with the messages of their queues.
 
     The application says which device and queue space it uses, and by which options each queue is handled. SIGTERM,
     SIGINT and SIGHUP end the program after the running calls. It logs to the standard error.
     """
+    command = [sys.executable, "-m", "qmadmin.program", *sys.argv[1:]]
+    return run(functools.partial(find_app, target), target, command, **options)
+
+
+def run(
+    find: Callable[[], App],
+    name: str,
+    command: Sequence[str],
+    *,
+    reload: bool,
+    verbose: bool,
+    metrics: str | None,
+    **options: Any,
+) -> int:
+    """Run the application that `find` returns, and return the exit status; StartError says why it cannot be run.
+
+    `command` is the line of the process, by which it is started again. The options are those of `run_options`.
+    """
     if reload:
-        return _run_and_reload()
+        return _run_and_reload([word for word in command if word != "--reload"])
     _log(verbose=verbose)
-    application = find_app(target)
-    options: RunOptions = {
-        "until_empty": until_empty,
-        "once": once,
-        "grace": grace,
-        "idle": idle,
-        "total_workers": total_workers,
-    }
-    if metrics:
-        options["metrics"] = metrics
+    application = find()
 
     def tell() -> None:
-        logger.info("%s calls the handlers of %s", target, ", ".join(map(repr, application.handlers)))
+        logger.info("%s calls the handlers of %s", name, ", ".join(map(repr, application.handlers)))
 
     # Whoever waits for this line may send a signal then, which is listened to before the hooks are called.
     application.on_start(tell)
     try:
         with contextlib.closing(application):
-            return application.run(**options)
+            return application.run(metrics=metrics or None, **options)
     except QueueError as error:
         raise StartError(error.message, error.hint) from error
 
@@ -141,17 +147,9 @@ def find_app(target: str) -> App:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        if not isinstance(error, ImportError):
-            logger.exception("module %r cannot be imported", module_name)
-        raise StartError(
-            f"module {module_name!r} cannot be imported: {described(error)}",
-            f"It is looked for in {here!r} and where Python looks. A device of the name {WORD!r} is ./{WORD}.",
-        ) from error
+    module = imported(
+        module_name, f"It is looked for in {here!r} and where Python looks. A device of the name {WORD!r} is ./{WORD}."
+    )
     try:
         found = operator.attrgetter(path or "app")(module)
     except AttributeError:
@@ -159,6 +157,18 @@ def find_app(target: str) -> App:
     if not isinstance(found, App):
         raise StartError(f"{target!r} is a {type(found).__name__}, not a qmadmin.App")
     return found
+
+
+def imported(module_name: str, hint: str = "") -> ModuleType:
+    """Import a module of the application; StartError says why that fails, and `hint` what to do."""
+    try:
+        return importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if not isinstance(error, ImportError):
+            logger.exception("module %r cannot be imported", module_name)
+        raise StartError(f"module {module_name!r} cannot be imported: {described(error)}", hint) from error
 
 
 def _log(*, verbose: bool) -> None:
@@ -170,21 +180,20 @@ def _log(*, verbose: bool) -> None:
 # ---- reload ----------------------------------------------------------------------------------------------------------
 
 
-def _run_and_reload() -> int:
+def _run_and_reload(command: Sequence[str]) -> int:
     """Run the program in a child, and start it again when a file has changed; end with the child at a signal."""
-    arguments = [word for word in sys.argv[1:] if word != "--reload"]
     stop = Stop(reloads=False)
     stop.listen()
     while True:
         files = program_files(".")
         # In a group of its own: Ctrl-C would reach it too, and be the first of two signals, which end it at once.
-        child = subprocess.Popen([sys.executable, "-m", "qmadmin.program", *arguments], process_group=0)
+        child = subprocess.Popen(command, process_group=0)
         while not stop.asked and program_files(".") == files:
             stop.sleep(_LOOK_SECONDS)
         status = _end(child, stop)
         if stop.asked:
             return status
-        say("qmadmin run: a file has changed; starting again")
+        say(f"{click.get_current_context().command_path}: a file has changed; starting again")
 
 
 def _end(child: subprocess.Popen[bytes], stop: Stop) -> int:
@@ -221,15 +230,17 @@ def _is_passed_over(directory: Path) -> bool:
     return is_of_tools or (directory / "pyvenv.cfg").exists()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the program with the arguments that follow its word, and return its exit status."""
+def main(
+    arguments: Sequence[str], program: click.Command = qmadmin_run, name: str = f"qmadmin {WORD}", usage: str = USAGE
+) -> int:
+    """Run the program with the arguments that follow its name, and return its exit status."""
     prepare_process()
     try:
-        return qmadmin_run.main(list(arguments), prog_name=f"qmadmin {WORD}", standalone_mode=False) or Exit.OK
+        return program.main(list(arguments), prog_name=name, standalone_mode=False) or Exit.OK
     except StartError as error:
         return refuse(redacted(str(error)), error.hint)
     except click.ClickException as error:
-        return refuse(error.format_message().rstrip("."), USAGE)
+        return refuse(error.format_message().rstrip("."), usage)
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     finally:

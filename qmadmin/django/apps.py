@@ -12,6 +12,8 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
+from qmadmin.django.opened import LABEL, ProjectApp, create, space
+from qmadmin.django.project import configured
 from qmcore.errors import QueueError
 
 
@@ -19,8 +21,13 @@ class QmadminConfig(AppConfig):  # type: ignore[misc] # Django ships no types
     """Creates the queue space with `migrate`, and opens it before a transaction could be in its way."""
 
     name = "qmadmin.django"
-    label = "qmadmin"
+    label = LABEL
     verbose_name = "Message queues"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        # Handlers are declared while applications are loaded, before `ready`.
+        self.app = ProjectApp()
 
     def ready(self) -> None:
         """Register the check, and listen for what happens to databases."""
@@ -31,8 +38,6 @@ class QmadminConfig(AppConfig):  # type: ignore[misc] # Django ships no types
 
 def check(**_: Any) -> list[checks.CheckMessage]:
     """Say what is wrong with the setting, or with the database for it."""
-    from qmadmin.django.project import configured
-
     try:
         found = configured()
     except ImproperlyConfigured as error:
@@ -52,18 +57,12 @@ def check(**_: Any) -> list[checks.CheckMessage]:
 
 
 def _create(using: str, **_: Any) -> None:
-    from qmadmin.django.opened import create
-    from qmadmin.django.project import configured
-
     if using == configured().database:
         create()
 
 
 def _open(connection: Any, **_: Any) -> None:
     """Open the queue space when Django has connected to its file: the transaction that comes next would keep it out."""
-    from qmadmin.django.opened import space
-    from qmadmin.django.project import configured
-
     # `migrate` may be about to create it; whoever asks for it is told what is wrong.
     with contextlib.suppress(ImproperlyConfigured, QueueError):
         if connection.vendor == "sqlite" and connection.alias == configured().database:
