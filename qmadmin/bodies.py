@@ -106,6 +106,7 @@ def decode(message: Message, kind: Any) -> Any:
     of msgspec, a class that names a codec, a TypedDict, dict, list, tuple (of anything or of certain types), int,
     float, bool, Enum, datetime, date, time, UUID, Decimal, a union, a Literal. `str` is the text, or what JSON is one;
     `bytes` is the body as it is, `Message` the message. None, as in `Order | None`, is a message without a body.
+    Keys that a data class or a TypedDict does not have are ignored; of a union, a kind that has all keys goes first.
 
     Raises BodyError if the body is not one, which it is not at the next try either; InvalidArgumentError for another
     `kind`.

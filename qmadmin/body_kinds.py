@@ -30,17 +30,18 @@ _SHOWN_MAX: Final = 60
 _USE: Final = "Use a data class, a model of pydantic or msgspec, a class that names a codec, or a type of JSON."
 
 
-def reader_of(kind: Any) -> Callable[[Message], Any]:
+def reader_of(kind: Any, *, exactly: bool = False) -> Callable[[Message], Any]:
     """Return a function that reads the body of a message as `kind`, as `qmadmin.decode` does.
 
-    Raises InvalidArgumentError if no body can be read so.
+    With `exactly` a data class or TypedDict refuses keys that it does not have, which otherwise are ignored: whoever
+    sends may know fields already that whoever reads does not. Raises InvalidArgumentError if no body can be read so.
     """
     kind = _bare(kind)
     if kind in _OF_MESSAGES:
         return _OF_MESSAGES[kind]
     if _is_union(kind):
-        return _first_of([reader_of(each) for each in typing.get_args(kind)], kind)
-    reader = _Readers().of(kind)
+        return _first_of([reader_of(each, exactly=how) for how in _ways(kind) for each in typing.get_args(kind)], kind)
+    reader = _Readers(exactly=exactly).of(kind)
     return lambda message: _read(message, reader)
 
 
@@ -126,8 +127,10 @@ _OF_MESSAGES: Final[Mapping[Any, Callable[[Message], Any]]] = {
 class _Readers:
     """The readers of an annotation and of all that it contains."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exactly: bool = False) -> None:
         self._of_models: dict[Any, Reader] = {}
+        self._exactly = exactly
+        self._exact: _Readers | None = self if exactly else None
 
     def of(self, kind: Any) -> Reader:
         """Return the reader of values that stand for `kind`."""
@@ -138,7 +141,8 @@ class _Readers:
         if kind is None or kind is type(None):
             return _exactly(type(None))
         if _is_union(kind):
-            return _any_of([self.of(each) for each in typing.get_args(kind)], kind)
+            ways = [True] if self._exactly else _ways(kind)
+            return _any_of([self._by(way).of(each) for way in ways for each in typing.get_args(kind)], kind)
         if origin is typing.Literal:
             return _literal(typing.get_args(kind))
         if isinstance(origin, type):
@@ -150,6 +154,13 @@ class _Readers:
             f"a body cannot be read as {_name(kind)}",
             hint=_USE,
         )
+
+    def _by(self, exactly: bool) -> _Readers:
+        if not exactly:
+            return self
+        if self._exact is None:
+            self._exact = _Readers(exactly=True)
+        return self._exact
 
     def _of_type(self, kind: Any, origin: type) -> Reader | None:
         reader, made = _SCALARS.get(origin), typing.cast("Callable[[Any], Any]", origin)
@@ -193,12 +204,12 @@ class _Readers:
     def _model(self, kind: type, hints: Mapping[str, Any]) -> Reader:
         if typing.is_typeddict(kind):
             readers = {name: self.of(hint) for name, hint in hints.items()}
-            return _model(kind, readers, _required_of(kind))
+            return _model(kind, readers, _required_of(kind), self._exactly)
         fields = [field for field in dataclasses.fields(kind) if field.init]
         readers = {field.name: self.of(hints[field.name]) for field in fields}
         absent = dataclasses.MISSING
         required = [field.name for field in fields if field.default is absent and field.default_factory is absent]
-        return _model(kind, readers, required)
+        return _model(kind, readers, required, self._exactly)
 
 
 def _required_of(kind: type) -> list[str]:
@@ -212,7 +223,7 @@ def _required_of(kind: type) -> list[str]:
     return sorted(required)
 
 
-def _model(kind: Callable[..., Any], readers: Mapping[str, Reader], required: Sequence[str]) -> Reader:
+def _model(kind: Callable[..., Any], readers: Mapping[str, Reader], required: Sequence[str], exactly: bool) -> Reader:
     def read(value: Any, place: Place) -> Any:
         if not isinstance(value, dict):
             _must_be(kind, value, place)
@@ -222,9 +233,10 @@ def _model(kind: Callable[..., Any], readers: Mapping[str, Reader], required: Se
         found = {}
         for name, each in value.items():
             reader = readers.get(name)
-            if reader is None:
+            if reader is not None:
+                found[name] = reader(each, (place, name))
+            elif exactly:
                 raise Misfit(place, f"has {json.dumps(name)}, which {_name(kind)} does not have")
-            found[name] = reader(each, (place, name))
         try:
             return kind(**found)
         except (TypeError, ValueError) as error:
@@ -367,12 +379,21 @@ def _is_union(kind: Any) -> bool:
     return typing.get_origin(kind) in (Union, types.UnionType)
 
 
+def _ways(union: Any) -> Sequence[bool]:
+    """Return whether the kinds of a union are tried exactly, or ignoring keys; of several, one goes first that has all.
+
+    A key may tell which one it is.
+    """
+    return (True, False) if sum(each is not type(None) for each in typing.get_args(union)) > 1 else (False,)
+
+
 R = TypeVar("R", bound=Exception)
 
 
 def _telling(refusals: Sequence[R], kind: Any) -> R | None:
     """Return what is wrong by the one kind of a union that is not None; None where there are several."""
-    of = [each for each in zip(typing.get_args(kind), refusals, strict=True) if each[0] is not type(None)]
+    kinds = typing.get_args(kind)
+    of = [each for each in zip(kinds, refusals[-len(kinds) :], strict=True) if each[0] is not type(None)]
     return of[0][1] if len(of) == 1 else None
 
 
