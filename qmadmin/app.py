@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import threading
 import weakref
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", bound="Callable[..., object]")
-
-logger = logging.getLogger("qmadmin.consumers")
 
 ROLE: Final = "consumer"
 """The name of the process in the queue space."""
@@ -398,12 +395,9 @@ class App:
 
     def _serving_metrics(self, options: RunOptions) -> contextlib.AbstractContextManager[None]:
         """Serve metrics while the block lasts, if the options say where."""
-        where = options.get("metrics")
-        if where is None:
-            return contextlib.nullcontext()
-        from qmadmin.monitoring.metrics_server import Address, served
+        from qmadmin.consuming import serving_metrics
 
-        return served(Address.parse(str(where)), logger, self.collector())
+        return serving_metrics(options, self.collector)
 
 
 def _begin_in_child(application: weakref.ref[App]) -> None:

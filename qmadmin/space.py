@@ -342,6 +342,7 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         grace: float | timedelta | str = 30.0,
         idle: float | timedelta | str = 30.0,
         total_workers: int = 0,
+        metrics: str | int | None = None,
         **options: Unpack[HandlerOptions],
     ) -> None:
         """Call a function with the messages of queues until a stop is requested: an `App` without an app.
@@ -351,11 +352,12 @@ class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
         SIGTERM, SIGINT and SIGHUP request a stop if this is the main thread. A failure of the store is
         raised; an `App` opens it again.
         """
-        # The consumers import this module.
-        consumers = importlib.import_module("qmadmin.consumers.function_consumer")
+        # What consumes imports this module.
+        consuming = importlib.import_module("qmadmin.consuming")
         names = [queues] if isinstance(queues, str) else list(queues)
-        run = {"until_empty": until_empty, "once": once, "grace": grace, "idle": idle, "total_workers": total_workers}
-        consumers.consume(self, names, handler, run, options)
+        ends = {"until_empty": until_empty, "once": once, "grace": grace}
+        run = {**ends, "idle": idle, "total_workers": total_workers, "metrics": metrics}
+        consuming.consume(self, names, handler, run, options)
 
     def forwardings(self) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues, with their statistics, by the names of the queues.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qmadmin.consumers import Handler, Policy, RunPolicy, Wording
 from qmadmin.consumers.consumer import Consumer, Stop
 from qmadmin.consumers.decoding import decoded
 from qmadmin.consumers.function_handler import EventLoop, handler_of
-from qmadmin.consumers.handler_options import policy_of, run_policy_of
 from qmadmin.consumers.hooks import HookedHandler, Hooks
 from qmadmin.consumers.reopening import reopen_until_stopped
-from qmcore.errors import InvalidArgumentError, QueueError
+from qmcore.errors import QueueError
 
 if TYPE_CHECKING:
     from qmadmin.consumers.statistics import Statistics
@@ -104,24 +103,6 @@ class FunctionConsumer:
             hook()
         except Exception:
             self._wording.logger.exception("a hook at the end of %s failed", self._wording.consumer)
-
-
-def consume(
-    space: QueueSpace,
-    queues: Sequence[str],
-    function: Callable[..., object],
-    run_options: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> None:
-    """Call a function with the messages of queues of an open queue space; a failure of the store is raised."""
-    if not queues:
-        raise InvalidArgumentError("there is no queue to consume messages of", hint="Name one.")
-    if not callable(function):
-        raise InvalidArgumentError(f"the handler must be a function, got {function!r}")
-    served = {queue: (function, policy_of(queue, options)) for queue in queues}
-    consumer = FunctionConsumer(served, run_policy_of(run_options), Hooks())
-    with consumer.stop.listening():
-        consumer.consume_on(space)
 
 
 @contextlib.contextmanager

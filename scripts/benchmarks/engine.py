@@ -31,6 +31,7 @@ MODULES = (
     "qmadmin.aio",
     "qmadmin.app",
     "qmadmin.consumers.function_consumer",
+    "qmadmin.consuming",
     "qmadmin.opening",
     "qmadmin.transacting",
 )

@@ -135,6 +135,18 @@ def scraped(caplog: pytest.LogCaptureFixture) -> str:
 CALLED = 'qmadmin_consumer_successes_total{queue="orders",space="QS"} 1.0'
 
 
+def test_a_queue_space_serves_them_while_it_consumes(app: qmadmin.App, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "qmadmin.consumers")
+    for what in ("a chair", "a table"):
+        app.enqueue("orders", what)
+    seen: list[str] = []
+    app.space.consume("orders", lambda _message: seen.append(scraped(caplog)), until_empty=True, metrics=0)
+    assert [CALLED in each for each in seen] == [False, True]
+    assert 'qmadmin_queue_ready_messages{queue="orders",space="QS"} 1.0' in seen[0]
+    with pytest.raises(OSError, match="refused"):
+        scraped(caplog)
+
+
 @pytest.mark.parametrize("where", [0, "0", "127.0.0.1:0"])
 def test_it_serves_them_while_it_runs_in_a_thread(
     app: qmadmin.App, caplog: pytest.LogCaptureFixture, where: str | int
