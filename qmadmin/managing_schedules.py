@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.attachment import SpaceHandle
@@ -10,7 +9,6 @@ from qmadmin.audit import destructive, tell
 from qmadmin.enqueuing import with_kind
 from qmcore.acts import manage_schedules
 from qmcore.errors import InvalidArgumentError
-from qmcore.message import PLAIN_CONTROLS
 from qmcore.schedule import Missed, Schedule
 
 if TYPE_CHECKING:
@@ -92,16 +90,18 @@ class ManagingSchedules(SpaceHandle):
         that of a new body. Raises BadResourceError if there is no such schedule, and as `create_schedule` does.
         """
         fields: dict[str, Any] = {"queue": queue, "rule": rule, "timezone": timezone, "control": control}
+        kind = None
         if body is not None:
             data, told = with_kind(body, control)
             fields["body"] = bytes(data or b"")
-            kept = self.schedule(name).control if control is None else told
-            # A type of the application's own stays.
-            fields["control"] = dataclasses.replace(kept, type=told.type) if kept.type in PLAIN_CONTROLS else kept
+            if control is None:
+                kind = told.type
+            else:
+                fields["control"] = told
         if missed is not None:
             fields["missed"] = _missed(missed)
         given = {field: value for field, value in fields.items() if value is not None}
-        changed = self._write(manage_schedules.change, name, self._now, given)
+        changed = self._write(manage_schedules.change, name, self._now, given, kind)
         tell(f"changed: {changed.rule} for queue {changed.queue}")
         return changed
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -355,6 +357,27 @@ class TestSeveral:
             for each in spaces:
                 attachment_of(each).do_housekeeping(now=True)
         assert moments(spaces[0]) == [after(minutes=minute) for minute in range(1, 6)]
+
+    def test_changes_of_the_body_and_of_its_control_keep_each_other(self, spaces):
+        spaces[0].create_schedule("s", "Q", "every 1m", "0")
+        kept, ended = [], threading.Event()
+
+        def change_bodies():
+            for number in itertools.count():
+                spaces[1].change_schedule("s", body=str(number))
+                if ended.is_set():
+                    return
+
+        thread = threading.Thread(target=change_bodies)
+        thread.start()
+        try:
+            for priority in range(1, 101):
+                spaces[2].change_schedule("s", control=EnqueueControl(priority=priority))
+                kept.append(spaces[0].schedule("s").control.priority)
+        finally:
+            ended.set()
+            thread.join()
+        assert kept == list(range(1, 101))
 
     def test_one_is_enough(self, spaces, clock):
         spaces[0].create_schedule("s", "Q", "every 1m")

@@ -8,6 +8,7 @@ from typing import Any
 
 from qmcore.definitions import OpenSpace
 from qmcore.errors import BadResourceError, InvalidArgumentError
+from qmcore.message import PLAIN_CONTROLS
 from qmcore.port import Unit
 from qmcore.schedule import Schedule
 
@@ -31,16 +32,21 @@ def create(unit: Unit, opened: OpenSpace, wanted: Schedule, now: int) -> Schedul
     return new
 
 
-def change(unit: Unit, opened: OpenSpace, name: str, now: int, fields: Mapping[str, Any]) -> Schedule:
+def change(
+    unit: Unit, opened: OpenSpace, name: str, now: int, fields: Mapping[str, Any], kind: str | None = None
+) -> Schedule:
     """Give a schedule other values of some fields; with another rule it goes on with the next moment of that.
 
-    An interval that is given, too, counts from now.
+    An interval that is given, too, counts from now. `kind` is the type of a new body whose control information stays.
     """
     known = opened.definitions(unit)
     old = find(unit, opened, name)
     if "queue" in fields:
         known.queue(fields["queue"])
     changed = dataclasses.replace(old, **fields)
+    # A type of the application's own stays.
+    if kind is not None and old.control.type in PLAIN_CONTROLS:
+        changed = dataclasses.replace(changed, control=dataclasses.replace(old.control, type=kind))
     if "rule" in fields:
         changed = dataclasses.replace(changed, counted_from_us=now)
     if (old.rule, old.timezone, old.counted_from_us) != (changed.rule, changed.timezone, changed.counted_from_us):
