@@ -381,7 +381,7 @@ class App:
 
         Whenever the registry asks, they are those of the calls of handlers in this process, and the figures of the
         queue space while it is open here. A registry takes one such collector: `others` are the other applications of
-        the process, with other queue spaces.
+        the process, with other queue spaces, also of the same name on other devices.
         """
         from qmadmin.monitoring.consumer_metrics import CONSUMER
         from qmadmin.monitoring.prometheus import ProgramCollector
@@ -390,8 +390,10 @@ class App:
 
     def _served_space(self) -> ServedSpace:
         from qmadmin.monitoring.prometheus import ServedSpace
+        from qmadmin.volume_makers import path_of
 
-        return ServedSpace(self.space_name, lambda: list(self._statistics.values()), lambda: self._lent or self._opened)
+        named = path_of(self.device_path), self.space_name
+        return ServedSpace(named, lambda: list(self._statistics.values()), lambda: self._lent or self._opened)
 
     def _serving_metrics(self, options: RunOptions) -> contextlib.AbstractContextManager[None]:
         """Serve metrics while the block lasts, if the options say where."""

@@ -39,7 +39,7 @@ def consume(
         from qmadmin.monitoring.prometheus import ProgramCollector, ServedSpace
 
         return ProgramCollector(
-            ServedSpace(space.name, lambda: list(statistics.values()), lambda: space),
+            ServedSpace((space.device.path, space.name), lambda: list(statistics.values()), lambda: space),
             begin=CONSUMER,
         )
 

@@ -104,7 +104,7 @@ class Consumer:
             if tracing.has_metrics():
                 from qmadmin.monitoring.instruments import observe_calls
 
-                observe_calls(dispatcher.space.name, self.statistics[queue])
+                observe_calls(dispatcher.space, self.statistics[queue])
         dispatcher.serve(processors)
 
 

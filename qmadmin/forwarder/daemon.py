@@ -31,6 +31,7 @@ from qmadmin.monitoring.prometheus import ProgramCollector, ServedSpace
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
 from qmadmin.version import __version__
+from qmadmin.volume_makers import path_of
 from qmcore.errors import QueueError
 from qmcore.records import Forwarding
 
@@ -85,7 +86,7 @@ class Daemon:
 
     def _serve_metrics(self, stack: contextlib.ExitStack) -> None:
         settings = self._settings
-        space = ServedSpace(settings.space, self._statistics, lambda: self._space)
+        space = ServedSpace((path_of(settings.device), settings.space), self._statistics, lambda: self._space)
         try:
             stack.enter_context(served(settings.metrics, logger, ProgramCollector(space)))
         except QueueError as error:

@@ -25,6 +25,7 @@ from qmadmin.monitoring.metrics import (
     UP,
     Families,
     Family,
+    Named,
     QueueFigures,
     SpaceFigures,
     look,
@@ -62,9 +63,9 @@ def observe_space(space: QueueSpace) -> None:
     _guarded(lambda: _of_this_process().add_space(space))
 
 
-def observe_calls(space: str, statistics: Statistics) -> None:
+def observe_calls(space: QueueSpace, statistics: Statistics) -> None:
     """Observe the calls for a queue as long as there are statistics of them."""
-    _guarded(lambda: _of_this_process().add_calls(space, statistics))
+    _guarded(lambda: _of_this_process().add_calls(_named(space), statistics))
 
 
 def name_and_unit(family: Family) -> tuple[str, str]:
@@ -83,8 +84,8 @@ class _Instruments:
 
     def __init__(self) -> None:
         self._spaces: list[weakref.ref[QueueSpace]] = []
-        self._calls: dict[tuple[str, str], _Calls] = {}
-        self._looked: tuple[dict[str, SpaceFigures | None], set[str]] = {}, set()
+        self._calls: dict[tuple[str, str, str], _Calls] = {}
+        self._looked: tuple[dict[Named, SpaceFigures | None], set[str]] = {}, set()
         meter = self._meter = metrics.get_meter("qmadmin", __version__)
         took = durations(CONSUMER)
         name, unit = name_and_unit(took)
@@ -99,10 +100,11 @@ class _Instruments:
     def add_space(self, space: QueueSpace) -> None:
         self._spaces.append(weakref.ref(space, self._spaces.remove))
 
-    def add_calls(self, space: str, statistics: Statistics) -> None:
-        calls = self._calls.setdefault((space, statistics.queue), _Calls(statistics.queue))
+    def add_calls(self, named: Named, statistics: Statistics) -> None:
+        calls = self._calls.setdefault((*named, statistics.queue), _Calls(statistics.queue))
         if calls.add(statistics):
-            attributes = {"space": space, "queue": statistics.queue}
+            device, space = named
+            attributes = {"device": device, "space": space, "queue": statistics.queue}
             statistics.told_durations = lambda seconds: self._took.record(seconds, attributes)
 
     def _declare(self, declared: Families[T], rows: Callable[[str], Iterable[Row[T]]]) -> None:
@@ -117,26 +119,26 @@ class _Instruments:
             create(name, [functools.partial(_observed, family, value_of, rows)], unit, family.about)
 
     def _queues(self, asking: str) -> Iterator[Row[QueueFigures]]:
-        for name, figures in self._figures(asking):
-            yield from (((name, each.queue.name), each) for each in figures.queues)
+        for named, figures in self._figures(asking):
+            yield from (((*named, each.queue.name), each) for each in figures.queues)
 
     def _error_queues(self, asking: str) -> Iterator[Row[QueueFigures]]:
-        for name, figures in self._figures(asking):
-            yield from (((name, each.queue.name), each) for each in figures.error_queues())
+        for named, figures in self._figures(asking):
+            yield from (((*named, each.queue.name), each) for each in figures.error_queues())
 
     def _open_spaces(self, asking: str) -> Iterator[Row[SpaceFigures]]:
-        return (((name,), figures) for name, figures in self._figures(asking))
+        return self._figures(asking)
 
     def _all_spaces(self, asking: str) -> Iterator[Row[SpaceFigures | None]]:
-        return (((name,), figures) for name, figures in self._looks(asking).items())
+        return iter(self._looks(asking).items())
 
     def _called(self, _asking: str) -> Iterator[Row[Forwarding]]:
         return ((labels, calls.forwarding()) for labels, calls in list(self._calls.items()))
 
-    def _figures(self, asking: str) -> Iterator[tuple[str, SpaceFigures]]:
-        return ((name, figures) for name, figures in self._looks(asking).items() if figures is not None)
+    def _figures(self, asking: str) -> Iterator[tuple[Named, SpaceFigures]]:
+        return ((named, figures) for named, figures in self._looks(asking).items() if figures is not None)
 
-    def _looks(self, asking: str) -> dict[str, SpaceFigures | None]:
+    def _looks(self, asking: str) -> dict[Named, SpaceFigures | None]:
         """Return the figures of each queue space: one look serves each metric once, and so one collection."""
         looked, served = self._looked
         if asking in served or not served:
@@ -144,20 +146,24 @@ class _Instruments:
         served.add(asking)
         return looked
 
-    def _look(self) -> dict[str, SpaceFigures | None]:
-        found: dict[str, SpaceFigures | None] = {}
+    def _look(self) -> dict[Named, SpaceFigures | None]:
+        found: dict[Named, SpaceFigures | None] = {}
         for reference in list(self._spaces):
             space = reference()
-            if space is None or found.get(space.name) is not None:
+            if space is None or found.get(_named(space)) is not None:
                 continue
             try:
-                found[space.name] = look(space)
+                found[_named(space)] = look(space)
             except NotOpenError:
                 continue
             except QueueError:
                 logger.debug("the figures of queue space %r cannot be read", space.name, exc_info=True)
-                found[space.name] = None
+                found[_named(space)] = None
         return found
+
+
+def _named(space: QueueSpace) -> Named:
+    return space.device.path, space.name
 
 
 class _Calls:

@@ -38,13 +38,16 @@ class Family:
     kind: Kind
     about: str
     unit: str = ""
-    labels: tuple[str, ...] = ("space", "queue")
+    labels: tuple[str, ...] = ("device", "space", "queue")
 
     @property
     def shown(self) -> str:
         """The name under which it is found; that of a histogram is followed by _bucket, _sum or _count."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
+
+Named: TypeAlias = tuple[str, str]
+"""A queue space: what its device is called, without a password, and its own name, which several devices may have."""
 
 Families: TypeAlias = Mapping[Family, Callable[[T], float]]
 """Families, and how the value of each is read from what is looked at."""
@@ -176,7 +179,7 @@ ERROR_QUEUES: Final[Families[QueueFigures]] = {
 
 
 def _of_space(name: str, about: str, unit: str = "") -> Family:
-    return Family("_".join(filter(None, ("qmadmin_space", name, unit))), "gauge", about, unit, ("space",))
+    return Family("_".join(filter(None, ("qmadmin_space", name, unit))), "gauge", about, unit, ("device", "space"))
 
 
 SPACES: Final[Families[SpaceFigures]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qmadmin.monitoring.consumer_metrics import BOUNDS_US, FORWARDER, all_families, durations, families, info
-from qmadmin.monitoring.metrics import ERROR_QUEUES, FAMILIES, QUEUES, SPACES, UP, Families, Family, look_if_open
+from qmadmin.monitoring.metrics import ERROR_QUEUES, FAMILIES, QUEUES, SPACES, UP, Families, Family, Named, look_if_open
 from qmadmin.version import __version__
 from qmcore.times import MICROS
 from qmcore.values import dataclass
@@ -33,12 +33,12 @@ class MetricsCollector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedSpace:
-    """A queue space that a program serves: its name, the statistics of the queues, and itself, None while not open.
+    """A queue space that a program serves: its names, the statistics of the queues, and itself, None while not open.
 
     The functions are called in any thread.
     """
 
-    name: str
+    named: Named
     statistics: Callable[[], Collection[Statistics]]
     opened: Callable[[], QueueSpace | None]
 
@@ -60,7 +60,9 @@ class ProgramCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with a sample for each queue or queue space."""
         rows = [
-            ((space.name, each.queue), each, each.forwarding()) for space in self._served for each in space.statistics()
+            ((*space.named, each.queue), each, each.forwarding())
+            for space in self._served
+            for each in space.statistics()
         ]
         yield from _collected(families(self._begin), ((labels, told) for labels, _, told in rows))
         took: HistogramMetricFamily = _new(durations(self._begin))  # type: ignore[assignment]
@@ -70,29 +72,31 @@ class ProgramCollector:
         yield from _collected({info(self._begin): float}, [((__version__,), 1)])
         yield from SpaceCollector(self._looks).collect()
 
-    def _looks(self) -> dict[str, SpaceFigures | None]:
-        return {space.name: look_if_open(space.opened()) for space in self._served}
+    def _looks(self) -> dict[Named, SpaceFigures | None]:
+        return {space.named: look_if_open(space.opened()) for space in self._served}
 
 
 class SpaceCollector:
     """Returns the figures of queue spaces.
 
-    `looks` returns them by the name of the queue space, None for one that cannot be read now.
+    `looks` returns them by the names of the queue space, None for one that cannot be read now.
     """
 
-    def __init__(self, looks: Callable[[], Mapping[str, SpaceFigures | None]]) -> None:
+    def __init__(self, looks: Callable[[], Mapping[Named, SpaceFigures | None]]) -> None:
         self._looks = looks
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples."""
         told = self._looks()
-        found = [(name, figures) for name, figures in told.items() if figures is not None]
-        yield from _collected(QUEUES, (((name, of.queue.name), of) for name, told_of in found for of in told_of.queues))
+        found = [(named, figures) for named, figures in told.items() if figures is not None]
         yield from _collected(
-            ERROR_QUEUES, (((name, of.queue.name), of) for name, told_of in found for of in told_of.error_queues())
+            QUEUES, (((*named, of.queue.name), of) for named, told_of in found for of in told_of.queues)
         )
-        yield from _collected(SPACES, (((name,), figures) for name, figures in found))
-        yield from _collected({UP: lambda figures: figures is not None}, (((name,), of) for name, of in told.items()))
+        yield from _collected(
+            ERROR_QUEUES, (((*named, of.queue.name), of) for named, told_of in found for of in told_of.error_queues())
+        )
+        yield from _collected(SPACES, found)
+        yield from _collected({UP: lambda figures: figures is not None}, told.items())
 
 
 def _new(family: Family) -> Metric:

@@ -6,7 +6,7 @@ import contextlib
 from typing import TextIO
 
 from qmadmin.console.process import Exit, refuse, say
-from qmadmin.monitoring.metrics import SpaceFigures, look
+from qmadmin.monitoring.metrics import Named, SpaceFigures, look
 from qmadmin.monitoring.metrics_server import written
 from qmadmin.monitoring.prometheus import SpaceCollector
 from qmadmin.opening import open_device
@@ -22,7 +22,7 @@ def run(device_path: str, space: str, out: TextIO) -> Exit:
     It is UNUSABLE, with nothing written, if the device or the queue space of that name cannot be read; and FAILED if
     others can be read and some cannot, which then are told as not up.
     """
-    found: dict[str, SpaceFigures | None] = {}
+    found: dict[Named, SpaceFigures | None] = {}
     status = Exit.OK
     try:
         with open_device(device_path) as device:
@@ -31,12 +31,12 @@ def run(device_path: str, space: str, out: TextIO) -> Exit:
             for name in [space] if space else every:
                 try:
                     with contextlib.closing(device.open_space(name, role=_ROLE)) as opened:
-                        found[name] = look(opened)
+                        found[device.path, name] = look(opened)
                 except QueueError as error:
                     if space:
                         raise
                     say(f"ERROR: the figures of queue space {name!r} cannot be read: {error.message}", error.hint)
-                    found[name], status = None, Exit.FAILED
+                    found[device.path, name], status = None, Exit.FAILED
         text = written(SpaceCollector(lambda: found))
     except QueueError as error:
         return refuse(error.message, error.hint)

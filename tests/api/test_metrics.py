@@ -15,7 +15,7 @@ from tests.fix_store import MovableClock, Store, make_queue
 
 def told(*spaces: Any) -> dict[tuple[str, ...], float]:
     """Return the values of all samples by the name of the metric and the values of its labels."""
-    text = written(SpaceCollector(lambda: {space.name: look_if_open(space) for space in spaces}))
+    text = written(SpaceCollector(lambda: {(space.device.path, space.name): look_if_open(space) for space in spaces}))
     return {
         (
             sample.name.removeprefix("qmadmin_"),
@@ -171,7 +171,7 @@ def test_a_metric_is_named_by_the_conventions_of_prometheus(family: Any) -> None
     assert family.unit in ("", "seconds", "bytes", "messages", "queues", "transactions", "processes", "actions")
     assert family.about.endswith(".")
     assert (family.kind == "counter") == family.shown.endswith("_total")
-    assert family.labels in (("space",), ("space", "queue"))
+    assert family.labels in (("device", "space"), ("device", "space", "queue"))
 
 
 def test_metrics_are_declared_once() -> None:

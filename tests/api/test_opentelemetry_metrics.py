@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import subprocess
@@ -129,6 +130,31 @@ def test_the_calls_of_an_application_are_counted_over_all_of_its_runs(
     took = found["consumer.call_duration", "Q"]
     assert (took.count, tuple(took.explicit_bounds)) == (3, tuple(bound / 1_000_000 for bound in BOUNDS_US))
     assert found["consumer.last_error_timestamp", "Q"].value > 1e9
+
+
+def test_queue_spaces_of_one_name_on_several_devices_are_told_apart(reader: Any, tmp_path: Path) -> None:
+    name = f"METERED{next(numbers)}"
+    with contextlib.ExitStack() as stack:
+        for device, count in (("one", 1), ("two", 2)):
+            opened = stack.enter_context(qmadmin.open_device(tmp_path / device, create=True))
+            opened.create_space(name)
+            space = stack.enter_context(opened.open_space(name))
+            space.create_queue("Q")
+            space.enqueue_many("Q", ["a chair"] * count)
+            space.consume("Q", print, until_empty=True)
+        told = {
+            (metric.name, point.attributes["device"]): getattr(point, "value", None)
+            for of_resource in reader.get_metrics_data().resource_metrics
+            for of_scope in of_resource.scope_metrics
+            for metric in of_scope.metrics
+            for point in metric.data.data_points
+            if (point.attributes.get("space"), point.attributes.get("queue", "Q")) == (name, "Q")
+        }
+    for device, count in (("one", 1), ("two", 2)):
+        path = str(tmp_path / device)
+        assert told["qmadmin.space.up", path] == 1
+        assert told["qmadmin.queue.dequeued_messages", path] == count
+        assert told["qmadmin.consumer.successes", path] == count
 
 
 def test_calls_of_a_function_without_an_application_go_on_counting(space: qmadmin.QueueSpace, collected: Any) -> None:

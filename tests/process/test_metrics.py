@@ -65,7 +65,7 @@ def registry():
 
 def collector_of(*figures):
     """Return what collects these of a queue space that is not open."""
-    return ProgramCollector(ServedSpace("QSPACE", lambda: figures, lambda: None))
+    return ProgramCollector(ServedSpace(("/QUE", "QSPACE"), lambda: figures, lambda: None))
 
 
 def collected(registry, *figures):

@@ -234,7 +234,7 @@ def test_its_figures_can_be_scraped_until_it_ends(place: Path) -> None:
             with urllib.request.urlopen(url, timeout=90) as answer:
                 return answer.read().decode()
 
-        labels = '{queue="orders",space="QS"}'
+        labels = f'{{device="{place}/QUE",queue="orders",space="QS"}}'
         eventually(lambda: f"qmadmin_consumer_successes_total{labels} 1.0" in scraped(), "the call")
         told = scraped()
         assert f"qmadmin_queue_dequeued_messages_total{labels} 1.0" in told

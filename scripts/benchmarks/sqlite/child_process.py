@@ -171,7 +171,7 @@ def read_metrics(path: str, times: str) -> None:
             begun = time.process_time()
             figures = look(space)
             looked = time.process_time()
-            assert written(SpaceCollector(functools.partial(dict, {SPACE: figures})))
+            assert written(SpaceCollector(functools.partial(dict, {(path, SPACE): figures})))
             texts.append(time.process_time() - looked)
             looks.append(looked - begun)
     _tell(look=statistics.median(looks) * 1000, text=statistics.median(texts) * 1000)
