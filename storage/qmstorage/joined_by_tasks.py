@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.callers import Ask, TaskConnection
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmstorage import joined
 from qmstorage.joined import Joined
 
@@ -66,6 +66,10 @@ async def _of_sqlalchemy(given: Any, ask: Ask[Any]) -> _OfSqlAlchemy:
         its: _OfSqlAlchemy = await given.run_sync(made)
     except AsyncContextNotStarted as error:
         raise joined.closed() from error
+    if joined.is_a(its.original, "psycopg", "AsyncConnection"):
+        # In another loop a transaction that begins could not be undone either.
+        await _acquire(its.original)
+        its.original.lock.release()
     return its
 
 
@@ -123,13 +127,24 @@ def _while_locked(original: Any, ask: Ask[Any]) -> Callable[[Callable[[], Any]],
 
     def call(work: Callable[[], Any]) -> Any:
         # Tasks may share the connection: what another does must not come between the statements of ours.
-        ask(original.lock.acquire)
+        ask(lambda: _acquire(original))
         try:
             return work()
         finally:
             ask(release)
 
     return call
+
+
+async def _acquire(original: Any) -> None:
+    try:
+        await original.lock.acquire()
+    except RuntimeError as error:
+        # Neither a connection nor its lock has an event loop before tasks of one have waited for it.
+        raise ProtocolError(
+            "the connection is in use in another event loop",
+            hint="Give a connection that tasks of this event loop alone use.",
+        ) from error
 
 
 def _behind(original: Any) -> sqlite3.Connection:

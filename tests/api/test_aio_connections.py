@@ -292,6 +292,40 @@ class TestRefused:
 
         run(device, story)
 
+    @on_servers
+    @pytest.mark.parametrize("kind", ["psycopg", "SQLAlchemy"])
+    def test_one_that_tasks_of_another_event_loop_use(self, device, kind):
+        async def use(driver, used, left):
+            waiting = asyncio.create_task(driver.lock.acquire())
+            async with driver.lock:
+                # It waits behind this task, by which the lock learns of the loop.
+                await asyncio.sleep(0)
+                used.set()
+                await asyncio.to_thread(left.wait)
+            await waiting
+            driver.lock.release()
+
+        async def story(space, engine):
+            connection = await (connected(device) if kind == "psycopg" else engine.connect().start())
+            driver = connection if kind == "psycopg" else (await connection.get_raw_connection()).driver_connection
+            used, left = threading.Event(), threading.Event()
+            elsewhere = threading.Thread(target=asyncio.run, args=(use(driver, used, left),))
+            elsewhere.start()
+            await asyncio.to_thread(used.wait)
+            try:
+                with pytest.raises(ProtocolError, match="the connection is in use in another event loop"):
+                    await space.enqueue("Q", "x", connection=connection)
+            finally:
+                left.set()
+                await asyncio.to_thread(elsewhere.join)
+            await connection.rollback()
+            await space.enqueue("Q", "y", connection=connection)
+            await connection.commit()
+            assert await texts(space) == ["y"]
+            await connection.close()
+
+        run(device, story)
+
     def test_a_connection_in_autocommit(self, device):
         async def story(space, engine):
             # Without the events by which the other begins transactions itself.
