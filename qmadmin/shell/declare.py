@@ -88,6 +88,7 @@ class Positional:
     that the line does not have, and nothing is asked. A prompt and a notice may
     name what `facts` returns, and `{default}`. One that is the `rest` of its line begins with the first word that is no
     option, and has all that follows, quotes and all. `missing` is the hint where there is no answer and no default.
+    One that is `unrecorded` is left out of the record of what the command does, as the body of a message is.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Positional:
     meant: Callable[[Session], str | None] | None = None
     rest: bool = False
     missing: str = ""
+    unrecorded: bool = False
 
     @property
     def shown(self) -> str:

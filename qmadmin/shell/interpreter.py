@@ -244,7 +244,11 @@ class Interpreter:
         outcome: Outcome = None
 
         try:
-            with deferring_interrupts(), self._reporting(command, given, lambda: start), recorded_as(line):
+            with (
+                deferring_interrupts(),
+                self._reporting(command, given, lambda: start),
+                recorded_as(reading.recorded(line)),
+            ):
                 outcome = command.handler(self._session, **given)
         except KeyboardInterrupt:
             self._interrupted(command, outcome)

@@ -84,6 +84,7 @@ TEXT = Positional(
     unless=("file", "without_body"),
     clearable=True,
     missing="A pair of quotes with nothing between is an empty message.",
+    unrecorded=True,
 )
 
 

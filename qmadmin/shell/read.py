@@ -13,6 +13,7 @@ from qmadmin.shell.kinds import CapacityCommand, Kind, Words
 from qmadmin.shell.lines import Asking, Word
 from qmadmin.shell.notices import InputEndedError, UsageError
 from qmcore.errors import InvalidArgumentError
+from qmcore.redacted import HIDDEN
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -105,6 +106,16 @@ class Reading:
         for doubt in self._doubts:
             session.remarks.append(Notice.warning(doubt))
         return self.given
+
+    def recorded(self, line: str) -> str:
+        """Return the line of the command as it is recorded."""
+        for positional in self.command.positionals:
+            if positional.unrecorded and positional.name in self._words:
+                words = lines.split(line)
+                ends = [*(f" {line[word.start :]}" for word in words[1:]), ""]
+                its = [at for at, word in enumerate(words) if word.text == self._words[positional.name]]
+                line = line[: words[its[-1]].start] + HIDDEN + ends[its[-1]]
+        return line
 
     def again(self, notice: Notice) -> Notice:
         """Return why a prompt is repeated, with how to leave it."""
