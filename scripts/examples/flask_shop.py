@@ -1,6 +1,6 @@
 """Flask and SQLAlchemy: an order and the message about it commit together; a worker ships what was ordered.
 
-    flask --app flask_shop run
+    flask --app flask_shop run      (or: gunicorn --preload --workers 4 flask_shop:web)
     qmadmin run flask_shop:queues
     curl --json '{"what": "a chair"}' localhost:5000/orders
 
@@ -67,6 +67,12 @@ def show(number: int) -> dict[str, Any]:
         return {"number": order.number, "what": order.what, "shipped": order.shipped}
 
 
+@web.before_request
+def open_queues() -> None:
+    """Open the queue space in this process: in a file, that is done before a transaction on the file begins."""
+    _ = queues.space
+
+
 Base.metadata.create_all(engine)
-# A queue space in a file is opened before a transaction on the file begins.
-_ = queues.space
+# Of SQLite no connection may go on in a process that a server forks (gunicorn --preload).
+engine.dispose()

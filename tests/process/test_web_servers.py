@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +15,15 @@ import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import qmadmin
 from tests.fix_process import PATIENCE, environment, eventually
+from tests.fix_store import ROOT
 
 SHOP = """
 import os
@@ -178,3 +183,27 @@ def test_orders_that_a_server_has_acknowledged_are_shipped_once_though_one_of_it
             # The others have said that they go, but for the one that was killed, which is found dead.
             eventually(lambda: [process.pid for process in device.attached("SHOP")] == [os.getpid()], "their end")
             assert space.usage("errors").messages == 0
+
+
+def test_the_example_of_flask_takes_orders_in_processes_that_a_server_forks_after_it_was_loaded(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "scripts" / "examples" / "flask_shop.py", tmp_path)
+    words = "gunicorn --preload --workers 2 --bind 127.0.0.1:0 flask_shop:web"
+    with started(words, tmp_path) as server, started("qmadmin.program run flask_shop:queues", tmp_path) as worker:
+        address = server.found(r"(http://127\.0\.0\.1:\d+)") + "/orders"
+
+        def asked(path: str = "", order: object = None) -> dict[str, Any]:
+            body = None if order is None else json.dumps(order).encode()
+            request = urllib.request.Request(address + path, body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                told: dict[str, Any] = json.load(answer)
+            return told
+
+        with ThreadPoolExecutor(4) as browsers:
+            numbers = [each["number"] for each in browsers.map(lambda _: asked(order={"what": "a chair"}), range(20))]
+        assert sorted(numbers) == list(range(1, 21))
+        eventually(lambda: all(asked(f"/{number}")["shipped"] for number in numbers), "the last order")
+        server.stop()
+        worker.stop()
+    with qmadmin.open_device(tmp_path / "shop.db") as device, device.open_space("SHOP") as space:
+        assert (space.usage("orders").messages, space.usage("errors").messages) == (0, 0)
+        eventually(lambda: [process.pid for process in device.attached("SHOP")] == [os.getpid()], "their end")
