@@ -147,6 +147,22 @@ def file_project(tmp_path: Path, memory_dir: Path) -> Project:
     return Project(tmp_path / "project", database_of(str(tmp_path / "db.sqlite3")))
 
 
+@pytest.fixture(scope="module")
+def kept_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One of several tests: what their commands are told is wrong before they do anything."""
+    place = tmp_path_factory.mktemp("kept")
+    return Project(place / "project", database_of(str(place / "db.sqlite3")))
+
+
+@pytest.fixture
+def read_project(kept_project: Project) -> Iterator[Project]:
+    """A project whose modules a test may write, and whose queues and tables are only read."""
+    modules = {name: (kept_project.place / f"{name}.py").read_text() for name in ("settings", "shop/handlers")}
+    yield kept_project
+    for name, text in modules.items():
+        kept_project.write(name, text)
+
+
 def database_of(place: str) -> dict[str, Any]:
     found = database_of_django(place)
     return found if "://" in place else found | {"OPTIONS": {"transaction_mode": "IMMEDIATE"}}
@@ -297,9 +313,9 @@ class Shop(TransactionTestCase):
         (HANDLERS.replace("workers=2", "worker=2"), "has no option 'worker'"),
     ],
 )
-def test_what_keeps_it_from_running_is_said_in_a_sentence(file_project: Project, handlers: str, sentence: str) -> None:
-    file_project.write("shop/handlers", handlers)
-    done = file_project.ran("qmadmin_run")
+def test_what_keeps_it_from_running_is_said_in_a_sentence(read_project: Project, handlers: str, sentence: str) -> None:
+    read_project.write("shop/handlers", handlers)
+    done = read_project.ran("qmadmin_run")
     assert done.returncode == 2
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
     assert sentence in said
@@ -314,26 +330,26 @@ def test_what_keeps_it_from_running_is_said_in_a_sentence(file_project: Project,
         ('INSTALLED_APPS.remove("qmadmin.django")', "Unknown command: 'qmadmin_run'"),
     ],
 )
-def test_a_wrong_setting_is_said_in_a_sentence(file_project: Project, setting: str, sentence: str) -> None:
-    file_project.write("settings", (file_project.place / "settings.py").read_text() + setting)
-    done = file_project.ran("qmadmin_run")
+def test_a_wrong_setting_is_said_in_a_sentence(read_project: Project, setting: str, sentence: str) -> None:
+    read_project.write("settings", (read_project.place / "settings.py").read_text() + setting)
+    done = read_project.ran("qmadmin_run")
     assert done.returncode in (1, 2)
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_options_are_those_of_qmadmin_run_and_of_manage(file_project: Project) -> None:
-    assert file_project.managed("qmadmin_run", "--settings=settings", "-e", "-w", "1", "--pythonpath", ".") == ""
+def test_options_are_those_of_qmadmin_run_and_of_manage(read_project: Project) -> None:
+    assert read_project.managed("qmadmin_run", "--settings=settings", "-e", "-w", "1", "--pythonpath", ".") == ""
     for asked in (("qmadmin_run", "--help"), ("help", "qmadmin_run")):
-        shown = file_project.managed(*asked)
+        shown = read_project.managed(*asked)
         assert "--until-empty" in shown
         assert "manage.py qmadmin_run [OPTIONS]" in shown
-    done = file_project.ran("qmadmin_run", "--slowly")
+    done = read_project.ran("qmadmin_run", "--slowly")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "Usage: manage.py qmadmin_run [OPTIONS]")
 
 
-def test_a_program_is_told_what_to_call_in_place_of_the_command(file_project: Project) -> None:
-    told = file_project.shell("""
+def test_a_program_is_told_what_to_call_in_place_of_the_command(read_project: Project) -> None:
+    told = read_project.shell("""
 from django.core.management import CommandError, call_command
 try:
     call_command("qmadmin_run")
