@@ -21,6 +21,7 @@ from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
 from qmcore import names
 from qmcore.acts import manage_devices, manage_spaces, processes
+from qmcore.checks import check_int
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
 from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
@@ -137,8 +138,9 @@ class Device(Maintenance):
 
     def _listed_path(self, volume: str | os.PathLike[str] | int) -> str:
         """Return the path of the device list that is meant by a path or the index of an entry, or refuse."""
-        if isinstance(volume, int):
-            return self._main.read(lambda unit: manage_devices.find_entry(unit, volume)).path
+        if not isinstance(volume, (str, os.PathLike)):
+            index = check_int(volume, "index of the volume", 0, rules.ENTRIES_MAX - 1)
+            return self._main.read(lambda unit: manage_devices.find_entry(unit, index)).path
         file, listed = self._maker.path_of(volume), [entry.path for entry in self.entries()]
         if listed and file == self.path:
             return listed[0]

@@ -25,6 +25,7 @@ from sqlalchemy import text
 from qmadmin.device import Device
 from qmadmin.opening import create_device, open_device
 from qmadmin.space import QueueSpace
+from qmadmin.volume_makers import address_of
 from qmcore.errors import QueueError
 from qmcore.order import OutOfOrder, QueueOrder
 from qmcore.probe import Point, Probe
@@ -643,6 +644,13 @@ def memory_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setenv("QM_SHM_DIR", str(directory))
     return directory
+
+
+def second_volume(store: Store, directory: Path) -> str:
+    """List a second file or schema of 100,000 pages on a device, and return its path in the list."""
+    name = f"{address_of(store.path).schema}_second" if store.kind == "postgres" else str(directory / "SECOND")
+    store.device.create_entry(name, 0, 100_000)
+    return name
 
 
 def truth(space: QueueSpace, name: str = "Q") -> tuple[list[str], list[str]]:

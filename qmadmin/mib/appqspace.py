@@ -66,7 +66,7 @@ def _look(device: Device, space: Space) -> SpaceSubject:
         usage=device.space_usage(space.name),
         processes=sum(process.alive for process in device.attached(space.name)),
         extents=sum(row.name.rpartition(".")[0] == space.name for row in rows),
-        volume=device.places()[space.name],
+        volume=device.places().get(space.name, ""),
         has_memory=bool(device.memory_files(space.name)),
     )
 
@@ -101,7 +101,7 @@ def _change(request: Request) -> SpaceSubject:
     device, name, fields = request.device, request.keys["space"], _fields(request)
     present = device.space(name).definition
     initialize, volume = fields.pop("initialized", False), fields.pop("volume", None)
-    if volume is not None and volume != (present_volume := device.places()[name]):
+    if volume is not None and volume != (present_volume := device.places().get(name)):
         raise MibError(Code.TAEINVAL, _VOLUME, f"queue space {name!r} is on {present_volume!r} and stays there")
     wanted = rounded_pages(fields.pop("pages", present.pages))
     if wanted < present.pages:

@@ -214,9 +214,7 @@ class Doctor:
                 yield diagnosis.left(_place(volume.path), space, after[space.incarnation], is_taken=is_taken)
 
     def _listed_on(self, volume: Volume) -> set[str]:
-        paths = self._main.read(
-            lambda unit: {name: manage_spaces.path_of(unit, name) for name in manage_spaces.names(unit)}
-        )
+        paths = self._main.read(lambda unit: dict(manage_spaces.places(unit)))
         return {
             name for name, path in paths.items() if name not in self._unread and self._device.volume_of(path) is volume
         }

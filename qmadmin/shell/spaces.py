@@ -141,9 +141,10 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
 def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequence[Shown]:
     if not spaces:
         return [Notice.info(f"device {session.path!r} has no queue space")]
-    places = session.device.places()
+    # One that is destroyed meanwhile is nowhere.
+    place_of = session.device.places().get
     if in_full or session.detailed:
-        return [_space_record(space, session.device.space_usage(space.name), places[space.name]) for space in spaces]
+        return [_space_record(space, session.device.space_usage(space.name), place_of(space.name)) for space in spaces]
     columns = (
         Column("queue_space", "Queue space", of="name"),
         Column("ipckey", "IPC key", right=True, of="definition.ipc_key"),
@@ -153,12 +154,12 @@ def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequ
         Column("processes", "Procs", right=True, of="definition.processes"),
         Column("messages", "Messages", right=True, of="definition.messages"),
         Column("error_queue", "Error queue", of=lambda space: space.definition.error_queue or None),
-        Column("volume", "Volume", cut=True, of=lambda space: places[space.name]),
+        Column("volume", "Volume", cut=True, of=lambda space: place_of(space.name)),
     )
     return [table_of(spaces, columns)]
 
 
-def _space_record(space: Space, usage: SpaceUsage, volume: str) -> Record:
+def _space_record(space: Space, usage: SpaceUsage, volume: str | None) -> Record:
     d, most = space.definition, usage.highest
     return Record(
         f"Queue space '{space.name}'",

@@ -1,7 +1,6 @@
 """The device list, and queue spaces in several files."""
 
 import contextlib
-import re
 import sqlite3
 from pathlib import Path
 
@@ -9,13 +8,12 @@ import pytest
 
 from qmadmin import mib
 from qmadmin.opening import create_device, open_device, restore_device
-from qmadmin.volume_makers import address_of
 from qmcore.device import ENTRIES_MAX, Extent, PageRange
 from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NoSpaceError, QueueError, Resource
 from qmcore.findings import Severity
 from qmcore.purpose import Purpose
 from tests.fix_postgres import but_for_this_server
-from tests.fix_store import drain, make_queue, space_definition
+from tests.fix_store import drain, make_queue, second_volume, space_definition
 
 
 class TestEntries:
@@ -361,68 +359,13 @@ class TestSecondVolume:
         assert [row.name for row in device.table_of_contents()][2:] == ["OTHER.0"]
 
 
-class TestChoosingAVolume:
-    """Where a queue space is put, on devices of several files or schemas."""
-
-    @pytest.fixture
-    def second(self, shared_store, tmp_path):
-        store = shared_store
-        name = f"{address_of(store.path).schema}_second" if store.kind == "postgres" else str(tmp_path / "SECOND")
-        store.device.create_entry(name, 0, 100_000)
-        return name
-
-    def test_it_is_the_one_with_the_most_free_pages_unless_it_is_named(self, shared_store, second):
-        device = shared_store.device
-        first = device.entries()[0].path
-        for name, volume in (("MOST", None), ("PATH", device.path), ("INDEX", 0), ("THERE", second)):
-            device.create_space(space_definition(name, pages=400), volume=volume)
-        assert device.places() == {"MOST": second, "PATH": first, "INDEX": first, "THERE": second}
-        for found in mib.get(device, "T_APPQSPACE"):
-            assert found["TA_VOLUME"] == device.places()[found["TA_APPQSPACENAME"]]
-
-    def test_one_that_is_not_listed_or_has_no_room_is_refused_and_nothing_is_created(self, shared_store, second):
-        device, wanted = shared_store.device, space_definition(pages=60_000)
-        before = device.table_of_contents()
-        for create in (device.create_space, device.refuse_space):
-            with pytest.raises(InvalidArgumentError, match="has no entry 7; its entries are 0 to 1"):
-                create(wanted, volume=7)
-            with pytest.raises(InvalidArgumentError, match=r"the device list of .* has no '.*other'"):
-                create(wanted, volume="other")
-            with pytest.raises(NoSpaceError, match="in use and cannot take 60000 more") as refusal:
-                create(wanted, volume=0)
-            assert f"entry 1 of the device list, with 100000 free, is in another file, {second!r}" in str(refusal.value)
-        assert device.table_of_contents() == before
-
-    def test_a_creation_that_was_cut_short_on_one_is_not_finished_on_another(self, shared_store, second):
-        device = shared_store.device
-        device.volume_of(device.path).write(
-            lambda unit: unit.device.add_extents([Extent("HALF", 0, 1, 0, 400)]), Purpose.ADMINISTRATION
-        )
-        with pytest.raises(InvalidArgumentError, match=f"creation of queue space 'HALF' on {second!r} was cut short"):
-            device.create_space(space_definition("HALF", pages=400), volume=0)
-        device.create_space(space_definition("HALF", pages=400), volume=second)
-        assert device.places() == {"HALF": second}
-
-    def test_a_mib_request_names_it_and_cannot_change_it(self, shared_store, second):
-        device = shared_store.device
-        made = {"TA_APPQSPACENAME": "S", "TA_STATE": "NEW", "TA_IPCKEY": 70_000, "TA_MAXMSG": 9, "TA_MAXPROC": 9}
-        made |= {"TA_MAXTRANS": 9, "TA_MAXPAGES": 400, "TA_MAXQUEUES": 9, "TA_VOLUME": device.path}
-        first = device.entries()[0].path
-        assert mib.set(device, "T_APPQSPACE", made)["TA_VOLUME"] == first
-        with pytest.raises(mib.MibError, match=re.escape(f"queue space 'S' is on {first!r} and stays there")):
-            mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "S", "TA_VOLUME": second})
-        assert device.places() == {"S": first}
-
-
 class TestLostVolume:
     """A file or schema that the device list names is gone, and its administrator knows that it never comes back."""
 
     @pytest.fixture
     def second(self, shared_store, tmp_path):
         """A second volume with two queue spaces that hold a message each, which the first one has no room for."""
-        store = shared_store
-        name = f"{address_of(store.path).schema}_second" if store.kind == "postgres" else str(tmp_path / "SECOND")
-        store.device.create_entry(name, 0, 100_000)
+        store, name = shared_store, second_volume(shared_store, tmp_path)
         store.device.create_space(space_definition("HERE", pages=40), volume=0)
         for there in ("ONE", "TWO"):
             store.device.create_space(space_definition(there, pages=25_000))
@@ -620,7 +563,7 @@ class TestLostVolume:
         assert device.table_of_contents()[-1].name == "NEW.0"
         with pytest.raises(NoSpaceError, match="cannot take 45000 more") as refusal:
             device.create_space(space_definition("TOO_MUCH", pages=45_000))
-        assert f"Without {second!r}, which is missing" in refusal.value.hint
+        assert f"Not counted, because missing: {second!r}." in refusal.value.hint
         with pytest.raises(BadResourceError, match="though the device list"):
             device.create_space(space_definition("THERE", pages=400), volume=second)
 

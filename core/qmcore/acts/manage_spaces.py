@@ -268,14 +268,18 @@ def path_of(unit: Unit, name: str) -> str:
     paths = {entry.index: entry.path for entry in unit.device.entries()}
     for extent in unit.device.extents():
         if extent.space == name:
-            if extent.entry in paths:
-                return paths[extent.entry]
-            raise SystemFailureError(
-                f"the device list is damaged: it has no entry {extent.entry!r}, where queue space {name!r} has pages",
-                hint="Restore the device from a backup.",
-                space=name,
-            )
+            return _path_in(paths, extent)
     raise no_such_space(name)
+
+
+def _path_in(paths: Mapping[int, str], extent: Extent) -> str:
+    if extent.entry in paths:
+        return paths[extent.entry]
+    raise SystemFailureError(
+        f"the device list is damaged: it has no entry {extent.entry!r}, where queue space {extent.space!r} has pages",
+        hint="Restore the device from a backup.",
+        space=extent.space,
+    )
 
 
 def names(unit: Unit) -> list[str]:
@@ -285,7 +289,9 @@ def names(unit: Unit) -> list[str]:
 
 def places(unit: Unit) -> list[tuple[str, str]]:
     """Return the names of the queue spaces of the device, each with the path of the device list that it is on."""
-    return [(name, path_of(unit, name)) for name in names(unit)]
+    paths = {entry.index: entry.path for entry in unit.device.entries()}
+    any_of = {extent.space: extent for extent in unit.device.extents()}
+    return [(name, _path_in(paths, any_of[name])) for name in sorted(any_of)]
 
 
 def usage(unit: Unit, of: Space) -> SpaceUsage:
@@ -359,8 +365,7 @@ def _allocated(
         if not choice.missing:
             raise
         missing = ", ".join(map(repr, sorted(choice.missing)))
-        hint = f"{error.hint} Without {missing}, which is missing, there is no more."
-        raise in_other_words(error, hint=hint) from error
+        raise in_other_words(error, hint=f"{error.hint} Not counted, because missing: {missing}.") from error
 
 
 def room_for(unit: Unit, name: str, choice: Choice) -> int:
