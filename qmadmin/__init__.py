@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from qmcore.backoff import Backoff, Growth
     from qmcore.backup import BackupReport
     from qmcore.condition import Condition
-    from qmcore.device import DeviceEntry, MissingVolume, PageRange, TableEntry
+    from qmcore.device import DeviceEntry, PageRange, TableEntry
     from qmcore.errors import (
         AbortedError,
         BadMessageIdError,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from qmcore.records import Forwarding
     from qmcore.schedule import Missed, Schedule
     from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
+    from qmcore.volume_record import MissingVolume
 
 _HOME = {
     "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
@@ -73,7 +74,7 @@ _HOME = {
     "qmcore.backup": ("BackupReport",),
     "qmcore.backoff": ("Backoff", "Growth"),
     "qmcore.condition": ("Condition",),
-    "qmcore.device": ("DeviceEntry", "MissingVolume", "PageRange", "TableEntry"),
+    "qmcore.device": ("DeviceEntry", "PageRange", "TableEntry"),
     "qmcore.findings": ("Finding",),
     "qmcore.limits": ("Threshold",),
     "qmcore.message": ("ConsumedMessage", "EnqueueControl", "Message", "MessageInfo", "Origin", "Reason", "State"),
@@ -82,6 +83,7 @@ _HOME = {
     "qmcore.records": ("Forwarding",),
     "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
+    "qmcore.volume_record": ("MissingVolume",),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
     "qmadmin.connections": ("ApplicationConnection",),
     "qmadmin.app": ("App", "AppHandler"),

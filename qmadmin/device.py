@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -14,6 +15,7 @@ from qmadmin import tracing
 from qmadmin.attachment import Attachment
 from qmadmin.audit import destructive, tell, user_name
 from qmadmin.capacity import CapacityCommands, refusal
+from qmadmin.device_volumes import Volumes
 from qmadmin.maintenance import Maintenance
 from qmadmin.schedule_rules import following
 from qmadmin.space import QueueSpace
@@ -24,7 +26,7 @@ from qmcore.acts import manage_devices, manage_spaces, processes
 from qmcore.checks import check_int
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
-from qmcore.errors import BadResourceError, InvalidArgumentError, NotOpenError, QueueError
+from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.times import Clock
@@ -44,7 +46,9 @@ class Device(Maintenance):
         self.readonly = main.readonly
         self.clock = clock
         self._maker = maker
-        self._volumes = {path: main}
+        self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
+        """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
+        self._volumes = Volumes(path, main, maker, self.info)
         self._attachments: dict[str, Attachment] = {}
         self.probe = maker.probe
         self.probe.attachments = self._attachments
@@ -53,9 +57,7 @@ class Device(Maintenance):
         self._pid = os.getpid()
         self._closed = False
         # A program that forgets to close detaches properly nevertheless, when the device is collected or at its end.
-        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
-        self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
-        """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
+        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes.opened, self._pid)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +95,7 @@ class Device(Maintenance):
         On PostgreSQL `path` is the name of a schema in the database of the device, or its URL.
 
         Raises InvalidArgumentError for numbers out of range or pages that are listed already, NoSpaceError for a 26th
-        entry, BadResourceError if the file is something else.
+        entry, BadResourceError if the file is something else: another device's, or a copy of a file that is listed.
         """
         present = self.entries()
         file = self._maker.path_of(path)
@@ -105,29 +107,47 @@ class Device(Maintenance):
             raise InvalidArgumentError(
                 f"the first entry of the device list must be the device itself, {self.path!r}, got {file!r}"
             )
-        if any(entry.path == file for entry in present):
-            # If it is missing, an empty one must not take its place.
-            self.volume_of(file)
+        if present and file == present[0].path:
+            wanted = dataclasses.replace(wanted, volume=present[0].volume)
         elif present:
-            self._ensure_volume(file)
-        return self._main.write(
-            lambda unit: manage_devices.add_entry(unit, file, offset, pages), Purpose.ADMINISTRATION
-        )
+            self.refuse_readonly()
+            record = self._volumes.add(file)
+            wanted = dataclasses.replace(wanted, volume=record.volume, opened=record.opened)
+        return self._main.write(lambda unit: manage_devices.add_entry(unit, wanted), Purpose.ADMINISTRATION)
 
-    def rename_entry(self, index: int, path: str | os.PathLike[str]) -> DeviceEntry:
+    def rename_entry(self, index: int, path: str | os.PathLike[str], *, force: bool = False) -> DeviceEntry:
         """Give an entry of the device list another path, after its file was moved or before it is.
 
-        Raises BadResourceError if something at that path is not a volume of this device, or is another volume than that
-        of the queue spaces that have pages of the entry.
+        With `force` the entry, and all others of its file, take what is there in place of their own: an older copy, an
+        empty file, or a volume that no other entry names, also one of another device that nobody has open. What that
+        means is what `loss_by_rename` tells.
+
+        Raises BadResourceError if something at that path is not the volume that the entry had, and is not taken.
         """
-        entry = self._main.read(lambda unit: manage_devices.find_entry(unit, index))
-        file = self._maker.path_of(path)
+        entry, file = self._to_rename(index, path)
         if index == 0:
-            self._refuse_other_device(file)
-        elif self._maker.is_there(file):
-            users = self._main.read(lambda unit: manage_devices.users_of(unit, index))
-            self._refuse_foreign_volume(file, users if file != entry.path else [])
-        return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
+            self._volumes.refuse_other_device(file)
+            return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
+        return self._volumes.rename(entry, file, force=force)
+
+    def loss_by_rename(self, index: int, path: str | os.PathLike[str]) -> str:
+        """Return what `rename_entry` with that path would do that needs `force`; empty where it needs none.
+
+        Raises BadResourceError if it would refuse that path in any case.
+        """
+        entry, file = self._to_rename(index, path)
+        if index == 0:
+            self._volumes.refuse_other_device(file)
+            return ""
+        refusal = self._volumes.difference(entry, file)
+        if refusal is not None and not refusal.taken:
+            raise refusal
+        return "" if refusal is None else refusal.taken
+
+    def _to_rename(self, index: int, path: str | os.PathLike[str]) -> tuple[DeviceEntry, str]:
+        self._main.read(lambda unit: manage_devices.find_entry(unit, index))
+        file = self._maker.path_of(path)
+        return self._main.read(lambda unit: manage_devices.to_rename(unit, index, file)), file
 
     def _choice(self, volume: str | os.PathLike[str] | int | None) -> manage_spaces.Choice:
         if volume is None:
@@ -155,17 +175,6 @@ class Device(Maintenance):
     def is_there(self, path: str) -> bool:
         """Return whether a path of the device list exists: a file, or on PostgreSQL a schema."""
         return path == self.path or self._maker.is_there(path)
-
-    def _is_lost(self, path: str) -> bool:
-        return not self.is_there(path) or self._is_of_another(path)
-
-    def _is_of_another(self, path: str) -> bool:
-        """Return whether a volume of another device is at a path; unknown, and False, if it cannot be opened."""
-        try:
-            with contextlib.closing(self._maker.open(path)) as volume:
-                return volume.read(lambda unit: unit.device.info()).id != self.info.id
-        except QueueError:
-            return False
 
     @destructive("device list entry {index}")
     def remove_entry(self, index: int, *, dry_run: bool = False) -> DeviceEntry:
@@ -222,15 +231,13 @@ class Device(Maintenance):
         """
         return self.volume_of_space(names.space_name(name)).comes_free(seconds)
 
-    def volume_of(self, path: str) -> Volume:
-        """Return the volume behind a path of the device list."""
-        entries = self.entries()
-        with self._lock:
-            if not entries or path == entries[0].path:
-                return self._main
-            if path not in self._volumes:
-                self._volumes[path] = self._opened(path)
-            return self._volumes[path]
+    def volume_of(self, path: str, *, looks: bool = False) -> Volume:
+        """Return the volume behind a path of the device list; `looks`: nothing will be written to it.
+
+        Raises BadResourceError where something else is there, which is named.
+        """
+        self._check_ready()
+        return self._volumes.of(path, looks=looks)
 
     def attachment(self, name: str, role: str) -> Attachment:
         """Return this process's attachment to a queue space; create it if there is none yet."""
@@ -278,10 +285,13 @@ class Device(Maintenance):
 
     @property
     def _main(self) -> Volume:
+        self._check_ready()
+        return self._volumes.main
+
+    def _check_ready(self) -> None:
         self._check_open()
         if self._pid != os.getpid():
             self._start_afresh()
-        return self._volumes[self.path]
 
     def _start_afresh(self) -> None:
         """Open the device in a forked process, which cannot use the files of its parent."""
@@ -290,10 +300,10 @@ class Device(Maintenance):
         self._lock = threading.RLock()
         self._attachments = {}
         self.probe.attachments = self._attachments
-        self._volumes = {self.path: self._maker.open(self.path)}
+        self._volumes = Volumes(self.path, self._maker.open(self.path), self._maker, self.info)
         self._pid = os.getpid()
         self._leave.detach()
-        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes, self._pid)
+        self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes.opened, self._pid)
 
     def _attach(self, name: str, role: str) -> Attachment:
         volume = self.volume_of_space(name)
@@ -310,62 +320,6 @@ class Device(Maintenance):
         if not volume.readonly:
             processes.attach(volume, opened, role, self.clock)
         return Attachment(volume, opened, self.clock)
-
-    def _ensure_volume(self, path: str) -> None:
-        if self.path == MEMORY:
-            raise InvalidArgumentError("a device in memory has no other files")
-        self.refuse_readonly()
-        with self._lock:
-            if path not in self._volumes:
-                self._volumes[path] = self._checked(self._maker.open_or_create(path, self.info))
-
-    def _forget_volume(self, path: str) -> None:
-        with self._lock:
-            gone = self._volumes.pop(path, None)
-        if gone is not None:
-            with contextlib.suppress(QueueError):
-                gone.close()
-
-    def _refuse_other_device(self, file: str) -> None:
-        """Refuse, for the first entry, an existing path that is not the device itself."""
-        if file != self.path and self._maker.is_there(file) and not self._maker.are_same(file, self.path):
-            raise BadResourceError(
-                f"{file!r} is not device {self.path!r}, which the first entry of its list names",
-                hint="Name the path that the device has now, or will have.",
-                path=file,
-            )
-
-    def _refuse_foreign_volume(self, file: str, users: list[str]) -> None:
-        with contextlib.closing(self._maker.open(file)) as volume:
-            if volume.read(lambda unit: unit.device.info()).id != self.info.id:
-                raise _of_another(file, self.path)
-            volume.read(lambda unit: manage_devices.refuse_without(unit, users, file))
-
-    def _checked(self, volume: Volume) -> Volume:
-        info = volume.read(lambda unit: unit.device.info())
-        if info.id != self.info.id:
-            volume.close()
-            raise _of_another(volume.path, self.path)
-        return volume
-
-    def _opened(self, path: str) -> Volume:
-        """Open a volume that the device list names."""
-        try:
-            return self._checked(self._maker.open(path))
-        except BadResourceError as error:
-            raise BadResourceError(
-                f"{error.message}, though the device list of {self.path!r} names it",
-                hint=rules.IF_REPLACED if self._maker.is_there(path) else rules.IF_LOST,
-                path=path,
-            ) from error
-
-
-def _of_another(path: str, device: str) -> BadResourceError:
-    return BadResourceError(
-        f"{path!r} belongs to another device than {device!r}",
-        hint="Name another, or move it away and put back that of this device.",
-        path=path,
-    )
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:

@@ -38,7 +38,7 @@ class Maintenance(ManagingSpaces):
         It is run if nobody but this user can write the files of the device, or if the user's own settings name the
         device or the command.
         """
-        return self.refusal(self.volume_of_space(space), command)
+        return self.refusal(self.volume_of_space(space, looks=True), command)
 
     def refusal(self, volume: Volume, command: str) -> str:
         """Return why a capacity command that is stored in a volume is not run as this user; empty if it is run."""
@@ -50,7 +50,7 @@ class Maintenance(ManagingSpaces):
 
     def attached(self, name: str) -> list[AttachedProcess]:
         """Return the processes attached to a queue space, the first to attach first, and dead ones not yet noticed."""
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         return outstanding.attached(volume, found.id)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
@@ -58,7 +58,7 @@ class Maintenance(ManagingSpaces):
 
         This is what `QueueSpace.forwardings` returns, but no process is attached for it.
         """
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         return forwarding.forwardings(volume, found.id)
 
     def memory_files(self, name: str) -> list[MemoryFile]:
@@ -68,7 +68,7 @@ class Maintenance(ManagingSpaces):
         """
         from qmcore.attached import MemoryFile
 
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         return [MemoryFile(*file) for file in volume.memories.files(found)]
 
     def backup(
@@ -92,7 +92,7 @@ class Maintenance(ManagingSpaces):
         self.refuse_readonly()
         paths = [entry.path for entry in self.entries()] or [self.path]
         missing = {volume.path: volume for volume in self.missing_volumes()}
-        volumes = {path: self.volume_of(path) for path in paths if path not in missing}
+        volumes = {path: self.volume_of(path, looks=True) for path in paths if path not in missing}
         target, told = absolute(directory), progress or (lambda _percent: None)
         report = self._maker.back_up(volumes, target, self.clock.now, told)
         faults = tuple(f"{volume}; it is not in the backup" for volume in missing.values())

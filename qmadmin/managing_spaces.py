@@ -13,18 +13,20 @@ from qmadmin.audit import act, destructive, tell
 from qmadmin.console import counted
 from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
 from qmcore.definitions import OpenSpace
-from qmcore.device import DeviceEntry, DeviceInfo, MissingVolume
+from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue, QueueDefinition, QueueUsage
 from qmcore.space import Space, SpaceDefinition, SpaceUsage
+from qmcore.volume_record import MissingVolume
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from qmadmin.attachment import Attachment
     from qmadmin.defaults import SpaceAttributes
+    from qmadmin.device_volumes import Volumes
     from qmadmin.maintenance import Maintenance
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.times import Clock
@@ -38,6 +40,7 @@ class ManagingSpaces(ABC):
     clock: Clock
     info: DeviceInfo
     _maker: VolumeMaker
+    _volumes: Volumes
     _attachments: dict[str, Attachment]
     _lock: contextlib.AbstractContextManager[bool]
 
@@ -51,20 +54,12 @@ class ManagingSpaces(ABC):
         """Return the entries of the device list."""
 
     @abstractmethod
-    def volume_of(self, path: str) -> Volume:
+    def volume_of(self, path: str, *, looks: bool = False) -> Volume:
         """Return the volume behind a path of the device list."""
 
     @abstractmethod
     def _choice(self, volume: str | os.PathLike[str] | int | None) -> manage_spaces.Choice:
         """Return which volumes a new queue space may be put on; refuse one that was named and is missing."""
-
-    @abstractmethod
-    def _is_lost(self, path: str) -> bool:
-        """Return whether nothing is at a path of the device list, or a volume of another device."""
-
-    @abstractmethod
-    def _forget_volume(self, path: str) -> None:
-        """Close a volume that is no longer usable."""
 
     def spaces(self) -> list[Space]:
         """Return the queue spaces of the device by name.
@@ -73,7 +68,10 @@ class ManagingSpaces(ABC):
         """
         missing = {name for volume in self.missing_volumes() for name in volume.spaces}
         places = [(name, path) for name, path in self._main.read(manage_spaces.places) if name not in missing]
-        found = [self.volume_of(path).read(lambda unit, name=name: unit.spaces.find(name)) for name, path in places]  # type: ignore[misc]
+        found = [
+            self.volume_of(path, looks=True).read(lambda unit, name=name: unit.spaces.find(name))  # type: ignore[misc]
+            for name, path in places
+        ]
         return [space for space in found if space is not None]
 
     def missing_volumes(self) -> list[MissingVolume]:
@@ -86,30 +84,25 @@ class ManagingSpaces(ABC):
         )
         missing = []
         for path in dict.fromkeys(paths):
-            try:
-                volume = self.volume_of(path)
-                volume.check_place()
-                # Only a statement shows that a schema was dropped.
-                volume.read(lambda unit: unit.device.info())
-            except QueueError as error:
+            found = self._volumes.why_missing(path)
+            if found is not None:
+                why, error = found
                 there = tuple(name for name, its in places if its == path)
-                # In a directory that may not be entered it may well exist.
-                lost = not isinstance(error, OperatingSystemError) and self._is_lost(path)
-                missing.append(MissingVolume(path, there, error.message, error.hint, lost))
+                missing.append(MissingVolume(path, there, error.message, error.hint, why))
         return missing
 
     def space(self, name: str) -> Space:
         """Return the definition of a queue space, or raise BadResourceError."""
-        return self._found(name)[1]
+        return self._found(name, looks=True)[1]
 
     def queues(self, name: str) -> list[Queue]:
         """Return the queues of a queue space by name; no process is attached for this."""
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         return volume.read(lambda unit: unit.queues.of_space(found.id))
 
     def queue_usages(self, name: str) -> list[tuple[Queue, QueueUsage]]:
         """Return the queues of a queue space by name, each with its usage; no process is attached for this."""
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         now = self.clock.now()
 
         def look(unit: Unit) -> list[tuple[Queue, QueueUsage]]:
@@ -127,7 +120,7 @@ class ManagingSpaces(ABC):
 
     def space_usage(self, name: str) -> SpaceUsage:
         """Return how much of each limit of a queue space is in use."""
-        volume, found = self._found(name)
+        volume, found = self._found(name, looks=True)
         with self._memory(volume, found):
             return volume.read(lambda unit: manage_spaces.usage(unit, manage_spaces.find(unit, name)))
 
@@ -305,7 +298,7 @@ class ManagingSpaces(ABC):
             return None
         total = 0
         for path, space in left.items():
-            volume = self.volume_of(path)
+            volume = self.volume_of(path, looks=True)
             with self._memory(volume, space):
                 total += volume.read(lambda unit, space=space: manage_spaces.messages(unit, space))  # type: ignore[misc]
         return total
@@ -337,7 +330,7 @@ class ManagingSpaces(ABC):
 
         def volumes() -> dict[str, Volume]:
             paths = [entry.path for entry in self._choice(None).among(self.entries())]
-            return {path: self.volume_of(path) for path in paths}
+            return {path: self.volume_of(path, looks=True) for path in paths}
 
         return manage_spaces.left(self._main, volumes, name)
 
@@ -372,7 +365,7 @@ class ManagingSpaces(ABC):
         tell(f"given up with all that was on {lost.path}")
         with self._lock:
             self._attachments.pop(name, None)
-        self._forget_volume(lost.path)
+        self._volumes.forget(lost.path)
 
     def _used(self, volume: Volume, present: Space | None) -> SpaceUsage | None:
         """Return what a queue space holds, as far as that can be counted."""
@@ -416,12 +409,12 @@ class ManagingSpaces(ABC):
                 raise
         volume.memories.remove(found, unused=True)
 
-    def volume_of_space(self, name: str) -> Volume:
-        """Return the volume that a queue space is on, or raise BadResourceError."""
-        return self.volume_of(self._main.read(lambda unit: manage_spaces.path_of(unit, name)))
+    def volume_of_space(self, name: str, *, looks: bool = False) -> Volume:
+        """Return the volume that a queue space is on, or raise BadResourceError; `looks`: nothing will be written."""
+        return self.volume_of(self._main.read(lambda unit: manage_spaces.path_of(unit, name)), looks=looks)
 
-    def _found(self, name: str) -> tuple[Volume, Space]:
-        volume = self.volume_of_space(name)
+    def _found(self, name: str, *, looks: bool = False) -> tuple[Volume, Space]:
+        volume = self.volume_of_space(name, looks=looks)
         return volume, volume.read(lambda unit: manage_spaces.find(unit, name))
 
     @contextlib.contextmanager

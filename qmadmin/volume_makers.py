@@ -14,10 +14,12 @@ from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.probe import Probe
 from qmcore.times import Clock, SystemClock
+from qmcore.volume_record import VolumeMissingError
 
 if TYPE_CHECKING:
     from qmcore.backup import BackupReport
     from qmcore.port import Volume
+    from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
 
 
@@ -46,11 +48,18 @@ class VolumeMaker(Protocol):
     def other_writers(self, path: str) -> str:
         """Return why others than this user may write a volume, as a sentence without end; empty where nobody may."""
 
-    def open(self, path: str) -> Volume:
-        """Open a volume."""
+    def open(self, path: str, accept: Accept | None = None, *, patience: float | None = None) -> Volume:
+        """Open a volume that `accept`, which gets what it says of itself, does not refuse.
+
+        Nothing is written to it before. `patience` limits for how many seconds those are waited for who are just
+        opening or closing it.
+        """
 
     def is_there(self, path: str) -> bool:
         """Return whether there is anything at the path of a volume."""
+
+    def is_empty(self, path: str) -> bool:
+        """Return whether there is an empty file or schema at the path of a volume."""
 
     def are_same(self, path: str, other: str) -> bool:
         """Return whether two paths lead to the same thing, which is there."""
@@ -58,8 +67,8 @@ class VolumeMaker(Protocol):
     def create(self, path: str, info: DeviceInfo, *, first: DeviceEntry | None) -> Volume:
         """Make a volume of a device."""
 
-    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
-        """Open a volume, made before where there is none; another device's is opened too, which the caller checks."""
+    def open_or_create(self, path: str, info: DeviceInfo, accept: Accept) -> Volume:
+        """Open a volume that is not refused, made before where there is none."""
 
     def back_up(
         self, volumes: Mapping[str, Volume], target: str, now: Callable[[], int], progress: Callable[[int], None]
@@ -148,15 +157,20 @@ class FileMaker:
 
         return "" if path == MEMORY else writers.others(path)
 
-    def open(self, path: str) -> Volume:
+    def open(self, path: str, accept: Accept | None = None, *, patience: float | None = None) -> Volume:
         """Open the volume in a file."""
         from qmstorage.sqlite.opening import open_volume
 
-        return open_volume(path, self.probe, self._clock, readonly=self._readonly)
+        waits = {} if patience is None else {"patience": patience}
+        return open_volume(path, self.probe, self._clock, accept, readonly=self._readonly, **waits)
 
     def is_there(self, path: str) -> bool:
         """Return whether there is anything of that name; a symbolic link that leads nowhere is nothing."""
         return os.path.exists(path)  # noqa: PTH110 - where nobody may look, nothing is seen either
+
+    def is_empty(self, path: str) -> bool:
+        """Return whether there is an empty file of that name."""
+        return Path(path).is_file() and not Path(path).stat().st_size
 
     def are_same(self, path: str, other: str) -> bool:
         """Return whether two names lead to the same file."""
@@ -168,10 +182,10 @@ class FileMaker:
 
         return create_volume(path, info, self.probe, self._clock, first=first, group_id=group_id(info.group))
 
-    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
+    def open_or_create(self, path: str, info: DeviceInfo, accept: Accept) -> Volume:
         """Open the volume in a file; one that is absent or empty becomes one."""
         if Path(path).exists() and Path(path).stat().st_size:
-            return self.open(path)
+            return self.open(path, accept)
         return self.create(path, info, first=None)
 
     def back_up(
@@ -232,12 +246,13 @@ class SchemaMaker:
         """Return that nobody can know: superusers, and members of the owner's role."""
         return f"{path!r} is in a database that others may write"
 
-    def open(self, path: str) -> Volume:
-        """Open the volume in a schema."""
+    def open(self, path: str, accept: Accept | None = None, *, patience: float | None = None) -> Volume:
+        """Open the volume in a schema; there is nobody to wait for."""
+        del patience
         self.require_driver()
         from qmstorage.postgres.opening import open_volume
 
-        return open_volume(self._at(path), self._server_clock, self.probe, self._clock)
+        return open_volume(self._at(path), self._server_clock, self.probe, self._clock, accept)
 
     def is_there(self, path: str) -> bool:
         """Return whether there is a schema of that name."""
@@ -245,6 +260,13 @@ class SchemaMaker:
         from qmstorage.postgres.opening import has_schema
 
         return has_schema(self._at(path), self._server_clock)
+
+    def is_empty(self, path: str) -> bool:
+        """Return whether there is an empty schema of that name."""
+        self.require_driver()
+        from qmstorage.postgres.opening import is_empty
+
+        return is_empty(self._at(path), self._server_clock)
 
     def are_same(self, path: str, other: str) -> bool:
         """Return whether two names are those of one schema."""
@@ -258,10 +280,12 @@ class SchemaMaker:
         its = self._at(path), self._server_clock, info, self.probe
         return create_volume(*its, first=first, group=info.group, clock=self._clock)
 
-    def open_or_create(self, path: str, info: DeviceInfo) -> Volume:
+    def open_or_create(self, path: str, info: DeviceInfo, accept: Accept) -> Volume:
         """Open the volume in a schema; one that is absent is made."""
         try:
-            return self.open(path)
+            return self.open(path, accept)
+        except VolumeMissingError:
+            raise
         except BadResourceError:
             # Where something else is in the way, that is what creating it says.
             return self.create(path, info, first=None)

@@ -17,14 +17,6 @@ FULL, RELAXED = "full", "relaxed"
 DURABILITIES = (FULL, RELAXED)
 """Where a commit is when it is acknowledged: on the disk, or with the operating system or server, which writes soon."""
 
-_GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
-IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
-IF_LOST = f"{IF_MISSING} {_GIVE_UP}"
-IF_REPLACED = (
-    f"Move away what is there and put it back, for example from a backup, or set its new path with chdl. {_GIVE_UP}"
-)
-"""What to do about a volume of the device list that is missing, is lost, or in whose place is something else."""
-
 PARTITIONS_MAX = 256
 VTOC_PAGES = 7
 UDL_PAGES = 19
@@ -58,31 +50,19 @@ class DeviceInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingVolume:
-    """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
-
-    `lost` is set where nothing is at its path, or a volume of another device: it may never come back.
-    """
-
-    path: str
-    spaces: tuple[str, ...]
-    reason: str
-    advice: str
-    lost: bool = False
-
-    def __str__(self) -> str:
-        there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""
-        return f"{self.path!r}{there} cannot be opened: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """One entry of the device list: `pages` pages of the file `path`, from page `offset`."""
+    """One entry of the device list: `pages` pages of the file `path`, from page `offset`.
+
+    `volume` is the identifier of the volume there, and `opened` the number that it has at least; a volume that is
+    behind is an older copy. Entries of one volume have the same.
+    """
 
     index: int
     path: str
     offset: int
     pages: int
+    volume: str = ""
+    opened: int = 0
 
     @property
     def end(self) -> int:

@@ -143,6 +143,10 @@ class BadResourceError(QueueError, name="QMEBADRMID", number=-2):
         """The name of the queue space, where it is one that is not there."""
 
 
+class NotADeviceError(BadResourceError):
+    """What is there is something else than a device."""
+
+
 class NotOpenError(QueueError, name="QMENOTOPEN", number=-3):
     """The device or the queue space is not open: it was closed, or belongs to the parent process of a fork."""
 

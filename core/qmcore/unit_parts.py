@@ -16,6 +16,7 @@ from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import Cursor, Forwarding, ImportRecord, Owner, Part, Place, Use
 from qmcore.schedule import Schedule
 from qmcore.space import Limited, Space, SpaceDefinition
+from qmcore.volume_record import VolumeRecord
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -125,6 +126,21 @@ class DeviceRecords(Protocol):
 
     def remove_entry(self, index: int) -> None:
         """Remove an entry from the device list."""
+
+    def set_volume(self, index: int, volume: str, opened: int) -> None:
+        """Set the identifier and the number of the volume of an entry."""
+
+    def raise_entries(self, volume: str, opened: int) -> None:
+        """Set the number of all entries of a volume, where it is lower."""
+
+    def volume(self) -> VolumeRecord:
+        """Return what the volume itself records about itself."""
+
+    def set_opened(self, opened: int) -> None:
+        """Set the number of the volume itself, where it is lower."""
+
+    def join_device(self, info: DeviceInfo, volume: str) -> None:
+        """Make the volume itself one of another device, under an identifier that nobody else knows."""
 
     def extents(self) -> list[Extent]:
         """Return the table of contents."""

@@ -14,7 +14,7 @@ from qmcore.redacted import redacted
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
-    from qmcore.device import MissingVolume
+    from qmcore.volume_record import MissingVolume
 
 
 class Severity(enum.Enum):

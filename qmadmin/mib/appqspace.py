@@ -28,11 +28,11 @@ from qmadmin.mib.declare import (
     word,
 )
 from qmcore.attached import TransactionInfo
-from qmcore.device import IF_MISSING
 from qmcore.errors import BadResourceError, InUseError, in_other_words
 from qmcore.records import Outcome
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
 from qmcore.values import dataclass
+from qmcore.volume_record import IF_MISSING
 
 if TYPE_CHECKING:
     from qmadmin.device import Device

@@ -80,7 +80,7 @@ class Doctor:
 
     def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
         path = self._main.read(lambda unit: manage_spaces.path_of(unit, name))
-        volume = self._device.volume_of(path)
+        volume = self._device.volume_of(path, looks=True)
         space = volume.read(lambda unit: unit.spaces.find(name))
         # One that its volume does not have is reported with the extents.
         if space is not None:
@@ -123,7 +123,7 @@ class Doctor:
         volumes = {self._main.path: self._main}
         for path in dict.fromkeys(entry.path for entry in entries[1:]):
             try:
-                volume = self._device.volume_of(path)
+                volume = self._device.volume_of(path, looks=True)
                 volumes[volume.path] = volume
             except QueueError as error:
                 yield _unreadable(_place(path), error)
@@ -155,7 +155,7 @@ class Doctor:
         known: dict[str, Space] = {}
         for extent in extents:
             if extent.number == 0 and extent.space not in self._unread and extent.entry in paths:
-                volume = self._device.volume_of(paths[extent.entry])
+                volume = self._device.volume_of(paths[extent.entry], looks=True)
                 space = volume.read(lambda unit, name=extent.space: unit.spaces.find(name))  # type: ignore[misc]
                 known |= {} if space is None else {space.name: space}
         return list(diagnosis.extents(entries, extents, known, self._unread))
@@ -216,7 +216,9 @@ class Doctor:
     def _listed_on(self, volume: Volume) -> set[str]:
         paths = self._main.read(lambda unit: dict(manage_spaces.places(unit)))
         return {
-            name for name, path in paths.items() if name not in self._unread and self._device.volume_of(path) is volume
+            name
+            for name, path in paths.items()
+            if name not in self._unread and self._device.volume_of(path, looks=True) is volume
         }
 
     def _room(self, volume: Volume) -> Iterator[Finding]:

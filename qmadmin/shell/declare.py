@@ -128,12 +128,18 @@ class Confirmation:
 
     `action` returns what the command is about to do, and to how many objects, from the session and the arguments, or
     why there is nothing to do; `declined` is the warning when the answer is no, with places for arguments. `refuse`
-    raises the error that the command would raise, as far as that is known before the question.
+    raises the error that the command would raise, as far as that is known before the question. `option` names the
+    option of the command without which nothing is asked.
     """
 
     action: Callable[[Session, Given], str | Notice]
     declined: str | Notice
     refuse: Callable[[Session, Given], object] | None = None
+    option: str = ""
+
+    def is_asked(self, given: Given) -> bool:
+        """Return whether the arguments make the command ask."""
+        return not self.option or bool(given.get(self.option))
 
     CHOICES = "? (y, n [default=n]): "
 

@@ -13,6 +13,7 @@ from qmcore.device import FULL, DeviceEntry
 from qmcore.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from qmadmin.shell.kinds import Given
     from qmadmin.shell.session import Session
 
 DEVICES = Group("Devices")
@@ -152,8 +153,21 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
     ]
 
 
+def _renaming(session: Session, given: Given) -> str:
+    index, path = given["dlindex"], given["newdevice"]
+    means = session.device.loss_by_rename(index, path) if given["force"] else ""
+    return f"Rename device list entry {index}, {_entry(session, index).path}, to {path}{f', and {means}' * bool(means)}"
+
+
 @DEVICES.command(
     "chdl",
+    Option(
+        "-f",
+        "force",
+        "Take what is at the new path in place of the file of the entry: an older copy, an empty file, another volume,"
+        " or one of another device.",
+        extension=True,
+    ),
     Positional("dlindex", DeviceIndex(), "The entry to rename.", "Device list index: "),
     Positional(
         "newdevice",
@@ -162,17 +176,19 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
         "New device name (now {present}): ",
         facts=lambda session, given: {"present": _entry(session, given["dlindex"]).path},
     ),
+    confirm=Confirmation(_renaming, "Device list entry {dlindex} not renamed", option="force"),
 )
-def chdl(session: Session, dlindex: int, newdevice: str) -> Outcome:
+def chdl(session: Session, dlindex: int, newdevice: str, force: bool) -> Outcome:
     """Change the name of an entry in the universal device list.
 
     This is needed after a file has been moved, because its pages can no longer be reached under the old name. The file
-    itself is not touched. The file at the new path must belong to this device; if there is none yet, a warning says so.
+    itself is not touched. The file at the new path must be the one that was moved, or a newer copy of it; if there is
+    none yet, a warning says so. With -f something else is taken too, after a question that says what that means.
 
         chdl 1 /var/qm/moved
     """
     before = _entry(session, dlindex)
-    entry = session.device.rename_entry(dlindex, newdevice)
+    entry = session.device.rename_entry(dlindex, newdevice, force=force)
     text = f"Renamed device {before.path} to {entry.path}, entry {entry.index} on {session.device.path}"
     if session.device.is_there(entry.path):
         return Line(text, _data(entry))

@@ -203,21 +203,22 @@ class Interpreter:
     def _is_agreed(self, confirm: Confirmation, reading: Reading, start: str) -> bool:
         """Return whether the command is confirmed; what it would affect is determined in any case."""
         action = confirm.action(self._session, reading.given)
-        agreed = reading.given["yes"] or self._session.modes.yes
+        asks = confirm.is_asked(reading.given)
+        agreed = reading.given["yes"] or self._session.modes.yes or not asks
         if confirm.refuse is not None and (reading.given["dry_run"] or not agreed):
             confirm.refuse(self._session, reading.given)
         if isinstance(action, Notice):
             shown: Shown = action
         elif reading.given["dry_run"]:
             shown = Line(f"Dry run, nothing is done: {action}", {"dry_run": action})
-        elif reading.given["yes"]:
+        elif reading.given["yes"] or not asks:
             return True
         elif self._session.modes.yes:
             self._dialogue.pass_over_yes_or_no()
             return True
         else:
             return self._is_confirmed(action, confirm, reading, start)
-        if not reading.given["yes"]:
+        if asks and not reading.given["yes"]:
             self._dialogue.pass_over_yes_or_no()
         self._show(shown, start)
         return False

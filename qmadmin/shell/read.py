@@ -53,7 +53,9 @@ class Reading:
         """
         if self._torn:
             return 0
-        to_confirm = self.command.confirm is not None and not self.given["yes"] and not self.asked_to_confirm
+        confirm = self.command.confirm
+        asks = confirm is not None and confirm.is_asked(self.given)
+        to_confirm = asks and not self.given["yes"] and not self.asked_to_confirm
         return len(self._to_ask) + to_confirm
 
     def take(self, line: str) -> None:

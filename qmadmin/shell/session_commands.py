@@ -362,7 +362,9 @@ def _remarks(command: Command) -> list[str]:
     elif Needs.OPEN_SPACE in command.needs:
         remarks.append("It requires an open queue space.")
     if command.confirm is not None:
-        remarks.append("It asks for confirmation.")
+        asking = next((option for option in command.options if option.name == command.confirm.option), None)
+        when = "It asks" if asking is None else f"With {asking.flag} it asks"
+        remarks.append(f"{when} for confirmation.")
     if command.extension:
         remarks.append(EXTENSION)
     return remarks

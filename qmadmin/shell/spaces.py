@@ -30,7 +30,7 @@ from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-    from qmcore.device import MissingVolume
+    from qmcore.volume_record import MissingVolume
 
 SPACES = Group("Queue spaces", "spaces")
 

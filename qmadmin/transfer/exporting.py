@@ -37,11 +37,11 @@ from qmadmin.version import __version__
 from qmcore.acts.outstanding import held as held_in
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import Run
-from qmcore.device import MissingVolume
 from qmcore.errors import InUseError
 from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
 from qmcore.values import dataclass
+from qmcore.volume_record import MissingVolume
 
 if TYPE_CHECKING:
     from qmadmin.transfer.target import Destination

@@ -39,7 +39,7 @@ class SnapshotReader:
     """The reader of a snapshot in one process."""
 
     def __init__(self, device: Device, names: Sequence[str]) -> None:
-        self.volumes = {name: device.volume_of_space(name) for name in names}
+        self.volumes = {name: device.volume_of_space(name, looks=True) for name in names}
         self._stack = contextlib.ExitStack()
         self._snapshots: dict[str, Snapshot] = {}
         self._queues: dict[str, dict[str, Queue]] = {}

@@ -50,6 +50,10 @@ device = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("partitions", Integer, nullable=False, comment="tables that messages are split into; 0: not split"),
     Column("home", Text, comment="the database that the volume was last written in; none on SQLite"),
+    Column("volume", Text, nullable=False, server_default="", comment="random; the volume's own"),
+    Column(
+        "opened", BigInteger, nullable=False, server_default=text("0"), comment="grows: an older copy has a lower one"
+    ),
 )
 
 entry = Table(
@@ -59,6 +63,8 @@ entry = Table(
     Column("path", Text, nullable=False),
     Column("first_page", BigInteger, nullable=False),
     Column("pages", BigInteger, nullable=False),
+    Column("volume", Text, nullable=False, server_default="", comment="identifier of the volume at the path"),
+    Column("opened", BigInteger, nullable=False, server_default=text("0"), comment="the number that it has at least"),
 )
 
 extent = Table(

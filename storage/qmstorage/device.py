@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Iterable
 
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.errors import BadResourceError
 from qmcore.purpose import alone
+from qmcore.volume_record import VolumeRecord
 from qmstorage.schema import device, entry, extent
 from qmstorage.spaces import damaged
 from qmstorage.sql import bindparam, delete, select, update
@@ -15,10 +18,27 @@ from qmstorage.unit_part import UnitPart
 
 _DEVICE = select(device)
 _ADD_DEVICE = insert_into(device)
+_SET_OPENED = update(device).where(device.c.opened < bindparam("new_opened")).values(opened=bindparam("new_opened"))
+_JOIN_DEVICE = update(device).values(
+    id=bindparam("new_id"),
+    main=bindparam("new_main"),
+    commands=bindparam("new_commands"),
+    volume=bindparam("new_volume"),
+)
 _SET_COMMANDS = update(device).values(commands=bindparam("new_commands"))
 _ENTRIES = select(entry).order_by(entry.c.dlindex)
 _ADD_ENTRY = insert_into(entry)
 _RENAME_ENTRY = update(entry).where(given(entry.c.dlindex, "at")).values(path=bindparam("new_path"))
+_SET_VOLUME = (
+    update(entry)
+    .where(given(entry.c.dlindex, "at"))
+    .values(volume=bindparam("new_volume"), opened=bindparam("new_opened"))
+)
+_RAISE_ENTRIES = (
+    update(entry)
+    .where(given(entry.c.volume, "of_volume"), entry.c.opened < bindparam("new_opened"))
+    .values(opened=bindparam("new_opened"))
+)
 _REMOVE_ENTRY = delete(entry).where(given(entry.c.dlindex, "at"))
 _EXTENTS = select(extent).order_by(extent.c.space, extent.c.number)
 _ADD_EXTENT = insert_into(extent)
@@ -52,8 +72,25 @@ class Device(UnitPart):
             schema_version=self.unit.schema_version,
         )
 
+    def volume(self) -> VolumeRecord:
+        """Return what the volume itself records about itself."""
+        row = self.one(_DEVICE)
+        if row is None:
+            raise BadResourceError("the file has no device record")
+        return VolumeRecord(device=row[0], volume=row[9], main=bool(row[1]), opened=row[10])
+
+    def set_opened(self, opened: int) -> None:
+        """Set the number of the volume itself, where it is lower."""
+        self.run(_SET_OPENED, new_opened=opened)
+
+    @alone
+    def join_device(self, info: DeviceInfo, volume: str) -> None:
+        """Make the volume itself one of another device, under an identifier that nobody else knows."""
+        self.run(_JOIN_DEVICE, new_id=info.id, new_main=False, new_commands=info.commands, new_volume=volume)
+
     def record(self, info: DeviceInfo, *, first: DeviceEntry | None) -> None:
         """Record the device in a new volume, in that which QMCONFIG names with the `first` entry of its list."""
+        volume = new_volume_id()
         self.run(
             _ADD_DEVICE,
             id=info.id,
@@ -65,9 +102,11 @@ class Device(UnitPart):
             created_at=info.created_at,
             partitions=info.partitions,
             home=None,
+            volume=volume,
+            opened=0,
         )
         if first is not None:
-            self.add_entry(first)
+            self.add_entry(dataclasses.replace(first, volume=volume))
 
     @alone
     def set_commands(self, *, enabled: bool) -> None:
@@ -76,12 +115,20 @@ class Device(UnitPart):
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list in the order of its indexes."""
-        return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list")]
+        return [DeviceEntry(*row) for row in _with_numbers(self.all(_ENTRIES), "device list", texts=2)]
 
     @alone
     def add_entry(self, new: DeviceEntry) -> None:
         """Add an entry to the device list."""
-        self.run(_ADD_ENTRY, dlindex=new.index, path=new.path, first_page=new.offset, pages=new.pages)
+        self.run(
+            _ADD_ENTRY,
+            dlindex=new.index,
+            path=new.path,
+            first_page=new.offset,
+            pages=new.pages,
+            volume=new.volume,
+            opened=new.opened,
+        )
 
     @alone
     def rename_entry(self, index: int, path: str) -> None:
@@ -92,6 +139,15 @@ class Device(UnitPart):
     def remove_entry(self, index: int) -> None:
         """Remove an entry from the device list."""
         self.run(_REMOVE_ENTRY, at=index)
+
+    @alone
+    def set_volume(self, index: int, volume: str, opened: int) -> None:
+        """Set the identifier and the number of the volume of an entry."""
+        self.run(_SET_VOLUME, at=index, new_volume=volume, new_opened=opened)
+
+    def raise_entries(self, volume: str, opened: int) -> None:
+        """Set the number of all entries of a volume, where it is lower."""
+        self.run(_RAISE_ENTRIES, of_volume=volume, new_opened=opened)
 
     def extents(self) -> list[Extent]:
         """Return the table of contents."""
@@ -121,9 +177,14 @@ class Device(UnitPart):
         self.run(_REMOVE_EXTENT, of_space=old.space, of_number=old.number, at_index=old.entry, at_page=old.first)
 
 
-def _with_numbers(rows: list[Row], of: str) -> list[Row]:
-    """Return rows that have one text each; refuse rows in which another value is not a number."""
+def new_volume_id() -> str:
+    """Return an identifier for a volume that no other has."""
+    return os.urandom(8).hex()
+
+
+def _with_numbers(rows: list[Row], of: str, texts: int = 1) -> list[Row]:
+    """Return rows that have so many texts each; refuse rows in which another value is not a number."""
     for row in rows:
-        if sum(isinstance(value, int) for value in row) != len(row) - 1:
+        if sum(isinstance(value, int) for value in row) != len(row) - texts:
             raise damaged(f"{of} is damaged: a number in it is not one")
     return rows

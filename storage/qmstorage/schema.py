@@ -1,4 +1,4 @@
-"""The tables of a volume, as they are since schema version 4.
+"""The tables of a volume, as they are since schema version 5.
 
 A message row is written once and deleted once; its state is a row in one narrow table: `ready`, `due`, `held` or
 `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message id finds its
@@ -63,7 +63,7 @@ __all__ = [
     "waiter",
 ]
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The schema version of a volume that this release reads and writes: the last step of the migrations."""
 
 REVISION: Final = f"{VERSION:04d}"

@@ -427,7 +427,7 @@ class Connection:
 
 def work(at, side):
     steps = []
-    files.open_for_writing = lambda path: Connection(opened(path), steps, at, side)
+    files.open_for_writing = lambda *given: Connection(opened(*given), steps, at, side)
     space = open_device(sys.argv[1]).open_space("SPACE")
     steps.clear()
     with space.transaction():

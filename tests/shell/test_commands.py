@@ -44,7 +44,7 @@ ABBREVIATIONS = {
 SYNOPSES = {
     "crdl": "[-g group] [-s full|relaxed] [-H partitions] [device [offset [size]]]",
     "lidl": "[dlindex]",
-    "chdl": "[dlindex [newdevice]]",
+    "chdl": "[-f] [-y] [-n] [dlindex [newdevice]]",
     "dsdl": "[-y] [-n] [dlindex]",
     "livtoc": "",
     "qcommands": "[{off|on}]",

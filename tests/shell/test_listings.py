@@ -64,14 +64,14 @@ def test_entries_are_listed_with_their_pages(laid_out):
     ran = laid_out.run("lidl\n")
     assert [line.split() for line in ran.out.splitlines()] == [
         ["Index", "Name", "Start", "Size", "Durability", "Schema"],
-        ["0", laid_out.device, "0", "2000", "full", "4"],
-        ["1", f"{laid_out.directory}/MORE", "100", "500", "full", "4"],
+        ["0", laid_out.device, "0", "2000", "full", "5"],
+        ["1", f"{laid_out.directory}/MORE", "100", "500", "full", "5"],
     ]
     verbose = laid_out.run("verbose\nlidl\n").out
     assert verbose.count("universal device index.") == 2
     assert (
         f"      name: {laid_out.directory}/MORE\n      start:  100\n      size:   500\n"
-        "      durability: full\n      schema:     4\n" in verbose
+        "      durability: full\n      schema:     5\n" in verbose
     )
 
 

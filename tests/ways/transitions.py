@@ -68,6 +68,7 @@ DEVICE: Final = {
     "free_ranges": NONE,
     "is_there": NONE,
     "left_messages": NONE,
+    "loss_by_rename": NONE,
     "lost_volume_of": NONE,
     "memory_files": NONE,
     "missing_volumes": NONE,

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
 
 from qmcore import device, names
 from qmcore.device import DeviceEntry, PageRange, TableEntry
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError
+from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.port import Unit
 
 
-def add_entry(unit: Unit, path: str, offset: int, pages: int) -> DeviceEntry:
-    """Add a run of pages of the file `path` to the device list."""
+def add_entry(unit: Unit, wanted: DeviceEntry) -> DeviceEntry:
+    """Add a run of pages of a file to the device list, under the first index that is free."""
     present = unit.device.entries()
     taken = {entry.index for entry in present}
     index = next(number for number in range(len(present) + 1) if number not in taken)
-    entry = device.checked_entry(DeviceEntry(index, path, offset, pages), present)
+    entry = device.checked_entry(dataclasses.replace(wanted, index=index), present)
     unit.device.add_entry(entry)
     return entry
 
 
 def rename_entry(unit: Unit, index: int, path: str) -> DeviceEntry:
     """Give an entry another path, as when its file was moved; the pages in it are looked for there from now on."""
-    entry = find_entry(unit, index)
-    renamed = DeviceEntry(index, names.path(path), entry.offset, entry.pages)
-    device.refuse_overlap(renamed, (other for other in unit.device.entries() if other.index != index))
+    renamed = dataclasses.replace(to_rename(unit, index, path), path=path)
     unit.device.rename_entry(index, path)
     return renamed
+
+
+def to_rename(unit: Unit, index: int, path: str) -> DeviceEntry:
+    """Return an entry that may get a path, or refuse."""
+    entry = find_entry(unit, index)
+    renamed = dataclasses.replace(entry, path=names.path(path))
+    device.refuse_overlap(renamed, (other for other in unit.device.entries() if other.index != index))
+    return entry
+
+
+def replace_volume(unit: Unit, index: int, path: str, volume: str, opened: int) -> DeviceEntry:
+    """Give an entry, and all that share its volume, the path, identifier and number of another volume."""
+    before = find_entry(unit, index)
+    for entry in unit.device.entries():
+        if entry.volume == before.volume:
+            unit.device.rename_entry(entry.index, path)
+            unit.device.set_volume(entry.index, volume, opened)
+    return find_entry(unit, index)
 
 
 def remove_entry(unit: Unit, index: int) -> DeviceEntry:
@@ -61,18 +77,6 @@ def refuse_used(unit: Unit, index: int) -> DeviceEntry:
 def users_of(unit: Unit, index: int) -> list[str]:
     """Return the names of the queue spaces that have pages of an entry."""
     return sorted({extent.space for extent in unit.device.extents() if extent.entry == index})
-
-
-def refuse_without(unit: Unit, spaces: Iterable[str], path: str) -> None:
-    """Refuse a volume, the one at this path, that knows nothing of one of these queue spaces."""
-    for name in spaces:
-        if unit.spaces.find(name) is None:
-            raise BadResourceError(
-                f"{path!r} is another file of the device than that of queue space {name!r}, whose pages the entry has",
-                hint="Name the path that the file of the queue space has now, or will have.",
-                path=path,
-                space=name,
-            )
 
 
 def find_entry(unit: Unit, index: int) -> DeviceEntry:

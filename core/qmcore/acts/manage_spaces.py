@@ -18,7 +18,7 @@ from qmcore import device, space
 from qmcore.acts import thresholds
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
-from qmcore.device import DeviceEntry, Extent, MissingVolume
+from qmcore.device import DeviceEntry, Extent
 from qmcore.errors import (
     BadResourceError,
     InUseError,
@@ -32,6 +32,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
 from qmcore.records import Owner, Use
 from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
+from qmcore.volume_record import MissingVolume
 
 VolumeOf = Callable[[str], Volume]
 """Finds the volume behind a path of the device list."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmcore import numbers
 from qmcore.bulk_rows import Adopted
-from qmstorage.postgres import keys
+from qmcore.volume_record import VolumeRecord
+from qmstorage.postgres import keys, translate
 from qmstorage.postgres.sessions import WAIT_SECONDS
 from qmstorage.postgres.tables import DIALECT, quoted
 from qmstorage.postgres.unit import PostgresUnit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from qmcore.space import Space
+    from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
 
 logger = logging.getLogger("qmadmin.storage")
@@ -50,6 +52,18 @@ def here(connection: psycopg.Connection[Any], address: Address) -> str:
     may_ask = _scalar(connection, _MAY_ASK)
     device = f"{quoted(address.schema)}.device"
     return str(_scalar(connection, f"SELECT {_HERE.format(system=_SYSTEM if may_ask else 'NULL', device=device)}"))
+
+
+def look(connection: psycopg.Connection[Any], address: Address, accept: Accept | None) -> str:
+    """Have what a volume says of itself accepted; return its durability."""
+    row = connection.execute(
+        f"SELECT durability, id, volume, main, opened FROM {quoted(address.schema)}.device"  # noqa: S608 - a name of ours
+    ).fetchone()
+    if row is None:
+        raise translate.not_a_device(address.shown)
+    if accept is not None:
+        accept(VolumeRecord(device=row[1], volume=row[2], main=row[3], opened=row[4]))
+    return str(row[0])
 
 
 def settle(connection: psycopg.Connection[Any], address: Address) -> str:

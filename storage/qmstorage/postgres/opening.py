@@ -22,6 +22,7 @@ from qmstorage.statements import Texts
 
 if TYPE_CHECKING:
     from qmcore.times import Clock
+    from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
 
@@ -49,27 +50,28 @@ SELECT pg_get_userbyid(nspowner), pg_has_role(nspowner, %s) FROM pg_namespace WH
 _TELLS_WHO_MAY_SET_ROLE: Final = 160000
 
 
-def open_volume(address: Address, server: ServerClock, probe: Probe, clock: Clock | None = None) -> PostgresVolume:
+def open_volume(
+    address: Address, server: ServerClock, probe: Probe, clock: Clock | None = None, accept: Accept | None = None
+) -> PostgresVolume:
     """Open the device or volume in a schema; for reading only on a standby, or where this user may not write.
 
     The schema for non-persistent messages is created again where it is missing and this user may act as the owner, and
-    so are functions that are missing or have been changed.
+    so are functions that are missing or have been changed. What the volume says of itself is given to `accept`, which
+    may refuse it; nothing is written to it before.
     Raises BadResourceError where there is no device, ReleaseError for a newer one or a server that is too old,
     OperatingSystemError where the server cannot be reached or refuses.
     """
     with connected(address, server) as connection:
         versions.refuse_other(version_of(connection, address), address.shown)
         _check_encoding(connection, address, new=False)
-        durability = _scalar(connection, f"SELECT durability FROM {quoted(address.schema)}.device")  # noqa: S608 - a name of ours
+        durability = database_identity.look(connection, address, accept)
         readonly = bool(_scalar(connection, "SELECT pg_is_in_recovery()")) or not _may_write(connection, address)
-        if durability is None:
-            raise translate.not_a_device(address.shown)
         if not readonly:
             _make_memory_again(connection, address)
             _make_functions_again(connection, address)
         home = "" if readonly else database_identity.settle(connection, address)
     return PostgresVolume(
-        address, server, probe, durable=durability != RELAXED, readonly=readonly, home=home, clock=clock
+        address, server, probe, durable=durability != RELAXED, readonly=readonly, home=home, clock=clock, accept=accept
     )
 
 
@@ -113,6 +115,14 @@ def has_schema(address: Address, clock: ServerClock) -> bool:
     with connected(address, clock) as connection:
         found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [address.schema])
         return found.fetchone() is not None
+
+
+def is_empty(address: Address, clock: ServerClock) -> bool:
+    """Return whether the schema exists, and there is nothing in it."""
+    question = "SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = pg_namespace.oid) FROM pg_namespace"
+    with connected(address, clock) as connection:
+        found = connection.execute(f"{question} WHERE nspname = %s", [address.schema]).fetchone()
+        return found is not None and not found[0]
 
 
 def read_clock(address: Address, clock: ServerClock) -> None:

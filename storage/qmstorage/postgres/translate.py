@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from qmcore.errors import (
     BadResourceError,
     InvalidArgumentError,
+    NotADeviceError,
     OperatingSystemError,
     OutcomeUnknownError,
     QueueError,
@@ -127,7 +128,7 @@ _ABORTED = _Entry(
     "a transaction on device {shown!r} is undone, because a statement in it had failed: {words}",
     "Repeat the operation; nothing of it was done. The log of the server shows the statement that failed.",
 )
-_NOT_A_DEVICE = _Entry(BadResourceError, NOT_A_DEVICE, NAME_ANOTHER)
+_NOT_A_DEVICE = _Entry(NotADeviceError, NOT_A_DEVICE, NAME_ANOTHER)
 _BAD_TEXT = _Entry(
     InvalidArgumentError,
     "a text for device {shown!r} has a character that PostgreSQL cannot keep, such as NUL",
@@ -315,7 +316,7 @@ def not_alone(pids: Sequence[int], shown: str) -> QueueError:
 
 def not_a_device(shown: str) -> QueueError:
     """Return the diagnostic for a schema that is absent, or holds something else."""
-    return BadResourceError(NOT_A_DEVICE.format(shown=shown), hint=NAME_ANOTHER, path=shown)
+    return NotADeviceError(NOT_A_DEVICE.format(shown=shown), hint=NAME_ANOTHER, path=shown)
 
 
 def read_only(shown: str) -> QueueError:

@@ -19,6 +19,7 @@ from qmcore.records import Owner
 from qmcore.upgrade import UpgradePlan
 from qmstorage import migrating, schema
 from qmstorage.auditing import COLUMNS, values_of
+from qmstorage.device import new_volume_id
 from qmstorage.postgres import functions, keys, liveness_queries, opening, table_creation
 from qmstorage.postgres.clock import ServerClock
 from qmstorage.postgres.tables import memory_schema, quoted
@@ -36,6 +37,10 @@ _OF_OWNER: Final = tuple(field.name for field in dataclasses.fields(Owner))
 _SIZE: Final = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::int8 FROM pg_class
 WHERE relkind = 'r' AND relnamespace::regnamespace::text = ANY(%s)
+"""
+_IDENTIFY: Final = "UPDATE {}.device SET volume = %s WHERE volume = ''"
+_ENTER: Final = """
+UPDATE {}.entry SET volume = device.volume FROM {}.device AS device WHERE dlindex = 0 AND %s OR path = %s
 """
 _RECORD: Final = f"INSERT INTO {{}}.audit ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"  # noqa: S608
 _COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -126,7 +131,12 @@ def upgrade(address: Address, wanted: UpgradePlan, record: AuditEntry) -> None:
             connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
             for text in _statements(connection, address.sibling(name), name):
                 connection.execute(text, prepare=False)
+            connection.execute(_IDENTIFY.format(quoted(name)), [new_volume_id()])
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owners[address.schema])))
+        for name in schemas:
+            is_main = name == address.schema
+            entered = _ENTER.format(quoted(address.schema), quoted(name))
+            connection.execute(entered, [is_main, address.shown if is_main else name])
         connection.execute(_RECORD.format(quoted(address.schema)), values_of(record))
 
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from qmcore.findings import Finding
     from qmcore.times import Clock
     from qmcore.transitions import Command, Refused, Result
+    from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
     from qmstorage.postgres.connection_timeouts import WatchedConnection
@@ -77,12 +78,15 @@ class PostgresVolume:
         readonly: bool = False,
         home: str = "",
         clock: Clock | None = None,
+        accept: Accept | None = None,
     ) -> None:
         """Take also `home`, the database that the volume was found in; a standby may take over while it is open.
 
-        The clock of the server is kept right; another `clock` may be the one to go by.
+        The clock of the server is kept right; another `clock` may be the one to go by. `accept` may refuse what is
+        found in the place of the volume later.
         """
         self._home = home
+        self._accept = accept
         self.path = address.shown
         self.probe = probe
         self.readonly = readonly

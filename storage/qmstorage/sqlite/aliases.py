@@ -27,26 +27,26 @@ _LOG: Final = "-wal"
 _BELONGINGS: Final = (_FILE, _LOG, "-shm", files.RUN)
 """Suffixes of the names of what belongs to a device; processes share all of it, or none."""
 
-_PATIENCE_SECONDS: Final = 15.0
+PATIENCE_SECONDS: Final = 15.0
 """How long to wait for others that are just opening or closing the file, or have not noticed yet that it is lost."""
 
 _PAUSE, _PAUSES = 0.002, 16
 """Seconds between two checks, at least, and how many times as long at most."""
 
 
-def refuse_others(path: str) -> None:
+def refuse_others(path: str, patience: float = PATIENCE_SECONDS) -> None:
     """Refuse a file if others have another one open under this name, or have it open with a log that is not beside it.
 
-    They close it once they notice, so that a moment's patience mostly helps.
+    They close it once they notice, so that a moment's patience, in seconds, mostly helps.
     """
     directory = files.run_directory(path)
-    if not _becomes_true(lambda: not is_open_on_another_file(directory, path)):
+    if not _becomes_true(lambda: not is_open_on_another_file(directory, path), patience):
         raise InUseError(
             f"device {path!r} is open in a program, and its file was removed or replaced meanwhile",
             hint="End that program first: what it has written is in the old file then. lsof or fuser shows it.",
             path=path,
         )
-    if not _becomes_true(lambda: _has_log(path) or _is_alone(path)):
+    if not _becomes_true(lambda: _has_log(path) or _is_alone(path), patience):
         raise InUseError(
             f"device {path!r} is open in a program whose {path + _LOG!r} or -shm was removed, or that has the file"
             " under another name",
@@ -55,9 +55,9 @@ def refuse_others(path: str) -> None:
         )
 
 
-def _becomes_true(question: Callable[[], bool]) -> bool:
-    """Return whether a check succeeds soon."""
-    end = time.monotonic() + _PATIENCE_SECONDS
+def _becomes_true(question: Callable[[], bool], seconds: float) -> bool:
+    """Return whether a check succeeds within the seconds."""
+    end = time.monotonic() + seconds
     while not question():
         if time.monotonic() > end:
             return False

@@ -8,12 +8,12 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from qmcore.errors import BadResourceError, OperatingSystemError, ReleaseError, SystemFailureError
+from qmcore.errors import BadResourceError, NotADeviceError, OperatingSystemError, ReleaseError, SystemFailureError
 from qmstorage import schema, versions
 from qmstorage.sqlite import adopting, translate
 from qmstorage.sqlite.writer_gate import Surroundings
@@ -178,7 +178,7 @@ def refuse_unusable(path: str) -> None:
             f"there is no device {path!r}", hint="Create it with crdl, offset 0, or name another.", path=path
         )
     if stat.S_ISDIR(status.st_mode):
-        raise BadResourceError(f"{path!r} is a directory, not a qmadmin device", path=path)
+        raise NotADeviceError(f"{path!r} is a directory, not a qmadmin device", path=path)
     if not stat.S_ISREG(status.st_mode):
         raise translate.not_a_device(path)
     if not os.access(path, os.R_OK):
@@ -203,15 +203,18 @@ def refuse_mount(path: str) -> None:
         )
 
 
-def open_for_writing(path: str) -> sqlite3.Connection:
-    """Return a connection to an existing device."""
+def open_for_writing(path: str, look: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Return a connection to an existing device, which `look` may refuse before anything is written to it."""
     try:
         connection = connect(path, "rw")
     except translate.FAILURES as error:
         raise translate.from_sqlite(error, path) from error
     try:
-        checked(connection, path)
+        look(checked(connection, path))
         connection.execute("PRAGMA journal_mode = WAL")
+        if not os.path.exists(f"{path}-wal"):  # noqa: PTH110 - one look
+            # What has left another mode makes its log with the next statement.
+            version_of(connection, path)
         share_beside(path)
     except translate.FAILURES as error:
         connection.close()

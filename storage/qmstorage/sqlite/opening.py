@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from qmcore.device import RELAXED, DeviceEntry, DeviceInfo
 from qmcore.errors import InvalidArgumentError
 from qmcore.probe import Probe
+from qmcore.volume_record import Accept, VolumeRecord
 from qmstorage import schema
 from qmstorage.sql import made
 from qmstorage.sqlite import adopting, aliases, files, translate
@@ -27,8 +28,19 @@ if TYPE_CHECKING:
     from qmcore.times import Clock
 
 
-def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False) -> Volume:
+def open_volume(
+    path: str,
+    probe: Probe,
+    clock: Clock,
+    accept: Accept | None = None,
+    *,
+    readonly: bool = False,
+    patience: float = aliases.PATIENCE_SECONDS,
+) -> Volume:
     """Open the device or volume in an SQLite file; for reading only where this user may not write it, or asks for it.
+
+    What the volume says of itself is given to `accept`, which may refuse it; nothing is written to it before. For
+    `patience` seconds others are waited for that are just opening or closing it.
 
     Raises BadResourceError where there is none, or the device has another name, InUseError where others have the file
     open with another log, or another file by this name, ReleaseError for a newer one, OperatingSystemError where it
@@ -38,11 +50,14 @@ def open_volume(path: str, probe: Probe, clock: Clock, *, readonly: bool = False
     # SQLite puts its files beside the target of a link; so do we, or two names would have two sets of locks.
     path = os.path.realpath(path)
     if not readonly and os.access(path, os.W_OK):
-        aliases.refuse_others(path)
-        connection = files.open_for_writing(path)
-        return SqliteVolume(path, connection, probe, clock, durable=_is_durable(connection, path))
+        aliases.refuse_others(path, patience)
+        durable: list[bool] = []
+        connection = files.open_for_writing(path, lambda connection: durable.append(_look(connection, path, accept)))
+        return SqliteVolume(path, connection, probe, clock, durable=durable[0])
     volume = ReadOnlyVolume(path, probe)
-    volume.read(lambda unit: unit.device.info())
+    record = volume.read(lambda unit: unit.device.volume())
+    if accept is not None:
+        accept(record)
     return volume
 
 
@@ -143,15 +158,11 @@ def _statements() -> Iterator[str]:
             yield str(CreateIndex(index).compile(dialect=dialect))
 
 
-def _is_durable(connection: sqlite3.Connection, path: str) -> bool:
-    try:
-        row = connection.execute("SELECT durability FROM device").fetchone()
-        if row is None:
-            raise translate.not_a_device(path)
-        return bool(row[0] != RELAXED)
-    except sqlite3.Error as error:
-        connection.close()
-        raise translate.from_sqlite(error, path) from error
-    except BaseException:
-        connection.close()
-        raise
+def _look(connection: sqlite3.Connection, path: str, accept: Accept | None) -> bool:
+    """Have a volume accepted that nothing was written to yet; return whether it is durable."""
+    row = connection.execute("SELECT durability, id, volume, main, opened FROM device").fetchone()
+    if row is None:
+        raise translate.not_a_device(path)
+    if accept is not None:
+        accept(VolumeRecord(device=row[1], volume=row[2], main=bool(row[3]), opened=row[4]))
+    return bool(row[0] != RELAXED)

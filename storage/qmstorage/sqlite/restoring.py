@@ -12,7 +12,7 @@ import dataclasses
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from qmcore import numbers
@@ -20,6 +20,7 @@ from qmcore.audit import AuditEntry
 from qmcore.backup import BackupReport, BackupVolume
 from qmcore.errors import BadResourceError, InUseError, QueueError, SystemFailureError
 from qmstorage.auditing import COLUMNS, values_of
+from qmstorage.device import new_volume_id
 from qmstorage.sqlite import files, parts, translate
 from qmstorage.sqlite.backups import Contents, contents_of, read_list
 from qmstorage.sqlite.memory_files import remove_memories
@@ -156,6 +157,8 @@ def _made(
         # A file that was missing when the backup was made is missing again, unless it is put back there.
         return places.get(path) or str(_around(listed, copies[0].place, Path(path)))
 
+    # Volumes of the original are none of the new device, and the other way round.
+    volumes = {str(copy.place): new_volume_id() for copy in copies}
     total, incarnations = Contents(), set()
     for at, copy in enumerate(copies):
 
@@ -164,7 +167,7 @@ def _made(
 
         _copy(source, copy, step)
         upgrade_copy(copy.made)
-        incarnations |= _settled(copy.made, place, leap, group_id)
+        incarnations |= _settled(copy, place, volumes, leap, group_id)
         if at == 0:
             record = _recorded(copy.made, record)
         total += contents_of(copy.made, lambda percent, step=step: step(60 + percent * 4 // 10))  # type: ignore[misc]
@@ -184,13 +187,25 @@ def _copy(source: Path, copy: _Copy, step: Callable[[int], None]) -> None:
         raise _damaged(source, f"its file {copy.source.file!r} is not what it was when the backup was made")
 
 
-def _settled(made: Path, place: Callable[[str], str], leap: int, group_id: Callable[[str], int | None]) -> set[str]:
-    """Adapt a copy to its new place, where nobody is attached; return the incarnations of its queue spaces."""
+def _settled(
+    copy: _Copy,
+    place: Callable[[str], str],
+    volumes: Mapping[str, str],
+    leap: int,
+    group_id: Callable[[str], int | None],
+) -> set[str]:
+    """Adapt a copy to its new place, where nobody is attached; return the incarnations of its queue spaces.
+
+    `volumes` are the new identifiers of those that are restored, by their new places.
+    """
+    made = copy.made
     with contextlib.closing(files.connect(str(made), "rw")) as connection:
         files.checked(connection, str(made))
         connection.execute("BEGIN IMMEDIATE")
-        for index, path in connection.execute("SELECT dlindex, path FROM entry").fetchall():
-            connection.execute("UPDATE entry SET path = ? WHERE dlindex = ?", (place(path), index))
+        connection.execute("UPDATE device SET volume = ?", (volumes[str(copy.place)],))
+        for index, path, volume in connection.execute("SELECT dlindex, path, volume FROM entry").fetchall():
+            its = place(path), volumes.get(place(path), volume), index
+            connection.execute("UPDATE entry SET path = ?, volume = ? WHERE dlindex = ?", its)
         # The others have left nothing to be ended.
         connection.execute("DELETE FROM owner WHERE id NOT IN (SELECT owner_id FROM trans)")
         connection.execute("UPDATE owner SET boot = ?, process = ?", (_ELSEWHERE, _ELSEWHERE))

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from qmcore.damage import DAMAGE_HINT
-from qmcore.errors import BadResourceError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
+from qmcore.errors import (
+    BadResourceError,
+    NotADeviceError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    SystemFailureError,
+)
 
 _PRIMARY = 0xFF
 """An extended SQLite result code carries the primary one in its low byte."""
@@ -55,7 +62,7 @@ _BY_CODE: dict[int, tuple[type[QueueError], str, str]] = {
     sqlite3.SQLITE_IOERR: (OperatingSystemError, "reading or writing device {path!r} failed: {error}", ""),
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_NOTADB: (BadResourceError, NOT_A_DEVICE, NAME_ANOTHER),
+    sqlite3.SQLITE_NOTADB: (NotADeviceError, NOT_A_DEVICE, NAME_ANOTHER),
     sqlite3.SQLITE_CORRUPT: (SystemFailureError, _DAMAGED, _FROM_A_BACKUP),
 }
 
@@ -118,7 +125,7 @@ def is_undecodable(error: sqlite3.Error) -> bool:
 
 def not_a_device(path: str) -> QueueError:
     """Return the diagnostic for a file that holds something else."""
-    return BadResourceError(NOT_A_DEVICE.format(path=path), hint=NAME_ANOTHER, path=path)
+    return NotADeviceError(NOT_A_DEVICE.format(path=path), hint=NAME_ANOTHER, path=path)
 
 
 def exists_already(path: str) -> QueueError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qmcore.audit import AuditEntry
@@ -24,6 +24,7 @@ from qmcore.errors import BadResourceError, InUseError, OperatingSystemError, Qu
 from qmcore.upgrade import UpgradePlan
 from qmstorage import schema, versions
 from qmstorage.auditing import COLUMNS, values_of
+from qmstorage.device import new_volume_id
 from qmstorage.sqlite import aliases, attached_to, backups, files, parts, snapshot, translate
 
 _SECONDS = 1.0
@@ -98,18 +99,19 @@ def upgrade(wanted: UpgradePlan, backup: Path | None, record: AuditEntry, progre
 def _upgrade(groups: Sequence[_Group], wanted: UpgradePlan, record: AuditEntry) -> None:
     first, *others = groups
     if not others:
-        first.upgrade()
+        first.enter(first.upgrade())
         first.record(record)
         first.commit()
         return
+    volumes: dict[str, str] = {}
     for group in others:
-        group.upgrade()
+        volumes |= group.upgrade()
     first.say(versions.UNDER_WAY + wanted.version)
     try:
         first.begin()
         for group in others:
             group.commit()
-        first.upgrade()
+        first.enter(first.upgrade() | volumes)
         first.record(record)
         first.commit()
     except QueueError as error:
@@ -182,8 +184,11 @@ class _Group:
             self.connection.execute("UPDATE main.alembic_version SET version_num = ?", (f"{version:04d}",))
         self.commit()
 
-    def upgrade(self) -> None:
-        """Bring the tables of all files to the version of this release, in the transaction that is open."""
+    def upgrade(self) -> dict[str, str]:
+        """Bring the tables of all files to the version of this release, in the transaction that is open.
+
+        Return the identifiers of the volumes by their paths; they get them here, unless they have some.
+        """
         steps = []
         for name in self.paths:
             (said,) = self.connection.execute(f"SELECT version_num FROM {name}.alembic_version").fetchone()  # noqa: S608 - ours
@@ -194,6 +199,19 @@ class _Group:
         with _refusing(self.paths["main"]):
             for text in steps:
                 self.connection.execute(text)
+            return {path: self._identified(name) for name, path in self.paths.items()}
+
+    def _identified(self, name: str) -> str:
+        self.connection.execute(f"UPDATE {name}.device SET volume = ? WHERE volume = ''", (new_volume_id(),))  # noqa: S608 - ours
+        (volume,) = self.connection.execute(f"SELECT volume FROM {name}.device").fetchone()  # noqa: S608 - ours
+        return str(volume)
+
+    def enter(self, volumes: Mapping[str, str]) -> None:
+        """Enter the identifiers of volumes, by their paths, in the device list, which is in the first of the files."""
+        with _refusing(self.paths["main"]):
+            for index, path in self.connection.execute("SELECT dlindex, path FROM main.entry").fetchall():
+                volume = volumes[self.paths["main"] if index == 0 else os.path.realpath(path)]
+                self.connection.execute("UPDATE main.entry SET volume = ? WHERE dlindex = ?", (volume, index))
 
     def record(self, entry: AuditEntry) -> None:
         """Write a record to the device, the first of the files."""

@@ -1,0 +1,170 @@
+"""What a volume records about itself, and why one is not the volume that the device list names.
+
+The device list has for each entry the identifier of its volume, and the number that the volume had when it was last
+opened for writing with nobody attached. The volume has the same two; its number is written first. So a volume with a
+number behind the list is an older copy, and one ahead of it is what a crash between the two writes leaves.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from qmcore.device import DeviceEntry
+from qmcore.errors import BadResourceError, QueueError
+from qmcore.values import dataclass
+
+_GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
+IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
+"""What to do about a volume of the device list that is missing."""
+
+_IF_REPLACED = (
+    f"Move away what is there and put it back, for example from a backup, or set its new path with chdl. {_GIVE_UP}"
+)
+_AT_RENAME = "Name the path that it has now, or will have."
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRecord:
+    """What a volume says of itself: the identifier of its `device`, and its own one, `volume`.
+
+    `main` is set in the volume that QMCONFIG names. `opened` is a number that grows with its openings; it may stay for
+    several.
+    """
+
+    device: str
+    volume: str
+    main: bool
+    opened: int
+
+
+Accept: TypeAlias = Callable[[VolumeRecord], None]
+"""Raises QueueError for a volume that is not the wanted one; it is asked before anything is written to the volume."""
+
+
+class Why(enum.Enum):
+    """Why the volume that the device list names is missing.
+
+    `sentence` says so of a `path`, a `device`, and a number of openings that it is `behind`; `advice` says what to do.
+    `taken` says what it means if chdl takes the volume nevertheless; empty where it never does.
+    """
+
+    ABSENT = "there is no device {path!r}", f"{IF_MISSING} {_GIVE_UP}"
+    EMPTY = (
+        "{path!r} is empty",
+        _IF_REPLACED,
+        "make a new volume there: the queue spaces of the entry are gone, and are created again or given up",
+    )
+    NOT_A_VOLUME = "{path!r} is not a qmadmin device", _IF_REPLACED
+    OTHER_DEVICE = (
+        "{path!r} belongs to another device than {device!r}",
+        _IF_REPLACED,
+        "take it from the other device, which loses it: its queue spaces can be taken back with qspacecreate -r",
+    )
+    OTHER_VOLUME = (
+        "{path!r} is another volume of device {device!r}",
+        _IF_REPLACED,
+        "use that volume for the entry: queue spaces of the entry that are not in it are gone",
+    )
+    LISTED = (
+        "{path!r} is a volume of device {device!r} that another entry of its list names, or a copy of it",
+        _IF_REPLACED,
+    )
+    DEVICE_ITSELF = "{path!r} is device {device!r} itself, or a copy of it", _IF_REPLACED
+    OLDER = (
+        "{path!r} is an older copy of the volume, {behind}",
+        (
+            "Move it away and put the newest one back, or set the path of that with chdl. If there is none, take this"
+            " one with chdl -f, which says what that means."
+        ),
+        "take the older copy, {behind}: what was enqueued since is lost, and what was dequeued since comes again",
+    )
+    UNREADABLE = "{path!r} cannot be read", ""
+
+    def __init__(self, sentence: str, advice: str, taken: str = "") -> None:
+        self.sentence = sentence
+        self.advice = advice
+        self.taken = taken
+
+    @property
+    def lost(self) -> bool:
+        """Whether the volume is not there: it may never come back."""
+        return self is not Why.UNREADABLE
+
+
+class VolumeMissingError(BadResourceError):
+    """What is at a path is not the volume that the device list names, or would name."""
+
+    def __init__(self, message: str, **known: Any) -> None:
+        super().__init__(message, **known)
+        self.why: Why = self.facts["why"]
+        """What it is instead."""
+        self.behind: int = self.facts.get("behind", 0)
+        """By how many openings it is older."""
+
+    @property
+    def taken(self) -> str:
+        """What it means to take it nevertheless; empty where that is never done."""
+        return self.why.taken.format(behind=_openings(self.behind))
+
+
+@dataclass(frozen=True, slots=True)
+class MissingVolume:
+    """A file or schema of the device list that cannot be opened, the queue spaces on it, why, and what to do.
+
+    `lost` is set where its volume is not there, whatever is in its place: it may never come back.
+    """
+
+    path: str
+    spaces: tuple[str, ...]
+    reason: str
+    advice: str
+    why: Why = Why.UNREADABLE
+
+    @property
+    def lost(self) -> bool:
+        """Whether it may never come back."""
+        return self.why.lost
+
+    def __str__(self) -> str:
+        there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""
+        return f"{self.path!r}{there} cannot be opened: {self.reason}"
+
+
+def missing(why: Why, path: str, device: str, behind: int = 0) -> VolumeMissingError:
+    """Return the refusal of what is at a path, as a volume of the device."""
+    sentence = why.sentence.format(path=path, device=device, behind=_openings(behind))
+    return VolumeMissingError(sentence, hint=_AT_RENAME, path=path, why=why, behind=behind)
+
+
+def named(error: VolumeMissingError, path: str, device: str) -> VolumeMissingError:
+    """Return the same refusal where the device list names the path."""
+    return VolumeMissingError(
+        f"{error.message}, though the device list of {device!r} names it",
+        hint=error.why.advice,
+        path=path,
+        why=error.why,
+        behind=error.behind,
+    )
+
+
+def why_of(error: QueueError) -> Why:
+    """Return why a volume is missing that could not be opened."""
+    return error.why if isinstance(error, VolumeMissingError) else Why.UNREADABLE
+
+
+def refuse_stranger(record: VolumeRecord, entry: DeviceEntry, path: str, info_id: str, device: str) -> None:
+    """Raise VolumeMissingError where a volume at a path is not that of an entry of the device."""
+    if record.device != info_id:
+        raise missing(Why.OTHER_DEVICE, path, device)
+    if record.main:
+        raise missing(Why.DEVICE_ITSELF, path, device)
+    if record.volume != entry.volume:
+        raise missing(Why.OTHER_VOLUME, path, device)
+    if record.opened < entry.opened:
+        raise missing(Why.OLDER, path, device, entry.opened - record.opened)
+
+
+def _openings(count: int) -> str:
+    return f"{count} {'opening' if count == 1 else 'openings'} behind"
