@@ -48,7 +48,7 @@ class Device(Maintenance):
         self._maker = maker
         self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
         """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
-        self._volumes = Volumes(path, main, maker, self.info)
+        self._volumes = Volumes(path, main, maker, self.info, clock)
         self._attachments: dict[str, Attachment] = {}
         self.probe = maker.probe
         self.probe.attachments = self._attachments
@@ -153,7 +153,7 @@ class Device(Maintenance):
         if volume is None:
             return manage_spaces.Choice(missing=frozenset(each.path for each in self.missing_volumes()))
         path = self._listed_path(volume)
-        self.volume_of(path)
+        self.volume_of(path, looks=True)
         return manage_spaces.Choice(path)
 
     def _listed_path(self, volume: str | os.PathLike[str] | int) -> str:
@@ -229,7 +229,7 @@ class Device(Maintenance):
 
         Other writers take milliseconds, unless a process was stopped while it wrote.
         """
-        return self.volume_of_space(names.space_name(name)).comes_free(seconds)
+        return self.volume_of_space(names.space_name(name), looks=True).comes_free(seconds)
 
     def volume_of(self, path: str, *, looks: bool = False) -> Volume:
         """Return the volume behind a path of the device list; `looks`: nothing will be written to it.
@@ -244,8 +244,9 @@ class Device(Maintenance):
         if self._pid != os.getpid():
             self._start_afresh()
         found = self._attachments.get(name)
-        if found is not None:
+        if found is not None and not found.volume.has_vanished:
             return found
+        self._bring_back(name)
         with self._lock:
             if name not in self._attachments:
                 self._attachments[name] = self._attach(name, role)
@@ -254,6 +255,7 @@ class Device(Maintenance):
     def use(self, name: str, role: str) -> None:
         """Add one use of the attachment to a queue space."""
         self._check_open()
+        self._bring_back(name)
         with self._lock:
             if not self.attachment(name, role).is_current():
                 self._attachments.pop(name).forget()
@@ -279,6 +281,19 @@ class Device(Maintenance):
                 del self._attachments[name]
                 found.detach()
 
+    def _bring_back(self, name: str) -> None:
+        """Open the volume of a queue space again if it has vanished; what this process had in it is rolled back."""
+        found = self._attachments.get(name)
+        if found is not None and found.volume.has_vanished:
+            # Nobody who wants another queue space waits for that.
+            volume = self.volume_of_space(name)
+            with self._lock:
+                if self._attachments.get(name) is found:
+                    del self._attachments[name]
+                    if found.opened.me is not None:
+                        # We live; for others to see that it does not, its file has to go.
+                        volume.liveness.release(found.opened.me)
+
     def _check_open(self) -> None:
         if self._closed:
             raise NotOpenError(f"device {self.path!r} is closed", path=self.path)
@@ -300,7 +315,7 @@ class Device(Maintenance):
         self._lock = threading.RLock()
         self._attachments = {}
         self.probe.attachments = self._attachments
-        self._volumes = Volumes(self.path, self._maker.open(self.path), self._maker, self.info)
+        self._volumes = Volumes(self.path, self._maker.open(self.path), self._maker, self.info, self.clock)
         self._pid = os.getpid()
         self._leave.detach()
         self._leave = weakref.finalize(self, _leave, self._attachments, self._volumes.opened, self._pid)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.volume_makers import MEMORY
 from qmcore import volume_record
-from qmcore.acts import manage_devices, outstanding
-from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NotADeviceError, NotOpenError, QueueError
+from qmcore.acts import manage_devices, manage_volumes, outstanding
+from qmcore.errors import (
+    BadResourceError,
+    InUseError,
+    InvalidArgumentError,
+    NotADeviceError,
+    NotOpenError,
+    QueueError,
+    in_other_words,
+)
 from qmcore.purpose import Purpose
 from qmcore.volume_record import VolumeMissingError, VolumeRecord, Why
 
@@ -18,21 +27,33 @@ if TYPE_CHECKING:
     from qmadmin.volume_makers import VolumeMaker
     from qmcore.device import DeviceEntry, DeviceInfo
     from qmcore.port import Volume
+    from qmcore.times import Clock
+
+logger = logging.getLogger("qmadmin.transacting")
 
 _PATIENCE_SECONDS: Final = 0.5
-"""How long a mere look waits for others that are just opening or closing a volume."""
+"""How long a mere look, and the return of a volume, wait for others that are just opening or closing it."""
+
+_PAUSE_SECONDS: Final = 1.0
+"""How long to pause after an attempt to open a volume again that has vanished."""
 
 
 class Volumes:
     """The volumes of a device by their paths in its list. Safe for several threads."""
 
-    def __init__(self, path: str, main: Volume, maker: VolumeMaker, info: DeviceInfo) -> None:
+    def __init__(self, path: str, main: Volume, maker: VolumeMaker, info: DeviceInfo, clock: Clock) -> None:
         self._path = path
         self._maker = maker
         self._info = info
+        self._clock = clock
         self.opened: dict[str, Volume] = {path: main}
         """Those that are open."""
-        self._lock = threading.RLock()
+        self._locks: dict[str, threading.RLock] = {}
+        """One for each path: who waits for one volume holds up nobody who wants another."""
+        self._raised: set[str] = set()
+        """The paths of those whose number was raised since they were opened."""
+        self._refused: dict[str, tuple[float, QueueError]] = {}
+        """Why one that has vanished could not be opened again, and when that is tried next, by its path."""
 
     @property
     def main(self) -> Volume:
@@ -40,37 +61,35 @@ class Volumes:
         return self.opened[self._path]
 
     def of(self, path: str, *, looks: bool = False) -> Volume:
-        """Return the volume at a path of the device list; one that only `looks` waits for nobody.
+        """Return the volume at a path of the device list; who only `looks` waits for nobody, and writes nothing.
 
-        Raises VolumeMissingError where something else is there.
+        Anybody else raises its number, unless a process is attached to a queue space on it. One that has vanished is
+        opened again, which is tried once a second. Raises VolumeMissingError where something else is there.
         """
         entries = self.main.read(lambda unit: unit.device.entries())
         if not entries or path == entries[0].path:
             return self.main
-        with self._lock:
-            if path not in self.opened:
-                patience = _PATIENCE_SECONDS if looks else None
-                try:
-                    self.opened[path] = self._maker.open(
-                        path, lambda record: self._accept(record, path), patience=patience
-                    )
-                except BadResourceError as error:
-                    raise self._refusal(path, error) from error
-            return self.opened[path]
+        with self._lock_of(path):
+            volume = self._usable(path, looks=looks)
+            entry = next((entry for entry in entries if entry.path == path), None)
+            if entry is not None and not looks and path not in self._raised:
+                self._raise_number(volume, entry)
+            return volume
 
     def why_missing(self, path: str) -> tuple[Why, QueueError] | None:
         """Return why the volume at a path of the device list is missing; None where it is there."""
         try:
             volume = self.of(path, looks=True)
-            with contextlib.suppress(NotOpenError):
+            try:
                 volume.check_place()
                 if volume is not self.main:
                     # Only a statement shows that a schema was dropped, or another one has its name.
                     self._accept(volume.read(lambda unit: unit.device.volume()), path)
-                return None
-            # It was removed or replaced, and may be there again.
-            self.forget(path)
-            self.of(path, looks=True)
+            except NotOpenError:
+                if not volume.has_vanished:
+                    raise
+                # It may be there again.
+                self.of(path, looks=True)
         except QueueError as error:
             refusal = self._refusal(path, error)
             return volume_record.why_of(refusal), refusal
@@ -87,7 +106,7 @@ class Volumes:
             return self.of(path).read(lambda unit: unit.device.volume())
         if self._path == MEMORY:
             raise InvalidArgumentError("a device in memory has no other files")
-        with self._lock:
+        with self._lock_of(path):
             opened = self._maker.open_or_create(path, self._info, lambda record: self._refuse_listed(record, path))
             before, self.opened[path] = self.opened.get(path), opened
         _close(before)
@@ -137,16 +156,57 @@ class Volumes:
 
     def forget(self, path: str) -> None:
         """Close a volume that is no longer usable."""
-        with self._lock:
+        with self._lock_of(path):
             gone = self.opened.pop(path, None)
+            self._raised.discard(path)
         _close(gone)
+
+    def _lock_of(self, path: str) -> threading.RLock:
+        return self._locks.setdefault(path, threading.RLock())
+
+    def _usable(self, path: str, *, looks: bool) -> Volume:
+        """Return the volume at a path of the device list, opened if it is not open, or has vanished."""
+        found = self.opened.get(path)
+        if found is not None and not found.has_vanished:
+            return found
+        returns = found is not None or path in self._refused
+        self.forget(path)
+        again, refusal = self._refused.get(path, (0.0, None))
+        if refusal is not None and not looks and self._clock.monotonic() < again:
+            raise in_other_words(refusal)
+        try:
+            opened = self._maker.open(
+                path,
+                lambda record: self._accept(record, path),
+                patience=_PATIENCE_SECONDS if looks or returns else None,
+            )
+        except QueueError as error:
+            refusal = self._refusal(path, error)
+            if returns:
+                self._refused[path] = self._clock.monotonic() + _PAUSE_SECONDS, refusal
+            raise refusal from error
+        self._refused.pop(path, None)
+        self.opened[path] = opened
+        return opened
+
+    def _raise_number(self, volume: Volume, entry: DeviceEntry) -> None:
+        try:
+            if manage_volumes.raise_number(self.main, volume, entry):
+                self._raised.add(entry.path)
+        except QueueError as error:
+            # What keeps the caller from working is told by what it does next.
+            logger.info("the number of volume %r was not raised: %s", entry.path, error)
 
     def _accept(self, record: VolumeRecord, path: str) -> None:
         """Refuse a volume at a path that is not the one which the device list has there."""
         entries = self.main.read(lambda unit: unit.device.entries())
         entry = next((entry for entry in entries if entry.path == path), None)
-        if entry is not None:
+        if entry is None:
+            return
+        try:
             volume_record.refuse_stranger(record, entry, path, self._info.id, self._path)
+        except VolumeMissingError as refusal:
+            raise volume_record.named(refusal, path, self._path) from None
 
     def _compare(self, record: VolumeRecord, entry: DeviceEntry, path: str) -> None:
         """Refuse a volume at a path that is not that of an entry; one of another entry by that name."""
@@ -177,6 +237,7 @@ class Volumes:
                 # The newer one, should it come back, is the older one then.
                 newest = max(entry.opened, found.opened) + 1
                 volume.write(lambda unit: unit.device.set_opened(newest), Purpose.MESSAGES)
+                volume.sync_all()
             return volume.read(lambda unit: unit.device.volume())
 
     def _take_from_other(self, volume: Volume) -> None:
@@ -201,9 +262,7 @@ class Volumes:
 
     def _refusal(self, path: str, error: QueueError) -> QueueError:
         """Return the refusal of what is at a path of the device list in the words of that."""
-        if isinstance(error, VolumeMissingError):
-            return volume_record.named(error, path, self._path)
-        if not isinstance(error, BadResourceError):
+        if isinstance(error, VolumeMissingError) or not isinstance(error, BadResourceError):
             # In a directory that may not be entered it may well exist.
             return error
         if not self._maker.is_there(path):
@@ -221,7 +280,7 @@ class Volumes:
         if not refusal.taken:
             return refusal
         hint = f"{refusal.hint} To {refusal.taken}, force it: chdl -f."
-        return volume_record.VolumeMissingError(refusal.message, **(refusal.facts | {"hint": hint}))
+        return in_other_words(refusal, hint=hint)
 
 
 def _close(volume: Volume | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -180,7 +181,8 @@ class ManagingSpaces(ABC):
 
     def refuse_space(self, definition: SpaceDefinition, *, volume: str | os.PathLike[str] | int | None = None) -> None:
         """Raise what `create_space` would raise now if the name is taken or there is no room; nothing is created."""
-        manage_spaces.refuse(self._main, self.volume_of, definition, self._choice(volume))
+        looked_at = functools.partial(self.volume_of, looks=True)
+        manage_spaces.refuse(self._main, looked_at, definition, self._choice(volume))
 
     def extend_space(self, name: str, pages: int, *, progress: Callable[[int], None] | None = None) -> Space:
         """Give a queue space more pages: one more extent of its file, rounded down to a multiple of four.

@@ -59,6 +59,17 @@ def contents(device):
     return found
 
 
+def are_known(device):
+    """Return whether each volume of a device has an identifier of its own, which the device list has too."""
+    known = {entry.path: entry.volume for entry in device.entries()}
+    told = {path: device.volume_of(path, looks=True).read(lambda unit: unit.device.volume()).volume for path in known}
+    return (
+        told == known
+        and len(set(known.values())) == len(known)
+        and all(map(re.compile("[0-9a-f]{16}").fullmatch, known.values()))
+    )
+
+
 def set_version(path, number):
     """Have a device say another schema version than it has."""
     with contextlib.closing(sqlite3.connect(path)) as connection:

@@ -335,6 +335,10 @@ class Volume(Protocol):
         """Whether the volume can only be read."""
 
     @property
+    def has_vanished(self) -> bool:
+        """Whether the store was found removed, or another in its place: it is of no use until it is opened again."""
+
+    @property
     def probe(self) -> Probe:
         """What is told of each step; that of the device."""
 
@@ -409,6 +413,9 @@ class Volume(Protocol):
 
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return what a doctor has to say of what is around the store of a device: its server, settings and rights."""
+
+    def sync_all(self) -> None:
+        """Bring all that was written to the disk, also where commits are not brought there."""
 
     def check_place(self) -> None:
         """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""

@@ -24,6 +24,7 @@ from qmcore.space import Space
 
 if TYPE_CHECKING:
     from qmadmin.maintenance import Maintenance
+    from qmcore.device import DeviceEntry
 
 _MIB = 1024 * 1024
 _LARGE_LOG = 64 * _MIB
@@ -125,6 +126,7 @@ class Doctor:
             try:
                 volume = self._device.volume_of(path, looks=True)
                 volumes[volume.path] = volume
+                yield from self._ahead(volume, next(entry for entry in entries if entry.path == path))
             except QueueError as error:
                 yield _unreadable(_place(path), error)
         for volume in volumes.values():
@@ -135,6 +137,19 @@ class Doctor:
             yield from self._leftovers(volume)
         # A finding about the server is reported for each volume on it.
         yield from dict.fromkeys(found for volume in volumes.values() for found in volume.health(self._device.info))
+
+    def _ahead(self, volume: Volume, entry: DeviceEntry) -> Iterator[Finding]:
+        # A process that was killed in between has left it ahead by one.
+        ahead = volume.read(lambda unit: unit.device.volume()).opened - entry.opened
+        if ahead > 1:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="device-list-behind",
+                target="device",
+                sentence=f"its list is {ahead} openings behind {entry.path!r}: it is an older copy, or could not be"
+                " written",
+                advice="If it is an older copy, put the newest one back: queue spaces may be missing in this one.",
+            )
 
     def _record(self) -> Iterator[Finding]:
         try:

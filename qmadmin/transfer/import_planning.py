@@ -195,7 +195,7 @@ class _Planner:
         space = self.present.get(self.asked.names.space(source.name))
         if space is None:
             return []
-        found = self.device.volume_of_space(space.name).read(lambda unit: imports(unit, space.id))
+        found = self.device.volume_of_space(space.name, looks=True).read(lambda unit: imports(unit, space.id))
         archive = self.archive.manifest.archive
         its = [job for job in found if job.archive == archive and job.state is not Stage.ABANDONED]
         return sorted(its, key=lambda job: job.state not in UNFINISHED)

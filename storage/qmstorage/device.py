@@ -22,6 +22,7 @@ _SET_OPENED = update(device).where(device.c.opened < bindparam("new_opened")).va
 _JOIN_DEVICE = update(device).values(
     id=bindparam("new_id"),
     main=bindparam("new_main"),
+    durability=bindparam("new_durability"),
     commands=bindparam("new_commands"),
     volume=bindparam("new_volume"),
 )
@@ -86,7 +87,14 @@ class Device(UnitPart):
     @alone
     def join_device(self, info: DeviceInfo, volume: str) -> None:
         """Make the volume itself one of another device, under an identifier that nobody else knows."""
-        self.run(_JOIN_DEVICE, new_id=info.id, new_main=False, new_commands=info.commands, new_volume=volume)
+        self.run(
+            _JOIN_DEVICE,
+            new_id=info.id,
+            new_main=False,
+            new_durability=info.durability,
+            new_commands=info.commands,
+            new_volume=volume,
+        )
 
     def record(self, info: DeviceInfo, *, first: DeviceEntry | None) -> None:
         """Record the device in a new volume, in that which QMCONFIG names with the `first` entry of its list."""

@@ -16,7 +16,7 @@ from qmadmin.opening import plan_upgrade
 from qmcore.errors import ReleaseError
 from qmstorage import schema
 from tests.fix_disk import fill
-from tests.fix_release import CONTENT, contents, environment, set_version, tables, versions
+from tests.fix_release import CONTENT, are_known, contents, environment, set_version, tables, versions
 
 _ATTACHED = """
 import qmadmin, sys
@@ -89,6 +89,7 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(ol
     assert versions(old_device, old_device.parent / "second") == [schema.REVISION] * 2
     with qmadmin.open_device(old_device) as device:
         assert contents(device) == CONTENT
+        assert are_known(device)
         # The process that held a message is gone: its transaction rolls back, and counts as no try after a restart.
         (entry, _) = device.audited()
         assert (entry.command, entry.outcome.startswith(f"upgraded from schema version 1 to {schema.VERSION}")) == (
@@ -139,6 +140,7 @@ def test_the_backup_that_is_made_can_be_restored_and_the_way_back_is_told(old_de
     elsewhere.mkdir()
     qmadmin.restore_device(tmp_path / "saved", elsewhere / "QUE")
     with qmadmin.open_device(elsewhere / "QUE") as device:
+        assert are_known(device)
         persistent = {queue: [body for body in bodies if body != b"in memory"] for queue, bodies in CONTENT.items()}
         assert contents(device) == persistent
 

@@ -17,7 +17,7 @@ from qmcore.errors import OperatingSystemError, QueueError, ReleaseError
 from qmstorage import schema
 from qmstorage.sqlite import upgrading
 from tests import doom
-from tests.fix_release import CONTENT, contents, environment, tables, versions
+from tests.fix_release import CONTENT, are_known, contents, environment, tables, versions
 
 PROGRAM = [sys.executable, "-m", "qmadmin.program", "--upgrade", "-y"]
 
@@ -127,6 +127,7 @@ def test_a_large_device_that_was_killed_is_old_or_new_or_refused_until_the_same_
     assert len({str(tables(path)) for path in files_of(large_device)}) == 1
     with qmadmin.open_device(large_device) as device:
         assert contents(device) == CONTENT | {(f"OTHER{index}", "Q2"): [b"elsewhere"] for index in OTHERS}
+        assert are_known(device)
 
 
 def test_a_backup_from_before_the_kill_has_all_of_a_large_device_as_it_was(large_device, tmp_path):

@@ -14,7 +14,7 @@ from qmcore import times
 from qmcore.errors import ReleaseError
 from qmcore.times import SystemClock
 from qmstorage import schema
-from tests.fix_release import CONTENT, contents, dump, environment
+from tests.fix_release import CONTENT, are_known, contents, dump, environment
 
 REVISION = f"{schema.VERSION:04d}"
 
@@ -106,6 +106,7 @@ def test_an_upgraded_device_has_all_that_it_had_and_the_tables_of_a_fresh_one(po
         assert shape(postgres_server, place, name) == shape(postgres_server, place, fresh)
     with qmadmin.open_device(url) as device:
         assert contents(device) == CONTENT
+        assert are_known(device)
         assert device.audited()[0].command == "qmadmin --upgrade"
         there = device.space_usage("QS").messages
         with device.open_space("QS") as space:

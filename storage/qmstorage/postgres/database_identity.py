@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qmcore import numbers
 from qmcore.bulk_rows import Adopted
-from qmcore.volume_record import VolumeRecord
+from qmcore.volume_record import VolumeMissingError, VolumeRecord
 from qmstorage.postgres import keys, translate
 from qmstorage.postgres.sessions import WAIT_SECONDS
 from qmstorage.postgres.tables import DIALECT, quoted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from qmcore.space import Space
     from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
+    from qmstorage.postgres.volume import PostgresVolume
 
 logger = logging.getLogger("qmadmin.storage")
 
@@ -82,13 +83,30 @@ def settle(connection: psycopg.Connection[Any], address: Address) -> str:
     return now
 
 
-def settle_elsewhere(connection: psycopg.Connection[Any], address: Address, home: str) -> str:
-    """Do so if the database is not `home`; return its identity. The connection is closed if that fails."""
-    try:
-        return home if here(connection, address) == home else settle(connection, address)
-    except BaseException:
-        connection.close()
-        raise
+class Home:
+    """The database, and the schema in it, that an open volume was found in, and what is there later."""
+
+    def __init__(self, volume: PostgresVolume, home: str, accept: Accept | None) -> None:
+        """Take the identity that was found, "" for a volume that is only read, and who may refuse another one."""
+        self._volume = volume
+        self._found = home
+        self._accept = accept
+
+    def settle(self, connection: psycopg.Connection[Any]) -> None:
+        """Go on with what is in the place of the volume now, if it is the same, or accepted; else it has vanished."""
+        address = self._volume.address
+        if here(connection, address) == self._found:
+            return
+        try:
+            look(connection, address, self._accept)
+        except VolumeMissingError:
+            self._volume.has_vanished = True
+            raise
+        self._found = settle(connection, address)
+
+    def has(self, table: int) -> bool:
+        """Return whether the table of devices has still that number; a schema that took the place has another one."""
+        return not self._found or self._found.endswith(f".{table}")
 
 
 def _home(connection: psycopg.Connection[Any], address: Address) -> str | None:

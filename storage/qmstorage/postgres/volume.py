@@ -85,8 +85,8 @@ class PostgresVolume:
         The clock of the server is kept right; another `clock` may be the one to go by. `accept` may refuse what is
         found in the place of the volume later.
         """
-        self._home = home
-        self._accept = accept
+        self._home = database_identity.Home(self, home, accept)
+        self.has_vanished = False
         self.path = address.shown
         self.probe = probe
         self.readonly = readonly
@@ -100,6 +100,8 @@ class PostgresVolume:
         self.lock = VolumeLock(address)
         self._sessions = Sessions(self._connect, address.schema, durable=durable)
         self.session = self._sessions.one
+        self.connected_hastily = partial(connection_timeouts.connected_hastily, address)
+        """Returns a connection for quick statements; the caller closes it."""
         own = OwnRecords(address.schema, server)
         self._liveness = Liveness(partial(self.translated, self._connect), address.schema, own=own, clock=server)
         self.liveness = ServerLiveness(self, self._liveness)
@@ -211,6 +213,9 @@ class PostgresVolume:
         """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
         return self.asked(lambda session: health.examined(session.connection, self.address, info))
 
+    def sync_all(self) -> None:
+        """Do nothing: the server's log is one sequence, and all that comes later is lost before."""
+
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""
         if self._closed:
@@ -229,7 +234,10 @@ class PostgresVolume:
         del unchanged
         if not self._liveness.can_judge():
             return HousekeepingTurn.OURS
-        return self.asked(lambda session: housekeeping_turns.take(session, space_id, owner_id, now_us))
+        turn, table = self.asked(lambda session: housekeeping_turns.take(session, space_id, owner_id, now_us))
+        if not self.readonly and not self._home.has(table):
+            self.asked(lambda session: self._home.settle(session.connection))
+        return turn
 
     def compare_clocks(self) -> None:
         """Ask the server for the time."""
@@ -374,12 +382,12 @@ class PostgresVolume:
             raise refusal
         if not self.readonly:
             # Nothing must be written that belongs to another run of the database.
-            self._home = database_identity.settle_elsewhere(connection, self.address, self._home)
+            try:
+                self._home.settle(connection)
+            except BaseException:
+                connection.close()
+                raise
         return connection
-
-    def connected_hastily(self) -> WatchedConnection:
-        """Return a connection for quick statements; the caller closes it."""
-        return connection_timeouts.connected_hastily(self.address)
 
 
 def _unfit(volume: PostgresVolume, session: Identity) -> QueueError | None:

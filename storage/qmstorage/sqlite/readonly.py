@@ -105,6 +105,7 @@ class ReadOnlyVolume:
     """An SQLite file that is only read. Each read opens it again, which is not a hot path."""
 
     readonly = True
+    has_vanished = False
 
     def __init__(self, path: str, probe: Probe) -> None:
         self.path = path
@@ -192,6 +193,9 @@ class ReadOnlyVolume:
         """Return nothing: there is no server, and files are checked from outside."""
         del info
         return []
+
+    def sync_all(self) -> None:
+        """Do nothing: a reader writes nothing."""
 
     def check_place(self) -> None:
         """Do nothing: a reader loses nothing."""

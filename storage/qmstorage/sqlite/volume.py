@@ -44,6 +44,8 @@ T = TypeVar("T")
 _LOOK_SECONDS = 1.0
 """How often a process that writes looks whether the files are still those that it opened."""
 
+_OPEN_AGAIN = "Close the device and open it again."
+
 _FORK_SECONDS = 1.0
 """How long a fork waits for work that is being done; it is milliseconds, unless the disk hangs."""
 
@@ -56,8 +58,19 @@ class SqliteVolume:
 
     readonly = False
 
-    def __init__(self, path: str, connection: sqlite3.Connection, probe: Probe, clock: Clock, *, durable: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        connection: sqlite3.Connection,
+        probe: Probe,
+        clock: Clock,
+        *,
+        durable: bool,
+        if_lost: str = _OPEN_AGAIN,
+    ) -> None:
+        """Take also `if_lost`, what to do where the files are removed or replaced meanwhile."""
         self.path = path
+        self.has_vanished = False
         self.probe = probe
         self.clock = clock
         self._connection = connection
@@ -67,6 +80,7 @@ class SqliteVolume:
         self._writing = threading.Lock()
         self._queue = CommitQueue()
         self._closed = self._advice = ""
+        self._if_lost = if_lost
         self._levels: dict[int, Use] = {}
         # What is to be done when applications commit that work with us in transactions of their own.
         self.joined_transactions = joining.ApplicationTransactions(self)
@@ -141,12 +155,16 @@ class SqliteVolume:
 
     def read(self, work: Callable[[Unit], T]) -> T:
         """Run `work` in one database transaction that changes nothing."""
+        if time.monotonic() > self._next_look:
+            self.check_place()
         with self._writing:
             self._check_usable()
             return read_once(self._connection, self._texts, self.path, work, self._memory_files.texts)
 
     def look(self, work: Callable[[SqliteUnit], T]) -> T:
         """Run `work`, which changes nothing; each statement that it runs is a database transaction by itself."""
+        if time.monotonic() > self._next_look:
+            self.check_place()
         with self._writing:
             self._check_usable()
             cursor = self._connection.cursor()
@@ -160,6 +178,8 @@ class SqliteVolume:
 
     def comes_free(self, seconds: float) -> bool:
         """Return whether a write could begin within the seconds, which other writers may take until then."""
+        if time.monotonic() > self._next_look:
+            self.check_place()
         end = time.monotonic() + seconds
         if not self._writing.acquire(timeout=seconds):
             return False
@@ -251,10 +271,13 @@ class SqliteVolume:
     def check_place(self) -> None:
         """Refuse to go on where what belongs to the volume was removed or replaced, and close it for others to open."""
         self._next_look = time.monotonic() + _LOOK_SECONDS
-        lost = self._belongings.lost() or self._lost_memory()
-        if lost:
-            self._advice = "Close the device and open it again."
-            self._end(lost)
+        lost = self._belongings.lost()
+        reason = lost or self._lost_memory()
+        if reason:
+            # Who goes on without the memory has to know that it is lost.
+            self._advice = self._if_lost if lost else _OPEN_AGAIN
+            self._end(reason)
+            self.has_vanished = bool(lost)
         self._check_usable()
 
     def _lost_memory(self) -> str:
@@ -328,9 +351,12 @@ class SqliteVolume:
             self._connection.close()
 
     def sync_all(self) -> None:
-        """Bring everything that was written to the disk, also what no commit of ours has written."""
-        if self._resources.log is not None:
-            self._resources.log.sync(self._resources.log.note_commit())
+        """Bring everything that was written to the disk, also what no commit of ours has written, and if relaxed."""
+        log = self._resources.log
+        if log is not None:
+            with self._writing:
+                commit = log.note_commit()
+            log.sync(commit, always=True)
 
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""

@@ -64,9 +64,12 @@ class Log:
         """Return whether a commit is on the disk, or need not be."""
         return self._synced >= commit or not self._durable
 
-    def sync(self, commit: int) -> None:
-        """Return once a commit is on the disk. Threads that come while one syncs are often served by the next sync."""
-        if self._synced >= commit or not self._durable:
+    def sync(self, commit: int, *, always: bool = False) -> None:
+        """Return once a commit is on the disk. Threads that come while one syncs are often served by the next sync.
+
+        Where commits need not be there, only one that is to be there `always` is synced.
+        """
+        if self._synced >= commit or not (self._durable or always):
             return
         with self._lock:
             if self.lost is not None:
