@@ -325,9 +325,10 @@ class Device(Maintenance):
         found = volume.read(lambda unit: manage_spaces.find(unit, name))
         # Not a bound method, which would keep the device from being collected.
         refused = functools.partial(refusal, self._maker, (self.path, volume.path))
+        volumes = self._volumes
         opened = OpenSpace(
             found,
-            CapacityCommands(self._maker.config_of(self.path), self._main, volume, found, refused).start,
+            CapacityCommands(self._maker.config_of(self.path), lambda: volumes.main, volume, found, refused).start,
             self.info.page_size,
             user_name(),
             following,

@@ -57,8 +57,9 @@ class Volumes:
 
     @property
     def main(self) -> Volume:
-        """The volume that QMCONFIG names."""
-        return self.opened[self._path]
+        """The volume that QMCONFIG names; one that has vanished is opened again, which is tried once a second."""
+        found = self.opened[self._path]
+        return self._main_again() if found.has_vanished else found
 
     def of(self, path: str, *, looks: bool = False) -> Volume:
         """Return the volume at a path of the device list; who only `looks` waits for nobody, and writes nothing.
@@ -164,6 +165,30 @@ class Volumes:
     def _lock_of(self, path: str) -> threading.RLock:
         return self._locks.setdefault(path, threading.RLock())
 
+    def _main_again(self) -> Volume:
+        with self._lock_of(self._path):
+            found = self.opened[self._path]
+            if found.has_vanished:
+                self._refuse_too_soon(self._path)
+                try:
+                    opened = self._maker.open(self._path, self._accept_main, patience=_PATIENCE_SECONDS)
+                except QueueError as error:
+                    self._refused[self._path] = self._clock.monotonic() + _PAUSE_SECONDS, error
+                    raise
+                self._refused.pop(self._path, None)
+                self.opened[self._path] = opened
+                _close(found)
+            return self.opened[self._path]
+
+    def _accept_main(self, record: VolumeRecord) -> None:
+        if record.device != self._info.id or not record.main:
+            raise volume_record.missing(Why.OTHER_DEVICE, self._path, self._path)
+
+    def _refuse_too_soon(self, path: str) -> None:
+        again, refusal = self._refused.get(path, (0.0, None))
+        if refusal is not None and self._clock.monotonic() < again:
+            raise in_other_words(refusal)
+
     def _usable(self, path: str, *, looks: bool) -> Volume:
         """Return the volume at a path of the device list, opened if it is not open, or has vanished."""
         found = self.opened.get(path)
@@ -171,9 +196,8 @@ class Volumes:
             return found
         returns = found is not None or path in self._refused
         self.forget(path)
-        again, refusal = self._refused.get(path, (0.0, None))
-        if refusal is not None and not looks and self._clock.monotonic() < again:
-            raise in_other_words(refusal)
+        if not looks:
+            self._refuse_too_soon(path)
         try:
             opened = self._maker.open(
                 path,

@@ -160,10 +160,12 @@ def _is_not_run(command: str, why: str) -> str:
 class CapacityCommands:
     """The capacity commands of the queues of a queue space; `config` is the value of QMCONFIG for them.
 
-    `refusal` returns why a command is not run as this user; empty if it is.
+    `main` returns the volume that QMCONFIG names, `refusal` why a command is not run as this user; empty if it is.
     """
 
-    def __init__(self, config: str, main: Volume, volume: Volume, space: Space, refusal: Callable[[str], str]) -> None:
+    def __init__(
+        self, config: str, main: Callable[[], Volume], volume: Volume, space: Space, refusal: Callable[[str], str]
+    ) -> None:
         self._refusal = refusal
         self._config = config
         self._main = main
@@ -215,7 +217,7 @@ class CapacityCommands:
             start(event)
 
     def _why_not(self, command: str) -> str:
-        if not self._main.read(lambda unit: unit.device.info()).commands:
+        if not self._main().read(lambda unit: unit.device.info()).commands:
             return "is switched off on this device"
         why = self._refusal(command)
         return why and _is_not_run(command, why)

@@ -183,6 +183,29 @@ class TestLostFile:
         assert "Destroy the queue space with qspacedestroy first." in ran.both
         assert "(y, n" not in ran.both, "what is refused asks nothing"
 
+    def test_another_file_is_taken_by_chdl_only_after_it_was_said_what_that_means(self, lost):
+        second, new = lost.directory / "SECOND", lost.directory / "NEW"
+        new.touch()
+        ran = lost.run(f"chdl 1 {new}\n")
+        assert ran.status == 1
+        assert f"'{new}' is empty" in ran.err
+        assert "force it: chdl -f." in lost.type(f"chdl 1 {new}\n").both
+        assert "(y, n" not in ran.both, "what is refused asks nothing"
+        does = f"Rename device list entry 1, {second}, to {new}"
+        assert lost.run(f"chdl -n 1 {new}\n").out == f"Dry run, nothing is done: {does}\n"
+        question = (
+            f"{does}, and make a new volume there: the queue spaces of the entry are gone, and are created again or"
+        )
+        question += " given up"
+        assert lost.run(f"chdl -n -f 1 {new}\n").out == f"Dry run, nothing is done: {question}\n"
+        assert new.stat().st_size == 0
+        ran = lost.type(f"chdl -f 1 {new}\nn\nchdl -f 1 {new}\ny\nlidl 1\nqcheck\n")
+        assert ran.both.count(f"{question}? (y, n [default=n]): ") == 2
+        assert "Device list entry 1 not renamed" in ran.both
+        assert f"Renamed device {second} to {new}, entry 1" in ran.both
+        assert "qspacedestroy" in ran.both, "its queue space is to be created again or given up"
+        assert lost.run(f"chdl -f -y 1 {new}\nqspacedestroy -y THERE\nqcheck\n").status == 0
+
     def test_a_person_is_told_once_that_a_file_is_missing(self, lost, terminal):
         screen = terminal(columns=200)
         screen.at_prompt()

@@ -376,6 +376,27 @@ def test_what_a_transaction_had_taken_is_there_when_its_volume_is(place, pass_a_
         assert far.dequeue("RETRIED").text == "taken"
 
 
+@pytest.mark.parametrize("first", range(6))
+def test_the_device_itself_comes_back_too_and_a_queue_space_on_another_volume_goes_on_without_it(
+    place, pass_a_second, first
+):
+    device = place.store.another()
+    with device.open_space("FAR") as far, device.open_space("NEAR") as near:
+        place.move(place.main, place.away)
+        pass_a_second()
+        calls = calls_of(near)
+        for call in (calls[first], *calls):
+            with pytest.raises(QueueError):
+                call()
+            far.enqueue("Q", "beside")
+        place.move(place.away, place.main)
+        pass_a_second()
+        near.enqueue("Q", "after")
+        assert drain(near) == ["NEAR", "after"]
+        assert len(drain(far)) == 8
+        assert [space.name for space in device.spaces()] == ["FAR", "NEAR"]
+
+
 def test_its_return_is_looked_for_once_a_second(place, pass_a_second):
     if place.is_postgres:
         pytest.skip("a schema is found by the next statement")

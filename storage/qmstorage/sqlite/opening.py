@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from qmcore.device import RELAXED, DeviceEntry, DeviceInfo
 from qmcore.errors import InvalidArgumentError
@@ -26,9 +26,6 @@ from qmstorage.statements import Texts
 if TYPE_CHECKING:
     from qmcore.port import Volume
     from qmcore.times import Clock
-
-
-_IF_LOST: Final = "Put it back, or set its new path with chdl: the next call opens it again."
 
 
 def open_volume(
@@ -56,8 +53,7 @@ def open_volume(
         aliases.refuse_others(path, patience)
         durable: list[bool] = []
         connection = files.open_for_writing(path, lambda connection: durable.append(_look(connection, path, accept)))
-        again = {} if accept is None else {"if_lost": _IF_LOST}
-        return SqliteVolume(path, connection, probe, clock, durable=durable[0], **again)
+        return SqliteVolume(path, connection, probe, clock, durable=durable[0])
     volume = ReadOnlyVolume(path, probe)
     record = volume.read(lambda unit: unit.device.volume())
     if accept is not None:

@@ -44,6 +44,7 @@ T = TypeVar("T")
 _LOOK_SECONDS = 1.0
 """How often a process that writes looks whether the files are still those that it opened."""
 
+_IF_LOST = "Put it back, or set its new path with chdl: the next call opens it again."
 _OPEN_AGAIN = "Close the device and open it again."
 
 _FORK_SECONDS = 1.0
@@ -66,9 +67,7 @@ class SqliteVolume:
         clock: Clock,
         *,
         durable: bool,
-        if_lost: str = _OPEN_AGAIN,
     ) -> None:
-        """Take also `if_lost`, what to do where the files are removed or replaced meanwhile."""
         self.path = path
         self.has_vanished = False
         self.probe = probe
@@ -80,7 +79,6 @@ class SqliteVolume:
         self._writing = threading.Lock()
         self._queue = CommitQueue()
         self._closed = self._advice = ""
-        self._if_lost = if_lost
         self._levels: dict[int, Use] = {}
         # What is to be done when applications commit that work with us in transactions of their own.
         self.joined_transactions = joining.ApplicationTransactions(self)
@@ -275,7 +273,7 @@ class SqliteVolume:
         reason = lost or self._lost_memory()
         if reason:
             # Who goes on without the memory has to know that it is lost.
-            self._advice = self._if_lost if lost else _OPEN_AGAIN
+            self._advice = _IF_LOST if lost else _OPEN_AGAIN
             self._end(reason)
             self.has_vanished = bool(lost)
         self._check_usable()
