@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         BadQueueError,
         BadResourceError,
         BodyError,
+        HeuristicError,
         InUseError,
         InvalidArgumentError,
         InvalidHandleError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         ShareError,
         SystemFailureError,
         TransactionStartError,
+        UnknownXidError,
     )
     from qmcore.findings import Finding
     from qmcore.limits import Threshold
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from qmcore.schedule import Missed, Schedule
     from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
     from qmcore.volume_record import MissingVolume
+    from qmcore.xid import Xid
 
 _HOME = {
     "qmcore.attached": ("AttachedProcess", "MemoryFile", "TransactionInfo"),
@@ -84,6 +87,7 @@ _HOME = {
     "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
     "qmcore.volume_record": ("MissingVolume",),
+    "qmcore.xid": ("Xid",),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
     "qmadmin.connections": ("ApplicationConnection",),
     "qmadmin.app": ("App", "AppHandler"),
@@ -105,15 +109,15 @@ __all__ = [
     "AbortedError", "App", "AppHandler", "ApplicationConnection", "AttachedProcess", "AuditEntry", "Backoff",
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
     "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Failure",
-    "Finding", "Forwarding", "Growth", "HandlerOptions", "HighestUse", "InUseError", "InvalidArgumentError",
-    "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MetricsCollector", "Missed", "MissingVolume",
-    "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
+    "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse", "InUseError",
+    "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MetricsCollector", "Missed",
+    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
     "OutcomeUnknownError", "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition",
     "QueueError", "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource",
     "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition",
     "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
-    "TransactionStartError", "Unavailable", "WatchResult", "__version__", "create_device", "decode", "open_device",
-    "restore_device",
+    "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__", "create_device",
+    "decode", "open_device", "restore_device",
 ]  # fmt: skip
 
 

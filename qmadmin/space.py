@@ -16,6 +16,7 @@ from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, pa
 from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.queue_watch import QueueWatch
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
+from qmadmin.two_phase import TwoPhase
 from qmcore import times
 from qmcore.acts import (
     expiry,
@@ -49,7 +50,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Enqueuing, Dequeuing, ManagingMessages, ManagingSchedules):
+class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSchedules):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.

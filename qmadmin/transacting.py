@@ -185,10 +185,7 @@ class Transaction:
             try:
                 commit.commit(attachment.volume, branches)
             except BaseException as error:
-                if isinstance(error, AbortedError):
-                    for attachment, _ in self._branches.values():
-                        attachment.renew(error)
-                self._roll_back(Ending(cause_of(error), str(error)))
+                self._fail(error)
                 raise
         self._ended = "committed"
 
@@ -372,6 +369,13 @@ class Transaction:
             error, (SystemFailureError, OperatingSystemError, OutcomeUnknownError)
         ):
             self._doomed = error
+
+    def _fail(self, error: BaseException) -> None:
+        """Roll back after an error by which the end was refused."""
+        if isinstance(error, AbortedError):
+            for attachment, _ in self._branches.values():
+                attachment.renew(error)
+        self._roll_back(Ending(cause_of(error), str(error)))
 
     def _new_branch(self, attachment: Attachment) -> Branch:
         for other, _ in self._branches.values():

@@ -116,6 +116,10 @@ class InvalidArgumentError(QueueError, name="QMEINVAL", number=-1):
         """The number of the sentence in Tuxedo's catalogue, where it is one of its own."""
 
 
+class UnknownXidError(InvalidArgumentError):
+    """No transaction of the queue space has the identifier, or has it any more."""
+
+
 class BodyError(InvalidArgumentError, ValueError):
     """The body of a message cannot be read as what was asked for; reading it again fails again."""
 
@@ -235,6 +239,18 @@ class ProtocolError(QueueError, name="QMEPROTO", number=-9):
         " after its end, or a call belongs to two transactions at once."
     )
     remedy = "Change the program: the order of its calls is wrong."
+
+
+class HeuristicError(ProtocolError):
+    """An administrator has ended a prepared transaction otherwise than its coordinator decides now.
+
+    This is raised until the record of that is forgotten.
+    """
+
+    def __init__(self, message: str, *, committed: bool, **known: Any) -> None:
+        """Take also whether it was committed, or else rolled back."""
+        super().__init__(message, **known)
+        self.committed = committed
 
 
 class BadQueueError(QueueError, name="QMEBADQUEUE", number=-10):

@@ -10,22 +10,15 @@ from qmcore.device import DeviceInfo
 from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
-from qmcore.records import (
-    HousekeepingTurn,
-    Owner,
-    TransactionRecord,
-    Use,
-)
+from qmcore.records import HousekeepingTurn, Owner, Use
 from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import (
-    Claim,
-    Claimed,
     Command,
     Commit,
+    Committed,
     Dispose,
     Disposed,
-    Empty,
     Enqueue,
     Enqueued,
     Guard,
@@ -46,6 +39,7 @@ from qmcore.unit_parts import (
     QueueRecords,
     ScheduleRecords,
     SpaceRecords,
+    TransactionRecords,
     WaitRecords,
 )
 
@@ -152,25 +146,6 @@ class Wakeups(Protocol):
 T = TypeVar("T")
 
 
-class TransactionRecords(Protocol):
-    """Transactions."""
-
-    def end(self, transaction_id: int, owner_id: int) -> bool:
-        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
-
-    def forget_committed(self, transaction_id: int) -> None:
-        """Remove a committed transaction, because memory has followed it."""
-
-    def is_active(self, transaction_id: int, owner_id: int) -> bool:
-        """Return whether that owner still has the transaction, and it is active."""
-
-    def of_space(self, space_id: int) -> list[TransactionRecord]:
-        """Return the transactions of a queue space."""
-
-    def count(self, space_id: int) -> int:
-        """Return how many transactions of the queue space are open."""
-
-
 class CapacityCommandRecords(Protocol):
     """High limits of queues that were reached, and who is to start their commands."""
 
@@ -274,8 +249,8 @@ class Unit(Store, Protocol):
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
 
-    def claim(self, command: Claim) -> Claimed | Empty | Refused:
-        """Take messages out of a queue: they go for good, or a transaction holds them."""
+    def settle(self, command: Commit) -> Committed | Refused:
+        """Commit a transaction: what it holds goes, and what it brings arrives."""
 
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""

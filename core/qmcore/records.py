@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message import MessageInfo, Reason
 from qmcore.values import dataclass
+from qmcore.xid import Xid
 
 Cursor: TypeAlias = tuple[bytes | int, int]
 """A position in a listing."""
@@ -225,6 +226,14 @@ class Outcome(enum.Enum):
     PREPARED = "prepared"
     COMMITTED = "committed"
     """It is committed on disk, and its changes in memory may still have to follow."""
+    HEURISTIC_COMMIT = "heuristic commit"
+    HEURISTIC_ROLLBACK = "heuristic rollback"
+    """An administrator has ended it without the decision of its coordinator, which is to be told."""
+
+    @property
+    def is_heuristic(self) -> bool:
+        """Whether it is over, and only the record of how is kept for its coordinator."""
+        return self in (Outcome.HEURISTIC_COMMIT, Outcome.HEURISTIC_ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +241,10 @@ class TransactionRecord:
     """A transaction as the volume records it: its number, owner and state, since and until when.
 
     `started_us` is a time of day, `deadline_us` one of the steady clock, which no setting of the time of day moves.
+
+    A branch of a distributed transaction has an `xid`. Once it is prepared, at `prepared_us`, the queues are known in
+    which it has messages, who `consumer` is that has them, and how many are `nonpersistent`. One that was ended without
+    the decision of its coordinator was so at `ended_us`, by whom `ended_by` says.
     """
 
     id: int
@@ -240,6 +253,13 @@ class TransactionRecord:
     state: Outcome
     started_us: int
     deadline_us: int | None
+    xid: Xid | None = None
+    prepared_us: int | None = None
+    queue_ids: tuple[int, ...] = ()
+    consumer: str = ""
+    nonpersistent: int = 0
+    ended_us: int | None = None
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from qmcore.message import Body
 from qmcore.records import Holding, Use
 from qmcore.selection import Choice
+from qmcore.two_phase import Begin, Begun, Prepare, Prepared
 
 
 class Guard(NamedTuple):
@@ -424,6 +425,8 @@ class Reason(enum.IntEnum):
     """The store lacks something that the transaction had taken or spilled."""
     GONE = 10
     """A message is not where it was looked at, which is found out as it is done."""
+    XID = 11
+    """Another transaction has the identifier."""
 
 
 class Refused(NamedTuple):
@@ -443,5 +446,5 @@ class Refused(NamedTuple):
 
 STALE = Refused(Reason.STALE)
 
-Command: TypeAlias = Enqueue | Claim | Admit | Commit | Dispose
-Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed | Disposed
+Command: TypeAlias = Enqueue | Claim | Admit | Commit | Dispose | Begin | Prepare
+Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed | Disposed | Begun | Prepared

@@ -13,10 +13,11 @@ from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
-from qmcore.records import Cursor, Forwarding, ImportRecord, Owner, Part, Place, Use
+from qmcore.records import Cursor, Forwarding, ImportRecord, Owner, Part, Place, TransactionRecord, Use
 from qmcore.schedule import Schedule
 from qmcore.space import Limited, Space, SpaceDefinition
 from qmcore.volume_record import VolumeRecord
+from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmcore.condition import Condition
@@ -252,6 +253,40 @@ class ImportRecords(Protocol):
 
     def conceal(self, queue: Queue, import_id: int) -> None:
         """Hide a queue that an import has replaced, and change the generation."""
+
+
+class TransactionRecords(Protocol):
+    """Transactions."""
+
+    def end(self, transaction_id: int, owner_id: int) -> bool:
+        """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
+
+    def forget_committed(self, transaction_id: int) -> None:
+        """Remove a committed transaction, because memory has followed it."""
+
+    def is_active(self, transaction_id: int, owner_id: int) -> bool:
+        """Return whether that owner still has the transaction, and it is active."""
+
+    def of_space(self, space_id: int) -> list[TransactionRecord]:
+        """Return the transactions of a queue space."""
+
+    def count(self, space_id: int) -> int:
+        """Return how many transactions of the queue space are open."""
+
+    def find(self, space_id: int, xid: Xid) -> TransactionRecord | None:
+        """Return the transaction of a queue space that has an identifier, in whatever state it is."""
+
+    def reopen(self, transaction_id: int, xid: Xid) -> bool:
+        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it; False: it is not.
+
+        Who ends it at the same time waits, and finds it ended.
+        """
+
+    def add_heuristic(self, record: TransactionRecord) -> None:
+        """Record how a transaction was ended without the decision of its coordinator."""
+
+    def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
+        """Remove such a record; False where there is none."""
 
 
 class OwnerRecords(Protocol):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from qmcore import message
     from qmcore.condition import Condition
     from qmcore.space import SpaceDefinition
+    from qmcore.xid import Xid
 
 T = TypeVar("T")
 _Sync = space.QueueSpace
@@ -268,5 +269,12 @@ class QueueSpace(OpenFace[space.QueueSpace]):
     transactions = awaited(_Sync.transactions)
     abort_transaction = awaited(_Sync.abort_transaction)
     commit_transaction = awaited(_Sync.commit_transaction)
+    tpc_recover = awaited(_Sync.tpc_recover)
+    tpc_forget = awaited(_Sync.tpc_forget)
+
+    def xid(self, format_id: int, gtrid: str | bytes, bqual: str | bytes = b"") -> Xid:
+        """Return an identifier for a branch: format, global transaction, branch qualifier, as X/Open has them."""
+        return self.synchronous.xid(format_id, gtrid, bqual)
+
     forwardings = awaited(_Sync.forwardings)
     report_forwarding = awaited(_Sync.report_forwarding)

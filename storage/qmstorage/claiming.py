@@ -11,6 +11,7 @@ from qmcore.order import rank
 from qmcore.records import Outcome, Role, TransactionRecord
 from qmcore.selection import FIRST_CHOICE, Choice
 from qmcore.transitions import Claim, Empty, Guard, Holder, Reason, Refused, Source, Taken
+from qmcore.xid import Xid
 from qmstorage.messages import Sound
 from qmstorage.statements import Row
 from qmstorage.unit import MemoryStore, SqlUnit
@@ -92,8 +93,11 @@ def sound(
     return [Read(store, its, is_locked)] if its else []
 
 
-def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
-    """Make a transaction known, or see that it still is; return how many there are, where that is more than ever."""
+def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder, xid: Xid | None = None) -> int | Refused:
+    """Make a transaction known, or see that it still is; return how many there are, where that is more than ever.
+
+    `xid` is its identifier, where it is known by one from its beginning on.
+    """
     if holder.recorded:
         return 0 if unit.transactions.is_active(holder.transaction_id, holder.owner_id) else Refused(Reason.GIVEN_UP)
     if not unit.owners.is_attached(holder.owner_id):
@@ -112,6 +116,7 @@ def begin_holding(unit: SqlUnit, guard: Guard, holder: Holder) -> int | Refused:
             state=Outcome.ACTIVE,
             started_us=holder.started_us,
             deadline_us=holder.deadline_us,
+            xid=xid,
         )
     )
     return count + 1 if is_more else 0

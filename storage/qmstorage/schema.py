@@ -271,6 +271,21 @@ trans = Table(
     Column("xid_format", BigInteger),
     Column("xid_global", LargeBinary),
     Column("xid_branch", LargeBinary),
+    Column("prepared_at", BigInteger),
+    Column("queues", Text, comment="numbers of those in which it has messages, once it is prepared"),
+    Column("consumer", Text, comment="who has them, once it is prepared"),
+    Column("nonpersistent", BigInteger, comment="messages in memory that it had as it was prepared"),
+    Column("ended_at", BigInteger, comment="when it was ended without the decision of its coordinator"),
+    Column("ended_by", Text),
+)
+Index(
+    "trans_by_xid",
+    trans.c.space_id,
+    trans.c.xid_format,
+    trans.c.xid_global,
+    trans.c.xid_branch,
+    unique=True,
+    sqlite_where=trans.c.xid_format.is_not(None),
 )
 
 owner = Table(

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
-from qmcore.records import Place, Spilled, Standing, Use
+from qmcore.purpose import WrongPurposeError
+from qmcore.records import Place, Role, Spilled, Standing, Use
 from qmcore.transitions import (
     NEVER,
     STALE,
@@ -29,6 +30,7 @@ from qmcore.transitions import (
     Source,
     Terms,
 )
+from qmcore.two_phase import Begin, Begun, Prepare, Prepared
 from qmstorage.claiming import Store, begin_holding, stores_of
 from qmstorage.disposing import Stands, stand
 from qmstorage.rows import Position
@@ -90,6 +92,49 @@ def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
         store: Store = memory if memory is not None and arrival.terms.memory else unit
         _spill(store, holder.transaction_id, guard.space_id, route.queue_id, arrival)
     return Enqueued([arrival.sequence for arrival in arrivals], transactions=begun)
+
+
+def begin(unit: SqlUnit, command: Begin) -> Begun | Refused:
+    """Make a transaction known by an identifier, before it holds anything."""
+    guard, holder, xid = command
+    if unit.generation(guard.space_id) != guard.generation:
+        return STALE
+    if unit.transactions.find(guard.space_id, xid) is not None:
+        return Refused(Reason.XID, what=str(xid))
+    begun = begin_holding(unit, guard, holder, xid)
+    return begun if isinstance(begun, Refused) else Begun(begun)
+
+
+def prepare(unit: SqlUnit, command: Prepare) -> Prepared | Refused:
+    """Promise the commit of a transaction. What it brings is spilled by now, and its room is kept."""
+    if not unit.purpose.settles:
+        raise WrongPurposeError(unit.purpose, "prepares a transaction")
+    guard, number, owner_id, xid, queue_ids, held, spilled = command
+    if unit.generation(guard.space_id) != guard.generation:
+        return STALE
+    # It is locked, so that nobody ends it meanwhile.
+    if not unit.transactions.is_active(number, owner_id):
+        return Refused(Reason.GIVEN_UP)
+    other = unit.transactions.find(guard.space_id, xid)
+    if other is not None and other.id != number:
+        return Refused(Reason.XID, what=str(xid))
+    dequeued, brought = messages_of(unit, number, queue_ids)
+    if dequeued < held or brought < spilled:
+        # The crash of a server takes the last steps with it.
+        return Refused(Reason.LOST)
+    memory = unit.memory(guard.space_id)
+    in_memory = 0 if memory is None else sum(messages_of(memory, number, queue_ids))
+    unit.transactions.prepare(command, unit.clock.now(), in_memory)
+    return Prepared()
+
+
+def messages_of(store: Store, transaction_id: int, queue_ids: Sequence[int]) -> tuple[int, int]:
+    """Return how many messages of queues a transaction has dequeued in a store, and how many it brings."""
+    dequeued, brought = (
+        sum(store.holdings.use_held(transaction_id, queue_id, role)[0].messages for queue_id in queue_ids)
+        for role in (Role.DEQUEUED, Role.ENQUEUED)
+    )
+    return dequeued, brought
 
 
 def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:

@@ -13,6 +13,8 @@ from qmcore.records import Holding, Outcome, Place, Role, Spilled, TransactionRe
 from qmcore.selection import Choice
 from qmcore.space import Space
 from qmcore.transitions import Arrival
+from qmcore.two_phase import Prepare
+from qmcore.xid import Xid
 from qmstorage import conditions, rows, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import says
@@ -26,6 +28,8 @@ from qmstorage.sql import (
     func,
     literal,
     literal_column,
+    null,
+    or_,
     select,
     update,
 )
@@ -38,6 +42,10 @@ def written_state(outcome: Outcome) -> ColumnElement[str]:
     return literal_column(f"'{outcome.value}'")
 
 
+def _is_one_of(*outcomes: Outcome) -> ColumnElement[bool]:
+    return or_(*(trans.c.state == written_state(outcome) for outcome in outcomes))
+
+
 _ADD = insert_into(trans)
 _OF_OWNER = (given(trans.c.id, "trans_id"), given(trans.c.owner_id, "of_owner"))
 ACTIVE_OF_OWNER = (*_OF_OWNER, trans.c.state == written_state(Outcome.ACTIVE))
@@ -45,16 +53,58 @@ END = delete(trans).where(*ACTIVE_OF_OWNER)
 _FORGET_COMMITTED = delete(trans).where(given(trans.c.id, "trans_id"), trans.c.state == Outcome.COMMITTED.value)
 # Locked, where several write at the same time: whoever ends the transaction then finds all that it holds.
 _IS_ACTIVE = select(trans.c.id).where(*ACTIVE_OF_OWNER).with_for_update(read=True)
-_TRANSACTIONS = (
-    select(trans.c.id, trans.c.space_id, trans.c.owner_id, trans.c.state, trans.c.started_at, trans.c.deadline)
-    .where(given(trans.c.space_id, "of_space"))
-    .order_by(trans.c.started_at, trans.c.id)
+_RECORD = select(
+    trans.c.id,
+    trans.c.space_id,
+    trans.c.owner_id,
+    trans.c.state,
+    trans.c.started_at,
+    trans.c.deadline,
+    trans.c.xid_format,
+    trans.c.xid_global,
+    trans.c.xid_branch,
+    trans.c.prepared_at,
+    trans.c.queues,
+    trans.c.consumer,
+    trans.c.nonpersistent,
+    trans.c.ended_at,
+    trans.c.ended_by,
 )
-_COUNT = (
-    select(func.count())
-    .select_from(trans)
-    .where(given(trans.c.space_id, "of_space"), trans.c.state != Outcome.COMMITTED.value)
+_OF_SPACE = given(trans.c.space_id, "of_space")
+_TRANSACTIONS = _RECORD.where(_OF_SPACE).order_by(trans.c.started_at, trans.c.id)
+_HAS_XID = (
+    _OF_SPACE,
+    given(trans.c.xid_format, "of_format"),
+    given(trans.c.xid_global, "of_global"),
+    given(trans.c.xid_branch, "of_branch"),
 )
+_FIND = _RECORD.where(*_HAS_XID)
+_COUNT = select(func.count()).select_from(trans).where(_OF_SPACE, _is_one_of(Outcome.ACTIVE, Outcome.PREPARED))
+_PREPARE = (
+    update(trans)
+    .where(*ACTIVE_OF_OWNER)
+    .values(
+        state=literal(Outcome.PREPARED.value),
+        deadline=null(),
+        xid_format=bindparam("format"),
+        xid_global=bindparam("global"),
+        xid_branch=bindparam("branch"),
+        prepared_at=bindparam("prepared"),
+        queues=bindparam("of_queues"),
+        consumer=bindparam("by"),
+        nonpersistent=bindparam("in_memory"),
+    )
+)
+_REOPEN = (
+    update(trans)
+    .where(
+        given(trans.c.id, "trans_id"),
+        trans.c.state == written_state(Outcome.PREPARED),
+        *_HAS_XID[1:],
+    )
+    .values(state=literal(Outcome.ACTIVE.value), xid_format=null(), xid_global=null(), xid_branch=null())
+)
+_FORGET_HEURISTIC = delete(trans).where(*_HAS_XID, _is_one_of(Outcome.HEURISTIC_COMMIT, Outcome.HEURISTIC_ROLLBACK))
 _HOLD = insert_into(held)
 _OF_QUEUE = (given(held.c.queue_id, "of_queue"), given(held.c.trans_id, "of_trans"))
 _LOCKED_OF_QUEUE = (*_OF_QUEUE, IS_LOCKED)
@@ -148,9 +198,15 @@ class Transactions(UnitPart):
             state=record.state.value,
             started_at=record.started_us,
             deadline=record.deadline_us,
-            xid_format=None,
-            xid_global=None,
-            xid_branch=None,
+            xid_format=None if record.xid is None else record.xid.format_id,
+            xid_global=None if record.xid is None else record.xid.gtrid,
+            xid_branch=None if record.xid is None else record.xid.bqual,
+            prepared_at=record.prepared_us,
+            queues=None,
+            consumer=record.consumer or None,
+            nonpersistent=None,
+            ended_at=record.ended_us,
+            ended_by=record.ended_by or None,
         )
 
     def end(self, transaction_id: int, owner_id: int) -> bool:
@@ -169,21 +225,77 @@ class Transactions(UnitPart):
 
     def of_space(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space, the longest first."""
-        return [
-            TransactionRecord(
-                id=row[0],
-                space_id=row[1],
-                owner_id=row[2],
-                state=Outcome(row[3]),
-                started_us=row[4],
-                deadline_us=row[5],
-            )
-            for row in self.all(_TRANSACTIONS, of_space=space_id)
-        ]
+        return list(map(_record, self.all(_TRANSACTIONS, of_space=space_id)))
+
+    def find(self, space_id: int, xid: Xid) -> TransactionRecord | None:
+        """Return the transaction of a queue space that has an identifier, in whatever state it is."""
+        row = self.one(_FIND, of_space=space_id, **_named(xid))
+        return None if row is None else _record(row)
+
+    def prepare(self, command: Prepare, now_us: int, nonpersistent: int) -> bool:
+        """Record that a transaction is prepared; False where it is not active, or not that owner's.
+
+        In memory it has so many messages.
+        """
+        xid, owner_id = command.xid, command.owner_id
+        return (
+            self.run(
+                _PREPARE,
+                trans_id=command.transaction_id,
+                of_owner=owner_id,
+                format=xid.format_id,
+                **{"global": xid.gtrid},
+                branch=xid.bqual,
+                prepared=now_us,
+                of_queues=" ".join(map(str, command.queue_ids)),
+                by=command.guard.consumer,
+                in_memory=nonpersistent,
+            ).rowcount
+            > 0
+        )
+
+    def reopen(self, transaction_id: int, xid: Xid) -> bool:
+        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it; False: it is not.
+
+        Who ends it at the same time waits, and finds it ended.
+        """
+        return self.run(_REOPEN, trans_id=transaction_id, **_named(xid)).rowcount > 0
+
+    def add_heuristic(self, record: TransactionRecord) -> None:
+        """Record how a transaction was ended without the decision of its coordinator."""
+        self.add(record)
+
+    def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
+        """Remove such a record; False where there is none."""
+        return self.run(_FORGET_HEURISTIC, of_space=space_id, **_named(xid)).rowcount > 0
 
     def count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
         return int(self.all(_COUNT, of_space=space_id)[0][0])
+
+
+def _named(xid: Xid) -> dict[str, Any]:
+    return {"of_format": xid.format_id, "of_global": xid.gtrid, "of_branch": xid.bqual}
+
+
+def _record(row: Row) -> TransactionRecord:
+    number, space_id, owner_id, state, started, deadline, form, gtrid, bqual, prepared, queues, *rest = row
+    consumer, nonpersistent, ended, ended_by = rest
+    return TransactionRecord(
+        id=number,
+        space_id=space_id,
+        owner_id=owner_id,
+        state=Outcome(state),
+        started_us=started,
+        deadline_us=deadline,
+        xid=None if form is None else Xid(form, bytes(gtrid), bytes(bqual)),
+        prepared_us=prepared,
+        queue_ids=tuple(map(int, queues.split())) if queues else (),
+        consumer=consumer or "",
+        nonpersistent=nonpersistent or 0,
+        ended_us=ended,
+        ended_by=ended_by or "",
+    )
 
 
 class Holdings(StorePart):

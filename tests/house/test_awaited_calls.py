@@ -16,8 +16,8 @@ FACES = {
     ),
     qmadmin.QueueSpace: (
         aio.QueueSpace,
-        # A task awaits messages itself, and an App has coroutines work on them.
-        {"consume", "watch"},
+        # A task awaits messages itself, and an App has coroutines work on them. PEP 249's branches belong to threads.
+        {"consume", "watch"} | {f"tpc_{name}" for name in ("begin", "prepare", "commit", "rollback")},
     ),
     qmadmin.Transaction: (
         aio.Transaction,
@@ -64,7 +64,7 @@ def test_a_call_has_the_parameters_of_the_synchronous_one_and_is_awaited(face, n
     if "connection" in inspect.signature(call).parameters:
         assert "transaction" in inspect.signature(awaited).parameters
     assert awaited.__doc__
-    is_at_once = name in {"open_space", "remaining", "transaction", "wake"}
+    is_at_once = name in {"open_space", "remaining", "transaction", "wake", "xid"}
     assert is_at_once or inspect.iscoroutinefunction(awaited) or inspect.isasyncgenfunction(awaited)
 
 

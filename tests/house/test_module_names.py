@@ -30,6 +30,7 @@ SHARED = {
     "space": "a queue space",
     "spaces": "queue spaces as administrators define them",
     "transitions": "what is done to messages",
+    "two_phase": "branches of distributed transactions",
     "upgrade": "taking a device to the newest schema",
     "watching": "looking at queues again and again",
     "writing": "writing messages",

@@ -143,12 +143,19 @@ SPACE: Final = {
     "start_queue": NONE,
     "stop_queue": NONE,
     "transaction": NONE,
+    "tpc_begin": NONE,
+    "tpc_commit": SETTLE | ARRIVE,
+    "tpc_forget": NONE,
+    "tpc_prepare": SETTLE,
+    "tpc_recover": NONE,
+    "tpc_rollback": SETTLE,
     "transactions": NONE,
     "unpark": MOVE,
     "usage": LOOK,
     "usages": LOOK,
     "wake": NONE,
     "watch": LOOK,
+    "xid": NONE,
 }
 
 TRANSACTION: Final = {

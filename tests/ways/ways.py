@@ -398,6 +398,30 @@ def commit_in_the_step_that_takes_the_next(scene: Scene) -> Iterator[None]:
         transaction.commit_and_take([], None, "Q")
 
 
+def _branch(call: Callable[[Scene], object]) -> Callable[[Scene], Iterator[None]]:
+    def steps(scene: Scene) -> Iterator[None]:
+        scene.space.enqueue("Q", b"x")
+        yield
+        scene.space.tpc_begin((1, b"global", b"branch"))
+        try:
+            assert scene.space.dequeue("Q")
+            scene.space.enqueue("OTHER", b"reply")
+            call(scene)
+        finally:
+            scene.space.tpc_rollback()
+
+    return steps
+
+
+for _name, _call in (
+    ("tpc_prepare", lambda scene: scene.space.tpc_prepare()),
+    ("tpc_commit", lambda scene: scene.space.tpc_commit()),
+):
+    _steps = _branch(_call)
+    _steps.__name__ = _name
+    way(SETTLE)(_steps)
+
+
 @way(SETTLE, SHARED)
 def tpcommit(scene: Scene) -> Iterator[None]:
     from qmadmin import atmi

@@ -130,11 +130,16 @@ def _admissions(opened: OpenSpace, known: Definitions, asked: _Asked) -> list[Co
             has_before = has_before or bool(item.arrival.terms.before)
         if not has_before and level.has_room(its.messages + len(items), its.pages + pages, guard, asked.moment):
             return []
-    return [_admission(guard, branch, items, asked.numbers)]
+    return [admission(guard, _has(guard, branch), items, asked.numbers)]
 
 
-def _admission(guard: Guard, branch: Branch, items: Sequence[Accepted], numbers: int) -> Admit:
-    """Return the question whether there is room for messages, besides what the transaction has."""
+def _has(guard: Guard, branch: Branch) -> tuple[Use, Use]:
+    in_memory = adds(branch, Delivery.NONPERSIST) if guard.memory_pages else NO_USE
+    return adds(branch, Delivery.PERSIST), in_memory
+
+
+def admission(guard: Guard, has: tuple[Use, Use], items: Sequence[Accepted], numbers: int) -> Admit:
+    """Return the question whether there is room for messages, beside what the transaction `has`: on disk, in memory."""
     more, more_in_memory = [0, 0, 0], [0, 0, 0]
     before = []
     for _, _, route, (_, size, pages, terms, _) in items:
@@ -144,8 +149,6 @@ def _admission(guard: Guard, branch: Branch, items: Sequence[Accepted], numbers:
         its[2] += size
         if terms.before:
             before.append((route.queue_id, terms.before))
-    has_in_memory = adds(branch, Delivery.NONPERSIST) if guard.memory_pages else NO_USE
-    has = adds(branch, Delivery.PERSIST), has_in_memory
     return Admit(guard, has, (Use(*more), Use(*more_in_memory)), numbers, before)
 
 
@@ -183,8 +186,14 @@ def _spilled(
     opened: OpenSpace, known: Definitions, asked: tuple[Branch, Sequence[Accepted], Sequence[Accepted]]
 ) -> list[Command]:
     branch, items, new = asked
-    guard, holder = opened.guard(known), holder_of(branch, known.space, Role.ENQUEUED, 0)
-    commands: list[Command] = [_admission(guard, branch, new, 0)]
+    guard = opened.guard(known)
+    return [admission(guard, _has(guard, branch), new, 0), *spills(guard, known, branch, items)]
+
+
+def spills(guard: Guard, known: Definitions, branch: Branch, items: Sequence[Accepted]) -> list[Command]:
+    """Return what leaves messages to the store until the commit, and note for which queues it has some then."""
+    holder = holder_of(branch, known.space, Role.ENQUEUED, 0)
+    commands: list[Command] = []
     for route, arrivals in by_queue(known, items):
         branch.spilled_to.add(route.queue_id)
         commands.append(Enqueue(guard, route, arrivals, holder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from qmcore.acts import in_doubt
 from qmcore.acts.looking import usage
 from qmcore.acts.stores import stores
 from qmcore.attributes import attributes_of, plain
@@ -74,13 +75,13 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
 def refuse_taken(unit: Unit, queue: Queue) -> None:
     """Refuse what cannot be done while a transaction has dequeued or locked a message of the queue."""
     if any(store.holdings.taken_from(queue.id) for store in stores(unit, queue.space_id)):
-        raise _held(queue)
+        raise _held(unit, queue)
 
 
 def refuse_held(unit: Unit, queue: Queue) -> None:
     """Refuse what cannot be done while a transaction holds a message of the queue, be it one that it enqueues."""
     if any(store.holdings.held_in(queue.id) for store in stores(unit, queue.space_id)):
-        raise _held(queue)
+        raise _held(unit, queue)
 
 
 def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> None:
@@ -119,7 +120,14 @@ def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int,
     return queue
 
 
-def _held(queue: Queue) -> InUseError:
+def _held(unit: Unit, queue: Queue) -> InUseError:
+    prepared = in_doubt.needing(unit, queue)
+    if prepared is not None:
+        return InUseError(
+            f"prepared transaction {prepared.xid} has messages of queue {queue.name!r}",
+            hint="Wait until its coordinator has ended it; qcommittrans and qaborttrans end it for that.",
+            queue=queue.name,
+        )
     return InUseError(
         f"a transaction holds a message of queue {queue.name!r}",
         hint="Wait until the transaction has ended, or end its process.",

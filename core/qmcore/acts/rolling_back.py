@@ -23,11 +23,15 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
     A transaction that was given up meanwhile has been rolled back already.
     """
     if branch.may_hold:
-        volume.write(lambda unit: undo(unit, branch, now, ending), Purpose.TIDY)
+        # What was promised must not come back.
+        purpose = Purpose.TIDY if branch.promised is None else Purpose.MESSAGES
+        volume.write(lambda unit: undo(unit, branch, now, ending), purpose)
 
 
 def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
     """Do the same in a database transaction that is open."""
+    if branch.promised is not None:
+        unit.transactions.reopen(branch.id, branch.promised)
     if unit.transactions.end(branch.id, branch.owner.id):
         returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
 

@@ -13,6 +13,7 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import (
     AbortedError,
     BadMessageIdError,
+    InUseError,
     NoSpaceError,
     QueueError,
     Resource,
@@ -25,6 +26,9 @@ from qmcore.transitions import Command, Enqueue, Enqueued, Reached, Reason, Refu
 Asked = TypeVar("Asked")
 
 _LIMITS = {Reason.MESSAGES: Resource.MESSAGES, Reason.PAGES: Resource.PAGES, Reason.MEMORY: Resource.MEMORY}
+
+
+_OF_TRANSACTIONS = (Reason.GIVEN_UP, Reason.LOST, Reason.TRANSACTIONS, Reason.XID)
 
 
 class Part(NamedTuple):
@@ -109,12 +113,23 @@ def refusal(known: Definitions, refused: Refused) -> QueueError:
         return _about_message(known, refused)
     if reason is Reason.NO_MEMORY:
         return no_memory(known)
-    if reason is Reason.TRANSACTIONS:
-        return NoSpaceError(f"queue space {name!r}", Resource.TRANSACTIONS, used=refused.used, limit=refused.limit)
-    if reason in (Reason.GIVEN_UP, Reason.LOST):
-        return given_up(name) if reason is Reason.GIVEN_UP else _lost_in_part(name)
+    if reason in _OF_TRANSACTIONS:
+        return _about_transaction(name, refused)
     what = "a message is not where it was" if reason is Reason.GONE else "the definitions have changed meanwhile"
     return SystemFailureError(f"queue space {name!r}: {what}")
+
+
+def _about_transaction(space: str, refused: Refused) -> QueueError:
+    reason = refused.reason
+    if reason == Reason.XID:
+        return InUseError(
+            f"queue space {space!r} has a transaction with the xid {refused.what} already",
+            hint="Give each branch an identifier of its own; qprinttrans lists those there are.",
+            space=space,
+        )
+    if reason == Reason.TRANSACTIONS:
+        return NoSpaceError(f"queue space {space!r}", Resource.TRANSACTIONS, used=refused.used, limit=refused.limit)
+    return given_up(space) if reason == Reason.GIVEN_UP else _lost_in_part(space)
 
 
 def _about_message(known: Definitions, refused: Refused) -> QueueError:

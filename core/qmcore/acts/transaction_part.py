@@ -18,6 +18,7 @@ from qmcore.records import Owner, Role, Use
 from qmcore.space import Space
 from qmcore.transitions import Holder
 from qmcore.values import dataclass
+from qmcore.xid import Xid
 
 _CONTROL_BYTES = 512
 """About what a message takes of the memory of its process beside its body and headers."""
@@ -56,6 +57,8 @@ class Branch:
     kept_bytes: int = 0
     reserved: Sequence[int] = ()
     level: RecentLevel | None = None
+    promised: Xid | None = None
+    """The identifier by which it is prepared, or may be: to roll it back is to end that, too."""
 
     def at_risk(self, *queue_ids: int) -> Risk:
         """Note that a work may leave something with the transaction, of these queues or others; return its block."""

@@ -15,6 +15,7 @@ from qmcore.transitions import (
     Claimed,
     Command,
     Commit,
+    Committed,
     Dispose,
     Disposed,
     Empty,
@@ -25,11 +26,12 @@ from qmcore.transitions import (
     Refused,
     Result,
 )
+from qmcore.two_phase import Begin, Prepare
 from qmstorage import disposing
 from qmstorage.postgres import arriving, claiming, settling
 from qmstorage.postgres.pipeline import Call
 from qmstorage.refused import RefusedError
-from qmstorage.settling import follow, spill
+from qmstorage.settling import begin, follow, prepare, spill
 from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 
@@ -96,6 +98,10 @@ class Transitions(SqlUnit):
             self.awaited.clear()
         return enqueued
 
+    def settle(self, command: Commit) -> Committed | Refused:
+        """Commit a transaction: what it holds goes, and what it brings arrives."""
+        return settling.commit(self, command)
+
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""
         return disposing.dispose(self, command, self.clock.now())
@@ -147,4 +153,6 @@ _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Admit: settling.admit,
     Commit: settling.commit,
     Dispose: Transitions.dispose,
+    Begin: begin,
+    Prepare: prepare,
 }

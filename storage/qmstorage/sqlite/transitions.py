@@ -18,6 +18,7 @@ from qmcore.transitions import (
     Claimed,
     Command,
     Commit,
+    Committed,
     Dispose,
     Disposed,
     Empty,
@@ -29,9 +30,10 @@ from qmcore.transitions import (
     Result,
     Terms,
 )
+from qmcore.two_phase import Begin, Prepare
 from qmstorage import disposing
 from qmstorage.refused import RefusedError
-from qmstorage.settling import follow, spill
+from qmstorage.settling import begin, follow, prepare, spill
 from qmstorage.sqlite import claiming, settling
 from qmstorage.sqlite.counters import COUNT, MAIN, ExclusiveCounters
 from qmstorage.sqlite.messages import ExclusiveMessages
@@ -115,6 +117,10 @@ class Transitions(SqlUnit):
         """Take messages out of a queue: they go for good, or a transaction holds them."""
         return claiming.claim(self, command)
 
+    def settle(self, command: Commit) -> Committed | Refused:
+        """Commit a transaction: what it holds goes, and what it brings arrives."""
+        return settling.commit(self, command)
+
     def dispose(self, command: Dispose) -> Disposed | Refused:
         """Dispose of messages of a queue that were looked at just now."""
         return disposing.dispose(self, command, self.clock.now())
@@ -130,6 +136,8 @@ VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Admit: settling.admit,
     Commit: settling.commit,
     Dispose: Transitions.dispose,
+    Begin: begin,
+    Prepare: prepare,
 }
 """What executes a command, by its type."""
 

@@ -1,0 +1,83 @@
+"""The act of preparing a branch of a distributed transaction: its commit is promised, and nothing else ends it.
+
+All that it holds and brings stands in the store then, in one database transaction that is on the disk: whoever knows
+its identifier can end it (`acts/in_doubt.py`).
+"""
+
+from __future__ import annotations
+
+from qmcore.acts import rolling_back
+from qmcore.acts.commit import consumed_from
+from qmcore.acts.enqueue_in_transaction import admission, bring_to_memory, spills
+from qmcore.acts.expiry import with_room
+from qmcore.acts.returning import Cause, Ending
+from qmcore.acts.sending import send
+from qmcore.acts.transaction_part import NO_USE, Branch, holder_of, leave_numbers
+from qmcore.definitions import Definitions, OpenSpace
+from qmcore.port import Volume
+from qmcore.purpose import Purpose
+from qmcore.queue import Delivery
+from qmcore.records import Role, Use
+from qmcore.transitions import Command
+from qmcore.two_phase import Begin, Begun, Prepare
+from qmcore.xid import Xid
+
+
+def begin(volume: Volume, branch: Branch, xid: Xid) -> None:
+    """Make a transaction known by an identifier, before it holds anything.
+
+    Raises InUseError where another transaction of the queue space has it, in whatever state that is, and NoSpaceError
+    where there are as many transactions as the queue space allows.
+    """
+    with branch.at_risk():
+        (begun,) = send(volume, branch.opened, _beginning, (branch, xid), purpose=Purpose.HOLDING)
+        assert isinstance(begun, Begun)  # noqa: S101 - that is what was asked
+    branch.recorded = True
+    branch.opened.know_transactions(begun.transactions)
+
+
+def prepare(volume: Volume, branch: Branch, xid: Xid) -> bool:
+    """Prepare a branch; False where it has changed nothing, and is over.
+
+    Raises AbortedError where it was given up, NoSpaceError where there is no room for what it brings, InUseError where
+    another transaction has the identifier, and what a commit raises.
+    """
+    now = volume.clock.now()
+    if not _changes(branch):
+        # It lets go of what it has only locked.
+        rolling_back.roll_back(volume, branch, now, Ending(Cause.UNTRIED))
+        return False
+    if Delivery.NONPERSIST in branch.brings:
+        bring_to_memory(volume, branch, now)
+    with branch.at_risk():
+        branch.may_spill, branch.promised = branch.may_spill or bool(branch.pending), xid
+        with_room(volume, [branch.opened], now, lambda: send(volume, branch.opened, _preparation, (branch, xid)))
+    branch.recorded = True
+    leave_numbers(branch)
+    return True
+
+
+def _changes(branch: Branch) -> bool:
+    return bool(branch.pending) or branch.may_spill or any(use.messages for use in branch.holds.values())
+
+
+def _beginning(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid]) -> list[Command]:
+    branch, xid = asked
+    return [Begin(opened.guard(known), holder_of(branch, known.space, Role.DEQUEUED, 0), xid)]
+
+
+def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid]) -> list[Command]:
+    branch, xid = asked
+    guard, holds = opened.guard(known), branch.holds.get(Delivery.PERSIST, NO_USE)
+    for queue_id in sorted(branch.queue_ids):
+        queue = known.by_id.get(queue_id)
+        if queue is not None:
+            # What a commit would be refused for is refused now: the commit of a prepared one never is.
+            consumed_from(known, queue)
+    commands: list[Command] = []
+    if branch.pending:
+        frees = Use(-holds.messages, -holds.pages, -holds.size), NO_USE
+        commands += [admission(guard, frees, branch.pending, 0), *spills(guard, known, branch, branch.pending)]
+    spilled = branch.spilled + len(branch.pending)
+    its = branch.id, branch.owner.id, xid, sorted(branch.stands_in), holds.messages, spilled
+    return [*commands, Prepare(guard, *its)]

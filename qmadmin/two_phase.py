@@ -1,0 +1,211 @@
+"""Two-phase commit as PEP 249 shapes it: a queue space as a participant in its coordinator's transactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from qmadmin.attachment import SpaceHandle
+from qmadmin.transacting import Transaction, current, refuse_nesting
+from qmcore.acts import in_doubt, preparing
+from qmcore.acts.returning import Cause, Ending
+from qmcore.errors import HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
+from qmcore.purpose import Purpose
+from qmcore.xid import Xid
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from qmadmin.device import Device
+
+OUR_FORMAT: Final = int.from_bytes(b"QMTX")
+"""The format identifier of transactions that this library coordinates."""
+
+
+class TwoPhaseTransaction(Transaction):
+    """A branch of a coordinator's transaction in one queue space, from `tpc_begin` to its end."""
+
+    def __init__(self, device: Device, timeout: float | timedelta | None, space: str, xid: Xid) -> None:
+        super().__init__(device, timeout, space)
+        self.xid = xid
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether its commit is promised, and it has not ended."""
+        return self._ended == _PREPARED
+
+    def prepare(self) -> bool:
+        """Promise the commit; False where the transaction has changed nothing, and is over."""
+        self._check_usable()
+        ((attachment, branch),) = self._branches.values()
+        try:
+            changes = preparing.prepare(attachment.volume, branch, self.xid)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._ended = _PREPARED if changes else "over"
+        return changes
+
+    def end(self, how: str) -> None:
+        """Note how the store has ended what was prepared."""
+        self._ended = how
+
+    def _check_usable(self) -> None:
+        if self._ended and self._aborted is None:
+            self._check_thread()
+            raise ProtocolError(
+                f"transaction {self.xid} is {self._ended}, and takes no more calls",
+                hint="End it with tpc_commit or tpc_rollback." if self.is_prepared else "End it with tpc_rollback.",
+            )
+        super()._check_usable()
+
+
+class TwoPhase(SpaceHandle):
+    """The calls of a participant in two-phase commit, as PEP 249 has them for connections."""
+
+    def xid(self, format_id: int, gtrid: str | bytes, bqual: str | bytes = b"") -> Xid:
+        """Return an identifier for a branch: format, global transaction, branch qualifier, as X/Open has them.
+
+        `format_id` is from 0 to 2147483647, `gtrid` has 1 to 64 bytes, `bqual` 0 to 64; texts are taken in UTF-8.
+        Raises InvalidArgumentError for others.
+        """
+        return Xid.of((format_id, gtrid, bqual))
+
+    def tpc_begin(self, xid: Xid | str | tuple[int, Any, Any], timeout: float | timedelta | None = None) -> None:
+        """Begin a branch of a distributed transaction: the calls of this thread on the queue space belong to it.
+
+        `xid` is its identifier: three parts, as `xid` returns them, or the text of one. Unless it is prepared, it is
+        rolled back after `timeout` seconds, and when its process dies. Raises InUseError if a transaction of the queue
+        space has the identifier, in whatever state it is, ProtocolError inside another transaction, NoSpaceError if
+        there are as many transactions as the queue space allows.
+        """
+        identifier = Xid.of(xid)
+        if identifier.format_id == OUR_FORMAT:
+            raise InvalidArgumentError(
+                f"the format identifier {OUR_FORMAT} is that of the transactions that qmadmin coordinates",
+                hint="Use a format identifier of your own.",
+            )
+        attachment = self._ready()
+        refuse_nesting(self._device, self.name)
+        transaction = TwoPhaseTransaction(self._device, timeout, self.name, identifier)
+        try:
+            preparing.begin(attachment.volume, transaction.branch(attachment), identifier)
+        except BaseException as error:
+            attachment.renew(error)
+            transaction.rollback(counts=False)
+            raise
+        transaction.join_context()
+
+    def tpc_prepare(self) -> bool:
+        """Promise the commit of this thread's branch: nothing but `tpc_commit` and `tpc_rollback` ends it from now on.
+
+        No timeout and no death ends it, and no call can be made in it any more. Its messages are held, and what it
+        enqueues has its room. Returns False for a branch that has changed nothing: it has let go of what it had locked,
+        and is over. Raises as the commit of a transaction does; nothing of the branch remains then, and `tpc_rollback`
+        ends it. ProtocolError: there is no branch, or it is prepared.
+        """
+        transaction = self._branch()
+        if transaction.prepare():
+            return True
+        transaction.leave_context()
+        return False
+
+    def tpc_commit(self, xid: Xid | str | tuple[int, Any, Any] | None = None) -> None:
+        """Commit this thread's branch, or outside of one the prepared branch that has an identifier.
+
+        A branch that is not prepared is committed at once (one phase), with the errors that this has. The commit of a
+        prepared one is never refused for want of room, or because a queue was stopped or changed. Raises
+        UnknownXidError if no transaction has the identifier, or has it any more; ProtocolError if it is not prepared,
+        or if the call belongs to a transaction and has an identifier; HeuristicError if an administrator rolled it
+        back.
+        """
+        if xid is not None:
+            self._refuse_inside()
+            self._end_by(Xid.of(xid), commits=True)
+            return
+        transaction = self._branch()
+        if transaction.is_prepared:
+            self._end_own(transaction, commits=True)
+        else:
+            transaction.commit()
+            transaction.leave_context()
+
+    def tpc_rollback(self, xid: Xid | str | tuple[int, Any, Any] | None = None) -> None:
+        """Roll back this thread's branch, or outside of one the prepared branch that has an identifier.
+
+        This counts as a try of the messages that it had dequeued. Raises as `tpc_commit` does; HeuristicError if an
+        administrator committed it.
+        """
+        if xid is not None:
+            self._refuse_inside()
+            self._end_by(Xid.of(xid), commits=False)
+            return
+        transaction = self._branch()
+        if transaction.is_prepared:
+            self._end_own(transaction, commits=False)
+            return
+        if transaction.active:
+            transaction.rollback()
+        transaction.leave_context()
+
+    def tpc_recover(self) -> list[Xid]:
+        """Return the identifiers of branches that wait for their coordinator, the longest first, whoever began them.
+
+        They are prepared, or an administrator has ended them: then `tpc_commit` and `tpc_rollback` tell how, and
+        `tpc_forget` removes the record of that.
+        """
+        return self._read(in_doubt.recover)
+
+    def tpc_forget(self, xid: Xid | str | tuple[int, Any, Any]) -> None:
+        """Remove the record of how an administrator has ended a prepared branch.
+
+        Raises UnknownXidError if no transaction has the identifier, ProtocolError if it has not ended so.
+        """
+        self._write(in_doubt.forget, Xid.of(xid))
+
+    def _branch(self) -> TwoPhaseTransaction:
+        """Return the branch that this thread has begun."""
+        self._check_open()
+        found = current(self._device, self.name)
+        if isinstance(found, TwoPhaseTransaction):
+            return found
+        raise ProtocolError(
+            f"the open transaction on queue space {self.name!r} was not begun by tpc_begin"
+            if found is not None
+            else f"no branch is open in this thread on queue space {self.name!r}",
+            hint="Begin one with tpc_begin; name a prepared one of others by its xid.",
+        )
+
+    def _refuse_inside(self) -> None:
+        self._check_open()
+        if current(self._device, self.name) is not None:
+            raise ProtocolError(
+                f"a transaction is open in this thread on queue space {self.name!r}, and branches are ended by their"
+                " xid outside of one",
+                hint="End it before.",
+            )
+
+    def _end_own(self, transaction: TwoPhaseTransaction, *, commits: bool) -> None:
+        """End the branch of this thread; where others have done it, that is told, and it is over all the same."""
+        try:
+            self._end_by(transaction.xid, commits=commits)
+            transaction.end("committed" if commits else "rolled back")
+        except (UnknownXidError, HeuristicError):
+            transaction.end("ended by others")
+            raise
+        finally:
+            if not transaction.is_prepared:
+                transaction.leave_context()
+
+    def _end_by(self, xid: Xid, *, commits: bool) -> None:
+        attachment = self._ready()
+        now = self._now
+        if commits:
+            attachment.volume.write(lambda unit: in_doubt.commit(unit, attachment.opened, xid, now), Purpose.MESSAGES)
+        else:
+            attachment.volume.write(
+                lambda unit: in_doubt.roll_back(unit, attachment.opened, xid, now, Ending(Cause.ROLLBACK)),
+                Purpose.MESSAGES,
+            )
+
+
+_PREPARED: Final = "prepared"

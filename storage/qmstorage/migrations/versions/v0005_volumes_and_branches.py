@@ -1,0 +1,65 @@
+"""What schema version 5 adds: identifiers of volumes, and what is known of prepared branches.
+
+Each volume has an identifier, and a number by which an older copy of it is known.
+
+Whoever upgrades a device gives each volume an identifier, and enters it in the device list (`sqlite/upgrading.py`,
+`postgres/upgrading.py`).
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+# Compared byte by byte, as all texts.
+_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    """Add the columns."""
+    schema = op.get_context().version_table_schema
+    for table, of_volume, of_opened in (
+        ("device", "random; the volume's own", "grows: an older copy has a lower one"),
+        ("entry", "identifier of the volume at the path", "the number that it has at least"),
+    ):
+        op.add_column(
+            table, sa.Column("volume", _TEXT, nullable=False, server_default="", comment=of_volume), schema=schema
+        )
+        op.add_column(
+            table,
+            sa.Column("opened", sa.BigInteger(), nullable=False, server_default=sa.text("0"), comment=of_opened),
+            schema=schema,
+        )
+    branches = (
+        sa.Column("prepared_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "queues", _TEXT, nullable=True, comment="numbers of those in which it has messages, once it is prepared"
+        ),
+        sa.Column("consumer", _TEXT, nullable=True, comment="who has them, once it is prepared"),
+        sa.Column(
+            "nonpersistent", sa.BigInteger(), nullable=True, comment="messages in memory that it had as it was prepared"
+        ),
+        sa.Column(
+            "ended_at",
+            sa.BigInteger(),
+            nullable=True,
+            comment="when it was ended without the decision of its coordinator",
+        ),
+        sa.Column("ended_by", _TEXT, nullable=True),
+    )
+    for column in branches:
+        op.add_column("trans", column, schema=schema)
+    op.create_index(
+        "trans_by_xid",
+        "trans",
+        ["space_id", "xid_format", "xid_global", "xid_branch"],
+        unique=True,
+        schema=schema,
+        sqlite_where=sa.text("xid_format IS NOT NULL"),
+        postgresql_where=sa.text("xid_format IS NOT NULL"),
+    )
