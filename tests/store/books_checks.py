@@ -36,7 +36,10 @@ SUMS = "SELECT count(*), coalesce(sum(pages), 0), coalesce(sum(size), 0) FROM {0
 RETAINED = "SELECT count(*), 0, coalesce(sum(size), 0) FROM history JOIN message ON message.id = message_id"
 COUNTED = "SELECT sum(messages), sum(pages), sum(size) FROM {0}counter WHERE queue_id = 0"
 HOLDERS = "SELECT DISTINCT trans_id FROM {0}held WHERE trans_id NOT IN (SELECT id FROM trans)"
-WITHOUT_OWNER = "SELECT id FROM trans WHERE owner_id NOT IN (SELECT id FROM owner) OR state <> 'active'"
+WITHOUT_OWNER = """
+    SELECT id FROM trans
+    WHERE state <> 'prepared' AND (state <> 'active' OR owner_id NOT IN (SELECT id FROM owner))
+"""
 WAITERS = "SELECT count(*) FROM waiter"
 STANDING = """
     SELECT name, key, number, tries, holder, until FROM (

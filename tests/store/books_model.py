@@ -98,6 +98,7 @@ class Transacting:
     seen: bool = False
     vague: bool = False
     """Whether what it has room for changed since, by something that it does not know of."""
+    prepared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -416,13 +417,22 @@ class Model:
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
+    def prepare(self, transaction: Transacting) -> bool | None:
+        """Promise its commit; False where it has changed nothing and is over, None where there is no room."""
+        if not (transaction.asked or self.held(transaction, locked=False)):
+            self.give_back(transaction, UNTRIED)
+            return False
+        if not self._has_room(transaction):
+            return None
+        for each in transaction.asked:
+            each.spilled = True
+        transaction.deadline, transaction.seen, transaction.prepared = None, True, True
+        return True
+
     def commit(self, transaction: Transacting) -> bool:
         """Do what the transaction asked for; False where there is no room, and it was given back."""
-        if self.overflows([], transaction):
-            self.make_room()
-            if self.overflows([], transaction):
-                self.give_back(transaction, UNTRIED)
-                return False
+        if not (transaction.prepared or self._has_room(transaction)):
+            return False
         self.transactions.remove(transaction)
         for each in self.held(transaction, locked=False):
             self.consume(each)
@@ -431,6 +441,16 @@ class Model:
             each.holder, each.locked, each.available = None, False, None
         self.arrive(transaction.asked)
         return True
+
+    def _has_room(self, transaction: Transacting) -> bool:
+        """Return whether there is room for what it asks for; else it is given back."""
+        if not self.overflows([], transaction):
+            return True
+        self.make_room()
+        if not self.overflows([], transaction):
+            return True
+        self.give_back(transaction, UNTRIED)
+        return False
 
     def give_back(self, transaction: Transacting, end: End, batch: int | None = None) -> None:
         """Return what the transaction held to where it belongs now, and forget what it asked for."""

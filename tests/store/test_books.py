@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from qmadmin.space import QueueSpace
-from qmadmin.transacting import Transaction
+from qmadmin.transacting import Transaction, current
+from qmadmin.two_phase import TwoPhaseTransaction
 from qmcore.errors import AbortedError, BadQueueError, InUseError, NoSpaceError
 from qmcore.message import EnqueueControl, Message
 from qmcore.queue import Delivery, QueueDefinition
 from qmcore.times import to_datetime
+from qmcore.xid import Xid
 from tests.fix_postgres import forget_schema
 from tests.fix_store import MovableClock, Store, eventually
 from tests.store import books_drawing as draw
@@ -54,6 +56,8 @@ class QueueSpaceMachine(RuleBasedStateMachine):
         self.store = Store(self.kind, self.path(), self.clock)
         self.checks = itertools.count()
         self.open: dict[int, tuple[Transacting, Transaction]] = {}
+        self.prepared: dict[Xid, Transacting] = {}
+        self.numbers = itertools.count()
 
     def path(self) -> str:
         """Return where the device goes."""
@@ -400,17 +404,76 @@ class QueueSpaceMachine(RuleBasedStateMachine):
     # ---- transactions -----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.open) < 3)
-    @rule(data=st.data(), timeout=st.none() | st.integers(1, 30), queue=all_names, count=st.integers(0, 2))
-    def begin(self, data, timeout, queue, count) -> None:
-        """Begin a transaction with a dequeue, as most do."""
+    @rule(
+        data=st.data(),
+        timeout=st.none() | st.integers(1, 30),
+        queue=all_names,
+        count=st.integers(0, 2),
+        is_branch=st.booleans(),
+    )
+    def begin(self, data, timeout, queue, count, is_branch) -> None:
+        """Begin a transaction with a dequeue, as most do; it may be a branch of a distributed one."""
         actor = data.draw(st.sampled_from(sorted(set(range(3)) - set(self.open))))
         self.clock.advance(0.000_001)
-        transaction = self.handle(actor).transaction(timeout)
+        space = self.handle(actor)
+        if is_branch:
+            space.tpc_begin((1, f"{next(self.numbers)}", ""), timeout)
+            found = current(space.device, space.name)
+            assert found is not None
+            transaction = found
+            transaction.leave_context()
+        else:
+            transaction = space.transaction(timeout)
         deadline = None if timeout is None else self.clock.now() + timeout * MICROS
-        self.open[actor] = Transacting(deadline), transaction
+        # A branch is known from its beginning on.
+        self.open[actor] = Transacting(deadline, seen=is_branch), transaction
         self.model.transactions.append(self.open[actor][0])
         for _ in range(count):
             self.take(actor, 0, queue, draw.FIRST, "dequeue")
+
+    def branches(self) -> list[int]:
+        """Return the actors that have a branch open."""
+        return [actor for actor, (_, each) in self.open.items() if isinstance(each, TwoPhaseTransaction)]
+
+    @precondition(lambda self: self.branches())
+    @rule(data=st.data(), jump=jumps)
+    def prepare(self, data, jump) -> None:
+        actor = data.draw(st.sampled_from(sorted(self.branches())))
+        mine, transaction = self.open.pop(actor)
+        assert isinstance(transaction, TwoPhaseTransaction)
+        self.clock.advance(jump)
+        transaction.join_context()
+        try:
+            if self.model.overdue(mine):
+                self.model.give_back(mine, FAILED)
+                with pytest.raises(AbortedError):
+                    self.handle(actor).tpc_prepare()
+                return
+            expected = self.model.prepare(mine)
+            if expected is None:
+                with pytest.raises(NoSpaceError):
+                    self.handle(actor).tpc_prepare()
+                return
+            assert self.handle(actor).tpc_prepare() is expected
+        finally:
+            transaction.leave_context()
+        if expected:
+            self.prepared[transaction.xid] = mine
+
+    @precondition(lambda self: self.prepared)
+    @rule(data=st.data(), jump=jumps, ender=actors, commits=st.booleans())
+    def end_prepared(self, data, jump, ender, commits) -> None:
+        """End a prepared branch by its identifier, whoever had begun it."""
+        xid = data.draw(st.sampled_from(sorted(self.prepared)))
+        assert sorted(self.handle(ender).tpc_recover()) == sorted(self.prepared)
+        mine = self.prepared.pop(xid)
+        self.jump(jump)
+        if commits:
+            self.handle(ender).tpc_commit(xid)
+            assert self.model.commit(mine)
+        else:
+            self.handle(ender).tpc_rollback(xid)
+            self.model.give_back(mine, FAILED)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), jump=jumps)
