@@ -45,6 +45,10 @@ class TwoPhaseTransaction(Transaction):
         self._ended = _PREPARED if changes else "over"
         return changes
 
+    def check_here(self) -> None:
+        """Refuse a call in another thread than the one that began it, or in a forked process."""
+        self._check_thread()
+
     def end(self, how: str) -> None:
         """Note how the store has ended what was prepared."""
         self._ended = how
@@ -116,7 +120,8 @@ class TwoPhase(SpaceHandle):
         prepared one is never refused for want of room, or because a queue was stopped or changed. Raises
         UnknownXidError if no transaction has the identifier, or has it any more; ProtocolError if it is not prepared,
         or if the call belongs to a transaction and has an identifier; HeuristicError if an administrator rolled it
-        back.
+        back. Where it is unknown whether it was done (OutcomeUnknownError), the same call finds out: UnknownXidError
+        says that it was.
         """
         if xid is not None:
             self._refuse_inside()
@@ -167,6 +172,7 @@ class TwoPhase(SpaceHandle):
         self._check_open()
         found = current(self._device, self.name)
         if isinstance(found, TwoPhaseTransaction):
+            found.check_here()
             return found
         raise ProtocolError(
             f"the open transaction on queue space {self.name!r} was not begun by tpc_begin"

@@ -1,11 +1,15 @@
 """A branch of a distributed transaction: prepared it is kept, whatever happens, until its coordinator ends it."""
 
 import contextlib
+import gc
+import itertools
 import threading
 
 import pytest
 
+from qmadmin import transacting, two_phase
 from qmadmin.two_phase import OUR_FORMAT
+from qmcore.acts import in_doubt, preparing
 from qmcore.errors import (
     AbortedError,
     BadQueueError,
@@ -18,8 +22,10 @@ from qmcore.errors import (
     UnknownXidError,
 )
 from qmcore.message import State
+from qmcore.probe import Point
 from qmcore.records import Outcome
-from tests.fix_store import Work, drain, make_queue, truth
+from tests.fix_store import Work, attachment_of, drain, make_queue, noted, truth
+from tests.interrupts import at_every_line
 
 XID = (7, b"global", b"branch")
 TEXT = "7:676c6f62616c:6272616e6368"
@@ -344,6 +350,29 @@ class _InThread:
         self._thread.join()
 
 
+class TestCosts:
+    def test_a_preparation_and_an_end_are_one_synced_commit_each(self, file_store):
+        space = file_store.space()
+        make_queue(space, "Q")
+        space.enqueue("Q", "request")
+        space.tpc_begin(XID)
+        space.dequeue("Q")
+        space.enqueue("Q", "reply")
+        commits, syncs = (noted(file_store.device.probe, point) for point in (Point.AFTER_COMMIT, Point.AFTER_SYNC))
+        space.tpc_prepare()
+        assert (len(commits), len(syncs)) == (1, 1)
+        space.tpc_commit()
+        assert (len(commits), len(syncs)) == (2, 2)
+
+    def test_one_that_has_changed_nothing_is_brought_to_no_disk(self, file_store):
+        space = file_store.space()
+        make_queue(space, "Q")
+        syncs = noted(file_store.device.probe, Point.AFTER_SYNC)
+        space.tpc_begin(XID)
+        space.tpc_prepare()
+        assert syncs == []
+
+
 class TestNonpersistentMessages:
     @pytest.fixture
     def prepared(self, shared_store):
@@ -498,6 +527,62 @@ def _refused(call):
     except QueueError as error:
         return error
     raise AssertionError("it was not refused")
+
+
+class TestInterrupts:
+    @pytest.mark.parametrize("module", [two_phase, transacting, preparing, in_doubt])
+    def test_one_at_any_line_leaves_all_of_a_branch_or_nothing_and_its_rollback_ends_it(self, space, module):
+        make_queue(space, "OUT")
+        space.enqueue("Q", "x")
+        numbers = itertools.count()
+
+        def work():
+            space.tpc_begin((7, f"{next(numbers)}", ""))
+            space.enqueue("OUT", space.dequeue("Q").text)
+            space.tpc_prepare()
+            space.tpc_commit()
+
+        for _ in at_every_line(module, work):
+            # Where it had not begun, or was over, there is none.
+            with contextlib.suppress(ProtocolError, UnknownXidError):
+                space.tpc_rollback()
+            attachment_of(space).do_housekeeping(now=True)
+            gc.collect()
+            attachment_of(space).do_housekeeping(now=True)
+            assert (space.transactions(), space.tpc_recover()) == ([], [])
+            there, brought = list(space.messages("Q")), drain(space, "OUT")
+            assert (len(there), brought) in ((1, []), (0, ["x"]))
+            if not there:
+                space.enqueue("Q", "x")
+            else:
+                space.change_queue("Q", retries=there[0].retries + 3)
+            with space.transaction():
+                pass
+
+    def test_a_child_of_a_fork_has_no_part_in_it(self, real_device, start):
+        child = start(FORKED, real_device.config)
+        child.expect("the transaction belongs to process")
+        child.expect("ended")
+        with real_device.open_space("SPACE") as space:
+            assert drain(space) == ["x"]
+
+
+FORKED = """
+with open_device(sys.argv[1]) as device, device.open_space("SPACE") as space:
+    space.tpc_begin((7, "forked", ""))
+    space.enqueue("Q", "x")
+    space.tpc_prepare()
+    child = os.fork()
+    if not child:
+        try:
+            space.tpc_commit()
+        except QueueError as error:
+            say(str(error)[:34])
+        os._exit(0)
+    os.waitpid(child, 0)
+    space.tpc_commit()
+    say("ended")
+"""
 
 
 class TestIdentifiers:
