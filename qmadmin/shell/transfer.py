@@ -50,11 +50,12 @@ _KEY = Option("-k file", "key", "The file of the key that signs the archive.", F
     _QUEUE,
     Option("-w condition", "condition", "Only messages for which a condition is true.", ConditionText()),
     Option(
-        "-o {refuse|leave-out|as-rolled-back}",
+        "-o transactions",
         "outstanding",
         "What to do with messages that open transactions hold: export nothing (refuse, the default), leave them out"
-        " (leave-out), or export them in their places as if the transactions had rolled back (as-rolled-back).",
-        Choice("choice", ("refuse", "leave-out", "as-rolled-back")),
+        " (leave-out), or export them in their places as if the transactions had rolled back (as-rolled-back), those of"
+        " prepared ones only if that is said (in-doubt-too).",
+        Choice("choice", ("refuse", "leave-out", "as-rolled-back", "in-doubt-too")),
         "refuse",
     ),
     _DEFINITIONS,

@@ -167,14 +167,15 @@ EXPORT: Final[tuple[Declared, ...]] = (
     *_WHERE,
     *_CONTENT,
     option(
-        "--transactions refuse|leave-out|as-rolled-back",
+        "--transactions refuse|leave-out|as-rolled-back|in-doubt-too",
         "outstanding",
         default="refuse",
         help="What to do with messages that open transactions hold [default: refuse].",
         more="`refuse`: export nothing if there are any. `leave-out`: leave them out, as if the transactions had"
-        " committed. `as-rolled-back`: export them in their places, as if the transactions had rolled back. Messages"
-        " that transactions have enqueued and not committed are always left out. The archive records how many there"
-        " were.",
+        " committed. `as-rolled-back`: export them in their places, as if the transactions had rolled back; this is"
+        " refused while a prepared one has any. `in-doubt-too`: the same, also those of prepared ones, which are there"
+        " twice if these commit. Messages that transactions have enqueued and not committed are always left out. The"
+        " archive records how many there were.",
     ),
     _KEY,
     _RATE,

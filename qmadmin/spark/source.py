@@ -318,7 +318,7 @@ class QueueSpaceReader(DataSourceReader):
             tokens = asked.tokens
             with contextlib.closing(SnapshotReader(device, names)) as own:
                 own.begin(tokens)
-                exporting = ExportOptions(selection=asked.selection, outstanding=Outstanding.ROLLED_BACK)
+                exporting = ExportOptions(selection=asked.selection, outstanding=Outstanding.IN_DOUBT_TOO)
                 plan = Plan.made(own, names, exporting, device.clock.now(), asked.partitions)
                 asked.selection.refuse_unmatched(plan.queues, f"device {device.path!r}")
                 units = list(plan.units(exporting, asked.partitions))

@@ -42,6 +42,7 @@ from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
 from qmcore.values import dataclass
 from qmcore.volume_record import MissingVolume
+from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmadmin.transfer.target import Destination
@@ -269,9 +270,13 @@ def _plan_space(
     last = unit.counters.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:
         return SpaceExportPlan(space, queues, (), outstanding.left_out(carried=False), last)
-    if outstanding.held and State.HELD in selection.states and asked.outstanding is Outstanding.REFUSE:
-        raise outstanding.refusal(space)
-    carries_held = asked.outstanding is Outstanding.ROLLED_BACK and State.HELD in selection.states
+    if outstanding.held and State.HELD in selection.states:
+        if asked.outstanding is Outstanding.REFUSE:
+            raise outstanding.refusal(space)
+        if asked.outstanding is Outstanding.ROLLED_BACK and outstanding.in_doubt is not None:
+            raise outstanding.refusal_in_doubt(space)
+    carries = (Outstanding.ROLLED_BACK, Outstanding.IN_DOUBT_TOO)
+    carries_held = asked.outstanding in carries and State.HELD in selection.states
     runs: list[Run] = []
     for queue in queues:
         runs += _runs(unit, space, queue, selection, condition, workers, carries_held=carries_held)
@@ -342,16 +347,26 @@ class _Transactions:
     prepared: int
     held: int
     pending: int
+    in_doubt: Xid | None
+    """The identifier of a prepared one that holds any."""
 
     @classmethod
     def found(cls, unit: Unit, space: Space, queues: Sequence[Queue]) -> _Transactions:
         """Return those of a queue space, with the messages of these queues that they hold."""
-        states = [record.state for record in unit.transactions.of_space(space.id)]
+        records = unit.transactions.of_space(space.id)
+        states = [record.state for record in records]
         held = sum(
             store.bulk_read.tally(queue.id, State.HELD).messages for store in stores(unit, space.id) for queue in queues
         )
-        pending = sum(count for (_, role), count in held_in(unit, space.id).items() if role is Role.ENQUEUED)
-        return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending)
+        counts, selected = held_in(unit, space.id), {queue.id for queue in queues}
+        pending = sum(count for (_, role), count in counts.items() if role is Role.ENQUEUED)
+        holders = {number for number, role in counts if role is not Role.ENQUEUED}
+        in_doubt = (
+            record.xid
+            for record in records
+            if record.state is Outcome.PREPARED and record.id in holders and not selected.isdisjoint(record.queue_ids)
+        )
+        return cls(states.count(Outcome.ACTIVE), states.count(Outcome.PREPARED), held, pending, next(in_doubt, None))
 
     def left_out(self, *, carried: bool) -> LeftOut:
         """Return their entry in the manifest."""
@@ -373,6 +388,15 @@ class _Transactions:
             hint="Leave such messages out, export them as if rolled back, or wait until the transactions have ended.",
             space=space.name,
             held=self.held,
+        )
+
+    def refusal_in_doubt(self, space: Space) -> InUseError:
+        """Return the refusal of messages that a prepared transaction holds, as if it had rolled back."""
+        return InUseError(
+            f"prepared transaction {self.in_doubt} has messages of queue space {space.name!r}, which would be there"
+            " twice if it commits",
+            hint="Wait until its coordinator has ended it, leave such messages out, or export them too (in-doubt-too).",
+            space=space.name,
         )
 
 

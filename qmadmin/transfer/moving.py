@@ -219,7 +219,7 @@ def _refuse_unfit(
     """Refuse what archive and destination would refuse, before anything is stopped or written."""
     refuse_occupied(where, again=asked.again)
     # Transactions that are open now are waited for later.
-    rehearsed = dataclasses.replace(asked, outstanding=Outstanding.ROLLED_BACK, again=False)
+    rehearsed = dataclasses.replace(asked, outstanding=Outstanding.IN_DOUBT_TOO, again=False)
     would_be = export(source, Path(), rehearsed, executor=Local(), dry_run=True)
     # The pages of messages are unknown before they are read: each takes at least one.
     least = [SelectedMessages(standing, Use(count, count, 0)) for standing, count in would_be.counts.items()]

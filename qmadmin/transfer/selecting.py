@@ -37,7 +37,10 @@ class Outstanding(enum.Enum):
     LEAVE_OUT = "leave-out"
     """They are not exported, as if the transactions had committed."""
     ROLLED_BACK = "as-rolled-back"
-    """They are exported in their places, as if the transactions had rolled back."""
+    """They are exported in their places, as if the transactions had rolled back. Refused while a prepared transaction,
+    whose commit is promised, has any: if it commits they are there and in the archive, too."""
+    IN_DOUBT_TOO = "in-doubt-too"
+    """The same, also those of prepared transactions."""
 
 
 DEFAULT_STATES = (State.READY, State.DELAYED, State.PARKED, State.HELD, State.CONSUMED)

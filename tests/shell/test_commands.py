@@ -108,8 +108,7 @@ SYNOPSES = {
     "qbackup": "[directory]",
     "qrestore": "[-f] [-y] [-n] [backup [device]]",
     "qaudit": "[count]",
-    "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o {refuse|leave-out|as-rolled-back}] [-d]"
-    " [-k file] [directory]",
+    "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o transactions] [-d] [-k file] [directory]",
     "qimport": "[-s queue_space_name] [-q queue_name] [-e {refuse|skip|replace|append}] [-r new_name] [-t|--start] [-a]"
     " [-d] [-k file] [-y] [-n] [directory]",
     "echo": "[{off|on}]",
