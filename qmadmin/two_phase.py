@@ -206,11 +206,11 @@ class TwoPhase(SpaceHandle):
         attachment = self._ready()
         now = self._now
         if commits:
-            attachment.volume.write(lambda unit: in_doubt.commit(unit, attachment.opened, xid, now), Purpose.MESSAGES)
+            attachment.volume.write(lambda unit: in_doubt.commit(unit, attachment.opened, xid, now), Purpose.PROMISE)
         else:
             attachment.volume.write(
                 lambda unit: in_doubt.roll_back(unit, attachment.opened, xid, now, Ending(Cause.ROLLBACK)),
-                Purpose.MESSAGES,
+                Purpose.PROMISE,
             )
 
 

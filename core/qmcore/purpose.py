@@ -25,6 +25,8 @@ class Promise(NamedTuple):
     """Where there is one writer at a time, others go first who wait for it, though not for ever."""
     again: bool = False
     """It may be done twice: where nobody can tell whether it was committed, it is done again."""
+    always: bool = False
+    """It is durable on a device, too, whose commits need not be."""
 
 
 class Purpose(enum.Enum):
@@ -36,6 +38,8 @@ class Purpose(enum.Enum):
 
     MESSAGES = Promise(durable=True)
     """Messages arrive, go, or are moved, and a transaction commits."""
+    PROMISE = Promise(durable=True, always=True)
+    """A commit is promised, or what was promised is done: others rely on it, on other machines and disks."""
     HOLDING = Promise()
     """A process gets what it loses when it dies: messages that a transaction holds, numbers, its attachment."""
     TIDY = Promise(again=True)
@@ -49,11 +53,12 @@ class Purpose(enum.Enum):
     ADMINISTRATION = Promise(durable=True, alone=True)
     """An administrator changes definitions, devices, or what others have left; it looks, and then acts."""
 
-    def __init__(self, durable: bool, alone: bool, patient: bool, again: bool) -> None:
+    def __init__(self, durable: bool, alone: bool, patient: bool, again: bool, always: bool) -> None:
         self.durable = durable
         self.alone = alone
         self.patient = patient
         self.again = again
+        self.always = always
         self.settles = durable and not again
         """Whether messages may come and go for good: what was told to have come stays, and comes once."""
 

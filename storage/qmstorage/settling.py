@@ -107,8 +107,8 @@ def begin(unit: SqlUnit, command: Begin) -> Begun | Refused:
 
 def prepare(unit: SqlUnit, command: Prepare) -> Prepared | Refused:
     """Promise the commit of a transaction. What it brings is spilled by now, and its room is kept."""
-    if not unit.purpose.settles:
-        raise WrongPurposeError(unit.purpose, "prepares a transaction")
+    if not unit.purpose.always:
+        raise WrongPurposeError(unit.purpose, "promises a commit")
     guard, number, owner_id, xid, queue_ids, held, spilled = command
     if unit.generation(guard.space_id) != guard.generation:
         return STALE

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import qmadmin
 from qmadmin import transacting, two_phase
 from qmadmin.two_phase import OUR_FORMAT
 from qmcore.acts import in_doubt, preparing
@@ -24,7 +25,7 @@ from qmcore.errors import (
 from qmcore.message import State
 from qmcore.probe import Point
 from qmcore.records import Outcome
-from tests.fix_store import Work, attachment_of, drain, make_queue, noted, truth
+from tests.fix_store import Work, attachment_of, drain, make_queue, noted, space_definition, truth
 from tests.interrupts import at_every_line
 
 XID = (7, b"global", b"branch")
@@ -363,6 +364,21 @@ class TestCosts:
         assert (len(commits), len(syncs)) == (1, 1)
         space.tpc_commit()
         assert (len(commits), len(syncs)) == (2, 2)
+
+    def test_they_are_synced_on_a_relaxed_device_too(self, tmp_path):
+        with qmadmin.create_device(tmp_path / "QUE", 10_000, durability="relaxed") as device:
+            device.create_space(space_definition())
+            with device.open_space("SPACE") as space:
+                make_queue(space, "Q")
+                for end in (space.tpc_commit, space.tpc_rollback):
+                    syncs = noted(device.probe, Point.AFTER_SYNC)
+                    space.tpc_begin(XID)
+                    space.enqueue("Q", "x")
+                    assert syncs == []
+                    space.tpc_prepare()
+                    assert len(syncs) == 1
+                    end()
+                    assert len(syncs) == 2
 
     def test_one_that_has_changed_nothing_is_brought_to_no_disk(self, file_store):
         space = file_store.space()

@@ -127,9 +127,10 @@ class TestDevice:
 class TestDurability:
     """Here because, like partitions, it is chosen when a device is made."""
 
-    def test_a_relaxed_device_on_postgresql_waits_for_no_disk(self, database_url):
+    def test_a_relaxed_device_on_postgresql_waits_for_no_disk_but_with_what_it_promises(self, database_url):
         with create_device(database_url, 2000, durability="relaxed") as device:
             assert commits_are(device) == "off"
+            assert commits_are(device, Purpose.PROMISE) == "on"
         with open_device(database_url) as device:
             assert (device.info.durability, commits_are(device)) == ("relaxed", "off")
 
@@ -163,6 +164,6 @@ class TestDurability:
         assert list(tmp_path.iterdir()) == []
 
 
-def commits_are(device):
+def commits_are(device, purpose=Purpose.ADMINISTRATION):
     volume = device.volume_of(device.path)
-    return volume.write(lambda unit: unit.asked("SHOW synchronous_commit")[0], Purpose.ADMINISTRATION)
+    return volume.write(lambda unit: unit.asked("SHOW synchronous_commit")[0], purpose)

@@ -1,6 +1,7 @@
 """A work that does what its purpose does not allow fails on each store in the same way, and nothing of it is done."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -15,6 +16,8 @@ from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.records import Role
 from qmcore.selection import FIRST
 from qmcore.transitions import Claimed, Committed, Enqueued
+from qmcore.two_phase import Begin, Prepare, Prepared
+from qmcore.xid import Xid
 from tests.fix_store import Work, attachment_of, drain
 
 
@@ -49,6 +52,15 @@ def commit(unit, opened):
     assert isinstance(result, Committed)
 
 
+def prepare(unit, opened):
+    known, xid = opened.definitions(unit), Xid(1, os.urandom(8))
+    branch = Branch(opened, opened.owner, 0, None)
+    holder = holder_of(branch, known.space, Role.DEQUEUED, 0)
+    guard = opened.guard(known)
+    commands = [Begin(guard, holder, xid), Prepare(guard, branch.id, branch.owner.id, xid, [], 0, 0)]
+    assert isinstance(unit.execute(commands)[1], Prepared)
+
+
 def record(unit, _opened):
     unit.audit.add(entry_of("qdestroy Q", "queue SPACE/Q", 0))
 
@@ -72,7 +84,7 @@ def cut(unit, _opened):
 
 ALONE = {purpose for purpose in Purpose if purpose.alone}
 ONCE = {purpose for purpose in Purpose if not purpose.again}
-FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
+FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.ADMINISTRATION}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +95,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
         (hold, ONCE),
         (begin, ONCE),
         (commit, FOR_GOOD),
+        (prepare, {Purpose.PROMISE}),
         (record, ONCE),
         (switch, ALONE),
         (create, ALONE),
@@ -91,7 +104,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.ADMINISTRATION}
     ids=lambda given: given.__name__ if callable(given) else "",
 )
 def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, space, act, allowed):
-    space.enqueue_many("Q", ["a", "b", "c"])
+    space.enqueue_many("Q", ["a", "b", "c", "d"])
     attachment = attachment_of(space)
 
     def standing():

@@ -51,7 +51,12 @@ def prepare(volume: Volume, branch: Branch, xid: Xid) -> bool:
         bring_to_memory(volume, branch, now)
     with branch.at_risk():
         branch.may_spill, branch.promised = branch.may_spill or bool(branch.pending), xid
-        with_room(volume, [branch.opened], now, lambda: send(volume, branch.opened, _preparation, (branch, xid)))
+        with_room(
+            volume,
+            [branch.opened],
+            now,
+            lambda: send(volume, branch.opened, _preparation, (branch, xid), purpose=Purpose.PROMISE),
+        )
     branch.recorded = True
     leave_numbers(branch)
     return True

@@ -24,7 +24,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
     """
     if branch.may_hold:
         # What was promised must not come back.
-        purpose = Purpose.TIDY if branch.promised is None else Purpose.MESSAGES
+        purpose = Purpose.TIDY if branch.promised is None else Purpose.PROMISE
         volume.write(lambda unit: undo(unit, branch, now, ending), purpose)
 
 

@@ -141,7 +141,7 @@ class Journeys:
             if probe.actions:
                 probe.reach(Point.BEFORE_WRITE, 1)
             if not asks_first(commands[0]):
-                volume.lock.begin(session, unit, is_relaxed=volume.is_durable and not purpose.durable)
+                volume.lock.begin(session, unit, is_durable=volume.is_durable)
             elif len(commands) > 1:
                 asked = [asks_only(unit, command) for command in commands]
                 if None not in asked:

@@ -298,7 +298,7 @@ class PostgresVolume:
             if self.probe.actions:
                 self.probe.reach(Point.BEFORE_WRITE, 1)
             unit = self.unit_of(session, purpose)
-            self.lock.begin(session, unit, is_relaxed=self.is_durable and not purpose.durable)
+            self.lock.begin(session, unit, is_durable=self.is_durable)
             result = work(unit)
             if self.probe.actions:
                 self.probe.reach(Point.AFTER_WRITE, 1)

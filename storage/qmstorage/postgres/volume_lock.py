@@ -34,12 +34,13 @@ class VolumeLock:
         self.together: Final = f"SELECT pg_catalog.pg_advisory_xact_lock_shared({self.key}::bigint)"
         """The statement that takes the lock together with others, until the transaction ends that it is run in."""
 
-    def begin(self, session: Session, unit: PostgresUnit, *, is_relaxed: bool) -> None:
-        """Begin the transaction of a unit, with the lock that its purpose asks for.
+    def begin(self, session: Session, unit: PostgresUnit, *, is_durable: bool) -> None:
+        """Begin the transaction of a unit, with the lock that its purpose asks for, and the durability.
 
-        One that `is_relaxed` is committed without a wait for the disk.
+        `is_durable`: commits of the session wait for the disk, unless they are told not to.
         """
-        first = "SET LOCAL synchronous_commit = off; " if is_relaxed else ""
+        waits = unit.purpose.durable if is_durable else unit.purpose.always
+        first = "" if waits is is_durable else f"SET LOCAL synchronous_commit = {'on' if waits else 'off'}; "
         if unit.purpose.alone:
             self.begin_alone(session, WAIT_SECONDS, first)
             found = session.run(self._generations)

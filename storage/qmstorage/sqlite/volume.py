@@ -143,6 +143,8 @@ class SqliteVolume:
             else:
                 work.serves = True
                 self._queue.commit_durably(work, self._commit_in_turn, log)
+                if work.purpose.always:
+                    log.sync(work.commit, always=True)
                 if work.served:
                     self._committer.tell(work.served)
         except BaseException:
