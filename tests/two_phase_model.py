@@ -23,7 +23,7 @@ nothing is lost by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tests.exhaustive import Explored, explore, trace, without_an_end
@@ -126,6 +126,10 @@ class Protocol(NamedTuple):
     def has(self, rule: str) -> bool:
         """Return whether a rule holds."""
         return rule != self.without
+
+    def start(self) -> State:
+        """Return the state in the beginning: each branch has done its work, and nothing is prepared."""
+        return State((NOTHING,), BEGUN, False, (Branch((ACTIVE,)),) * self.branches)
 
 
 Steps = Iterator[tuple[str, State]]
@@ -392,10 +396,14 @@ def restores(protocol: Protocol, state: State) -> Steps:
             yield "a copy of a participant is restored", with_branch(state, index, copy)
 
 
-BY_ITSELF = (asks, recovers, removes, decides, ends_the_active)
-ACTORS: tuple[Callable[[Protocol, State], Steps], ...] = (
-    *BY_ITSELF, coordinates, follows, administers, crashes, restores,
-)  # fmt: skip
+Actor = Callable[[Protocol, State], Steps]
+BY_ITSELF: tuple[Actor, ...] = (asks, recovers, removes, decides, ends_the_active)
+ACTORS: tuple[Actor, ...] = (*BY_ITSELF, coordinates, follows, administers, crashes, restores)
+
+
+def steps_of(protocol: Protocol, state: State, actors: Iterable[Actor] = ACTORS) -> Steps:
+    """Yield what may follow a state."""
+    return (step for actor in actors for step in actor(protocol, state))
 
 
 # ---- what must hold -------------------------------------------------------------------------------------------------
@@ -430,14 +438,11 @@ def is_over(state: State) -> bool:
 
 def explored(protocol: Protocol) -> Explored[State]:
     """Explore all that may happen; then whether, once the coordinator does no more, all comes to an end by itself."""
-    start = State((NOTHING,), BEGUN, False, (Branch((ACTIVE,)),) * protocol.branches)
-    found = explore(start, lambda state: (step for actor in ACTORS for step in actor(protocol, state)), wrong)
+    found = explore(protocol.start(), lambda state: steps_of(protocol, state), wrong)
     if found.wrong is not None:
         return found
     left = [state for state in found.states if state.coordinator in (DEAD, SAYS_COMMITTED, SAYS_ROLLED_BACK)]
-    stuck = without_an_end(
-        left, lambda state: (step for actor in BY_ITSELF for step in actor(protocol, state)), is_over
-    )
+    stuck = without_an_end(left, lambda state: steps_of(protocol, state, BY_ITSELF), is_over)
     if stuck is None:
         return found
     return Explored(found.states, "something waits for ever", trace(found.states, stuck))

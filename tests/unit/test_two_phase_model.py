@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.exhaustive import explore
 from tests.two_phase_model import (
-    ACTORS,
+    ACTIVE,
+    COMMITTED,
     DECIDED,
     FORGOTTEN,
     HAB_DIFFERS,
     HCO_DIFFERS,
     OPPOSITE,
+    PREPARED,
     READ_ONLY,
     REPORTED,
     ROLLED_BACK,
@@ -21,8 +24,10 @@ from tests.two_phase_model import (
     SAYS_ROLLED_BACK,
     UNKNOWN,
     Protocol,
+    State,
     explored,
     is_over,
+    steps_of,
 )
 
 SPACE, DATABASE = Protocol(branches=1), Protocol(branches=1, database=True)
@@ -123,5 +128,41 @@ def test_which_of_two_branches_a_step_is_of_makes_no_difference():
 
 def afterwards(protocol, state):
     """What may follow a state, whichever branch is the first."""
-    steps = (step for actor in ACTORS for step in actor(protocol, state))
-    return {(name, after._replace(branches=tuple(sorted(after.branches)))) for name, after in steps}
+    return {(name, after._replace(branches=tuple(sorted(after.branches)))) for name, after in steps_of(protocol, state)}
+
+
+class Backup(NamedTuple):
+    """A backup of a decider and a branch, whose snapshots open one after the other, in either order."""
+
+    state: State
+    decider: str = ""
+    branch: str = ""
+
+    def steps(self, held):
+        """What may follow; if `held`, nothing is decided and no decision removed between the two snapshots."""
+        between = bool(self.decider) != bool(self.branch)
+        for name, after in steps_of(SPACE, self.state):
+            row = after.decider[-1]
+            if not (held and between and row in (DECIDED, FORGOTTEN) and row != self.state.decider[-1]):
+                yield name, self._replace(state=after)
+        if not self.decider:
+            yield "the decider's snapshot opens", self._replace(decider=self.state.decider[-1])
+        if not self.branch:
+            yield "the branch's snapshot opens", self._replace(branch=self.state.branches[0].rows[-1])
+
+    def wrong(self):
+        """What a restored device would have; what is active is rolled back there."""
+        if not self.decider or not self.branch:
+            return None
+        decided = self.decider in (DECIDED, FORGOTTEN)
+        if self.branch in ((ACTIVE, ROLLED_BACK) if decided else (COMMITTED, HAB_DIFFERS)):
+            return HALF
+        return WAITS if self.decider == FORGOTTEN and self.branch == PREPARED else None
+
+
+def test_a_backup_is_of_one_moment_if_nothing_is_decided_and_no_decision_removed_between_its_snapshots():
+    found = explore(Backup(SPACE.start()), lambda backup: backup.steps(held=True), Backup.wrong)
+    assert found.wrong is None, found.trace
+    found = explore(Backup(SPACE.start()), lambda backup: backup.steps(held=False), Backup.wrong)
+    print(found.trace)
+    assert found.wrong == HALF
