@@ -68,6 +68,12 @@ COMMIT = "commit"
 NOTE = "note as done"
 BY_HAND = {HCO: "commit by hand", HAB: "roll back by hand"}
 
+AS_DECIDED = {
+    COMMIT: {PREPARED: COMMITTED, HCO: COMMITTED, HAB: HAB_DIFFERS},
+    ROLL_BACK: {PREPARED: ROLLED_BACK, HAB: ROLLED_BACK, HCO: HCO_DIFFERS},
+}
+"""What becomes of a row when the outcome reaches it; what was ended by hand is compared. Others stay as they are."""
+
 
 class Branch(NamedTuple):
     """A participant that is not the decider; what the coordinator and the decider know of it; the jobs about it."""
@@ -238,7 +244,7 @@ def coordinates(protocol: Protocol, state: State) -> Steps:
 
 
 def follows(protocol: Protocol, state: State) -> Steps:
-    """Let a branch prepare, WHERE active, synced, maybe late; and follow the coordinator, WHERE prepared, unsynced."""
+    """Let a branch prepare, WHERE active, synced, maybe late; and follow the coordinator, unsynced."""
     says = state.coordinator
     early = says == BEGUN and not protocol.has("the decider's branch is recorded before any prepare")
     for index, branch in enumerate(state.branches):
@@ -252,14 +258,12 @@ def follows(protocol: Protocol, state: State) -> Steps:
                 yield "a branch is read-only", with_branch(state, index, read_only)
         if row == PREPARED and says == PREPARING and not branch.voted:
             yield "the coordinator asks for a vote again", with_branch(state, index, branch._replace(voted=True))
-        if row == PREPARED and says == SAYS_COMMITTED:
-            committed = branch.wrote(COMMITTED, synced=False)
-            if not protocol.has("a branch is looked at before it is noted as done"):
-                committed = committed.to_do(NOTE)
-            yield "the coordinator commits a branch, unsynced", with_branch(state, index, committed)
-        if row == PREPARED and says == SAYS_ROLLED_BACK:
-            rolled_back = branch.wrote(ROLLED_BACK, synced=False)
-            yield "the coordinator rolls a branch back, unsynced", with_branch(state, index, rolled_back)
+        job = {SAYS_COMMITTED: COMMIT, SAYS_ROLLED_BACK: ROLL_BACK}.get(says, NOTE)
+        if row in AS_DECIDED.get(job, ()):
+            ended = branch.wrote(AS_DECIDED[job][row], synced=False)
+            if job == COMMIT and not protocol.has("a branch is looked at before it is noted as done"):
+                ended = ended.to_do(NOTE)
+            yield f"a branch follows the coordinator: {job}, unsynced", with_branch(state, index, ended)
 
 
 # ---- recoverers and the administrator -------------------------------------------------------------------------------
@@ -285,9 +289,7 @@ def recovers(protocol: Protocol, state: State) -> Steps:
             ended = with_branch(state, index, branch.to_do(then, END_AT_DECIDER))
             yield "a recoverer ends the coordinator's branch at the decider", ended._replace(decider=rows)
         if ROLL_BACK in branch.jobs:
-            # WHERE prepared; what was ended by hand is compared.
-            found = {PREPARED: ROLLED_BACK, HAB: ROLLED_BACK, HCO: HCO_DIFFERS}.get(row, row)
-            rolled_back = branch.wrote(found, synced=False).to_do(None, ROLL_BACK)
+            rolled_back = branch.wrote(AS_DECIDED[ROLL_BACK].get(row, row), synced=False).to_do(None, ROLL_BACK)
             yield "a recoverer rolls a branch back, unsynced", with_branch(state, index, rolled_back)
         if COMMIT in branch.jobs:
             committed = followed(protocol, branch).to_do(NOTE, COMMIT)
@@ -303,7 +305,7 @@ def followed(protocol: Protocol, branch: Branch) -> Branch:
     """Return a branch after a synced step that commits it, WHERE prepared; compares what was ended by hand; or finds
     nothing, which is durable then, too."""
     row = branch.rows[-1]
-    found = {PREPARED: COMMITTED, HCO: COMMITTED, HAB: HAB_DIFFERS}.get(row, row)
+    found = AS_DECIDED[COMMIT].get(row, row)
     if row == HAB and not protocol.has("a heuristic end is compared before the branch is noted as done"):
         found = HAB
     if row == HAB and not protocol.has("a commit names the state that it ends"):
