@@ -100,13 +100,6 @@ def test_a_decider_set_back_and_copies_that_are_restored_end_nothing_by_themselv
     assert found.wrong is None, found.trace
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("database", [False, True], ids=["queue space", "database"])
-def test_the_same_holds_for_a_decider_with_three_branches(database):
-    found = explored(Protocol(branches=3, database=database))
-    assert found.wrong is None, found.trace
-
-
 def test_what_may_come_of_it_is_among_the_states():
     states = explored(Protocol(branches=1)).states
     ends = {(state.decider[-1], state.coordinator, state.branches[0].rows[-1]) for state in states if is_over(state)}
