@@ -33,6 +33,7 @@ from qmcore.transitions import (
 from qmcore.two_phase import Begin, Begun, Prepare, Prepared
 from qmstorage.claiming import Store, begin_holding, stores_of
 from qmstorage.disposing import Stands, stand
+from qmstorage.refused import RefusedError
 from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
 
@@ -109,32 +110,19 @@ def prepare(unit: SqlUnit, command: Prepare) -> Prepared | Refused:
     """Promise the commit of a transaction. What it brings is spilled by now, and its room is kept."""
     if not unit.purpose.always:
         raise WrongPurposeError(unit.purpose, "promises a commit")
-    guard, number, owner_id, xid, queue_ids, held, spilled = command
+    guard = command.guard
     if unit.generation(guard.space_id) != guard.generation:
         return STALE
-    # It is locked, so that nobody ends it meanwhile.
-    if not unit.transactions.is_active(number, owner_id):
-        return Refused(Reason.GIVEN_UP)
-    other = unit.transactions.find(guard.space_id, xid)
-    if other is not None and other.id != number:
-        return Refused(Reason.XID, what=str(xid))
-    dequeued, brought = messages_of(unit, number, queue_ids)
-    if dequeued < held or brought < spilled:
-        # The crash of a server takes the last steps with it.
-        return Refused(Reason.LOST)
     memory = unit.memory(guard.space_id)
-    in_memory = 0 if memory is None else sum(messages_of(memory, number, queue_ids))
-    unit.transactions.prepare(command, unit.clock.now(), in_memory)
+    in_memory = 0 if memory is None else sum(_messages_of(memory, command))
+    if not unit.transactions.prepare(command, unit.clock.now(), in_memory):
+        return Refused(Reason.GIVEN_UP)
+    # Nobody ends it any more, who would take away what is looked at.
+    dequeued, brought = _messages_of(unit, command)
+    if dequeued < command.held or brought < command.spilled:
+        # The crash of a server takes the last steps with it.
+        raise RefusedError(Refused(Reason.LOST))
     return Prepared()
-
-
-def messages_of(store: Store, transaction_id: int, queue_ids: Sequence[int]) -> tuple[int, int]:
-    """Return how many messages of queues a transaction has dequeued in a store, and how many it brings."""
-    dequeued, brought = (
-        sum(store.holdings.use_held(transaction_id, queue_id, role)[0].messages for queue_id in queue_ids)
-        for role in (Role.DEQUEUED, Role.ENQUEUED)
-    )
-    return dequeued, brought
 
 
 def lacks_spilled(unit: SqlUnit, command: Commit) -> bool:
@@ -242,6 +230,13 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _messages_of(store: Store, command: Prepare) -> tuple[int, int]:
+    """Return how many messages a transaction has dequeued in a store, and how many it brings."""
+    counts = [store.holdings.counts(command.transaction_id, queue_id) for queue_id in command.queue_ids]
+    dequeued, brought = (sum(each.get(role, 0) for each in counts) for role in (Role.DEQUEUED, Role.ENQUEUED))
+    return dequeued, brought
 
 
 def _spilled_use(store: Store, command: Commit) -> Use:

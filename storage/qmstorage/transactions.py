@@ -180,6 +180,7 @@ _SPILLED = (
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
 _TAKEN_FROM = _HELD_IN.where(held.c.role != int(Role.ENQUEUED))
 _COUNT_HELD = select(held.c.trans_id, held.c.role, func.count()).group_by(held.c.trans_id, held.c.role)
+_COUNTS = select(held.c.role, func.count()).where(*_OF_QUEUE).group_by(held.c.role)
 _HOLDERS = select(held.c.trans_id).distinct()
 
 
@@ -412,6 +413,10 @@ class Holdings(StorePart):
     def count_held(self) -> dict[tuple[int, Role], int]:
         """Return how many messages each transaction has, and for what."""
         return {(number, Role(role)): count for number, role, count in self.all(_COUNT_HELD)}
+
+    def counts(self, transaction_id: int, queue_id: int) -> dict[int, int]:
+        """Return how many messages of the queue the transaction has, and for what."""
+        return dict(self.all(_COUNTS, of_trans=transaction_id, of_queue=queue_id))
 
     def use_held(self, transaction_id: int, queue_id: int, role: Role) -> tuple[Use, int]:
         """Return how much the transaction has of the queue for this, and the size of the largest body."""

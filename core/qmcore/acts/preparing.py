@@ -39,8 +39,8 @@ def begin(volume: Volume, branch: Branch, xid: Xid) -> None:
 def prepare(volume: Volume, branch: Branch, xid: Xid) -> bool:
     """Prepare a branch; False where it has changed nothing, and is over.
 
-    Raises AbortedError where it was given up, NoSpaceError where there is no room for what it brings, InUseError where
-    another transaction has the identifier, and what a commit raises.
+    Raises AbortedError where it was given up, NoSpaceError where there is no room for what it brings, and what a commit
+    raises.
     """
     now = volume.clock.now()
     if not _changes(branch):
