@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from qmadmin.volume_makers import MEMORY
 from qmcore import volume_record
-from qmcore.acts import manage_devices, manage_volumes, outstanding
+from qmcore.acts import manage_devices, manage_spaces, manage_volumes, outstanding
 from qmcore.errors import (
     BadResourceError,
     InUseError,
@@ -21,7 +21,7 @@ from qmcore.errors import (
     in_other_words,
 )
 from qmcore.purpose import Purpose
-from qmcore.volume_record import VolumeMissingError, VolumeRecord, Why
+from qmcore.volume_record import MissingVolume, VolumeMissingError, VolumeRecord, Why
 
 if TYPE_CHECKING:
     from qmadmin.volume_makers import VolumeMaker
@@ -77,8 +77,18 @@ class Volumes:
                 self._raise_number(volume, entry)
             return volume
 
-    def why_missing(self, path: str) -> tuple[Why, QueueError] | None:
-        """Return why the volume at a path of the device list is missing; None where it is there."""
+    def missing(self) -> list[MissingVolume]:
+        """Return the volumes of the device list that are missing, with the queue spaces on them."""
+        found = []
+        for path in dict.fromkeys(self.main.read(lambda unit: [entry.path for entry in unit.device.entries()])):
+            error = self._why_missing(path)
+            if error is not None:
+                spaces = self.main.read(lambda unit, path=path: manage_spaces.on_path(unit, path))  # type: ignore[misc]
+                found.append(MissingVolume(path, spaces, error.message, error.hint, volume_record.why_of(error)))
+        return found
+
+    def _why_missing(self, path: str) -> QueueError | None:
+        """Return why the volume at a path of the device list cannot be opened; None where it is there."""
         try:
             volume = self.of(path, looks=True)
             try:
@@ -92,8 +102,7 @@ class Volumes:
                 # It may be there again.
                 self.of(path, looks=True)
         except QueueError as error:
-            refusal = self._refusal(path, error)
-            return volume_record.why_of(refusal), refusal
+            return self._refusal(path, error)
         return None
 
     def add(self, path: str) -> VolumeRecord:

@@ -51,6 +51,10 @@ class ManagingSpaces(ABC):
         """The volume that QMCONFIG names."""
 
     @abstractmethod
+    def _check_ready(self) -> None:
+        """Refuse a closed device; open the files again in a forked process."""
+
+    @abstractmethod
     def entries(self) -> list[DeviceEntry]:
         """Return the entries of the device list."""
 
@@ -80,17 +84,8 @@ class ManagingSpaces(ABC):
 
         Everything else works without them.
         """
-        paths, places = self._main.read(
-            lambda unit: ([entry.path for entry in unit.device.entries()], manage_spaces.places(unit))
-        )
-        missing = []
-        for path in dict.fromkeys(paths):
-            found = self._volumes.why_missing(path)
-            if found is not None:
-                why, error = found
-                there = tuple(name for name, its in places if its == path)
-                missing.append(MissingVolume(path, there, error.message, error.hint, why))
-        return missing
+        self._check_ready()
+        return self._volumes.missing()
 
     def space(self, name: str) -> Space:
         """Return the definition of a queue space, or raise BadResourceError."""
@@ -256,19 +251,23 @@ class ManagingSpaces(ABC):
             volume.memories.attach(changed, volume.read(lambda unit: unit.queues.of_space(changed.id)))
 
     @destructive("queue space {name}")
-    def destroy_space(self, name: str, *, force: bool = False, dry_run: bool = False) -> None:
+    def destroy_space(self, name: str, *, force: bool = False, lost: bool = False, dry_run: bool = False) -> None:
         """Destroy a queue space with its queues and messages.
 
-        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. Raises
-        BadResourceError if its file or schema is lost; with `force` the device then forgets it, and its messages are
-        lost. If such a file comes back, the same call destroys what it still has of the queue space. With `dry_run`
-        nothing is destroyed; the call raises the error that it would raise otherwise, and this process may have it
-        open.
+        Raises InUseError while processes are attached to it or messages are stored in it, unless `force`. If a file or
+        schema that was given up as lost comes back, the call destroys what it still has of the queue space.
+
+        Raises BadResourceError if its file or schema is missing. With `lost` the device forgets such a queue space, and
+        its messages are lost; it then raises InvalidArgumentError if the file or schema is there, and BadResourceError
+        if it is there and cannot be read. With `dry_run` nothing is destroyed; the call raises the error that it would
+        raise otherwise, and this process may have it open.
         """
-        lost = self.lost_volume_of(name)
-        if lost is not None:
-            self._give_up(name, lost, force=force, dry_run=dry_run)
+        missing = self.missing_volume_of(name)
+        if lost:
+            self._give_up(name, missing, dry_run=dry_run)
             return
+        if missing is not None and missing.lost:
+            manage_spaces.refuse_lost(name, missing)
         left = self._left(name)
         if left:
             for path, space in left.items():
@@ -354,20 +353,23 @@ class ManagingSpaces(ABC):
         if present is not None and present.definition.memory:
             volume.memories.remove(present)
 
-    def lost_volume_of(self, name: str) -> MissingVolume | None:
-        """Return the file or schema that a queue space is on, if it is lost; None if it is available."""
-        return next((volume for volume in self.missing_volumes() if volume.lost and name in volume.spaces), None)
+    def missing_volume_of(self, name: str) -> MissingVolume | None:
+        """Return the file or schema that a queue space is on, if it is missing; None if it is there."""
+        return next((volume for volume in self.missing_volumes() if name in volume.spaces), None)
 
-    def _give_up(self, name: str, lost: MissingVolume, *, force: bool, dry_run: bool) -> None:
+    def _give_up(self, name: str, missing: MissingVolume | None, *, dry_run: bool) -> None:
         """Remove a queue space whose volume is lost from the table of contents."""
-        if dry_run:
-            manage_spaces.refuse_loss(name, lost, force=force)
+        if missing is None:
+            self._main.read(lambda unit: manage_spaces.refuse_present(unit, name))
             return
-        manage_spaces.give_up(self._main, name, lost, force=force)
-        tell(f"given up with all that was on {lost.path}")
+        manage_spaces.refuse_unreadable(name, missing)
+        if dry_run:
+            return
+        manage_spaces.give_up(self._main, name)
+        tell(f"given up with all that was on {missing.path}: {missing.reason}")
         with self._lock:
             self._attachments.pop(name, None)
-        self._volumes.forget(lost.path)
+        self._volumes.forget(missing.path)
 
     def _used(self, volume: Volume, present: Space | None) -> SpaceUsage | None:
         """Return what a queue space holds, as far as that can be counted."""

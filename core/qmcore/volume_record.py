@@ -15,7 +15,7 @@ from qmcore.device import DeviceEntry
 from qmcore.errors import BadResourceError, QueueError
 from qmcore.values import dataclass
 
-_GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
+_GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -L, and then its entry with dsdl."
 IF_MISSING = "Put it back, for example from a backup, or set its new path with chdl."
 """What to do about a volume of the device list that is missing."""
 

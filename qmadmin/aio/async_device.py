@@ -115,7 +115,7 @@ class Device(OpenFace[device.Device]):
     left_messages = awaited(_Sync.left_messages)
     take_back_space = awaited(_Sync.take_back_space)
     loss_by_rename = awaited(_Sync.loss_by_rename)
-    lost_volume_of = awaited(_Sync.lost_volume_of)
+    missing_volume_of = awaited(_Sync.missing_volume_of)
     clear_memory = awaited(_Sync.clear_memory)
     refuse_space = awaited(_Sync.refuse_space)
     attached = awaited(_Sync.attached)

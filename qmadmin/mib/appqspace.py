@@ -133,14 +133,16 @@ def _clean(request: Request) -> SpaceSubject:
 
 
 def _destroy(request: Request) -> None:
+    name, gives_up = request.keys["space"], Flags.QMIB_GIVEUP in request.flags
     try:
-        request.device.destroy_space(request.keys["space"], force=Flags.QMIB_FORCEDELETE in request.flags)
+        request.device.destroy_space(name, force=Flags.QMIB_FORCEDELETE in request.flags, lost=gives_up)
     except InUseError as error:
         raise _with_flag(error, Flags.QMIB_FORCEDELETE) from error
     except BadResourceError as error:
-        if request.device.lost_volume_of(request.keys["space"]) is None:
+        missing = None if gives_up else request.device.missing_volume_of(name)
+        if missing is None or not missing.lost:
             raise
-        hint = f"{IF_MISSING} If it will never come back, give it up with the flag {Flags.QMIB_FORCEDELETE.name}."
+        hint = f"{IF_MISSING} If it will never come back, give it up with the flag {Flags.QMIB_GIVEUP.name}."
         raise in_other_words(error, hint=hint) from error
 
 
@@ -205,8 +207,8 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         "NEW": "create the queue space",
         "OPE": "create its memory, if it is to have any, and clean up after processes that died",
         "CLE": "remove its memory, and the messages in it; refused while a process is attached, unless QMIB_FORCECLOSE",
-        "INV": "destroy it; refused while a process is attached or it holds messages, or its file or schema is missing,"
-        " unless QMIB_FORCEDELETE",
+        "INV": "destroy it; refused while a process is attached or it holds messages, unless QMIB_FORCEDELETE, and if"
+        " its file or schema is missing, unless QMIB_GIVEUP",
     },
     select=_select,
     actions={"": _change, "NEW": _create, "OPE": _open, "CLE": _clean, "INV": _destroy},

@@ -80,6 +80,7 @@ class Flags(enum.IntFlag):
     QMIB_FORCECLOSE = 0x20000
     QMIB_FORCEPURGE = 0x40000
     QMIB_FORCEDELETE = 0x80000
+    QMIB_GIVEUP = 0x10000000
 
     @property
     def meaning(self) -> str:
@@ -91,6 +92,8 @@ _MEANINGS = {
     Flags.QMIB_FORCECLOSE: "Let CLE remove the memory of a queue space even if processes are attached to it.",
     Flags.QMIB_FORCEPURGE: "Let INV destroy a queue even if it holds messages.",
     Flags.QMIB_FORCEDELETE: "Let INV destroy a queue space even if processes are attached or it holds messages.",
+    Flags.QMIB_GIVEUP: "Let INV give up a queue space whose volume is lost; refused if the volume is there."
+    " Tuxedo has no such flag.",
 }
 
 

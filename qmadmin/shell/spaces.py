@@ -257,10 +257,10 @@ def missing_error_queue(session: Session) -> list[Notice]:
 
 def _destruction(session: Session, given: Given) -> str:
     name = given["queue_space_name"]
-    lost = session.device.lost_volume_of(name)
-    if lost is not None:
-        kind = "schema" if session.device.kind == "postgresql" else "file"
-        return f"Destroy queue space '{name}', whose {kind} {lost.path!r} is missing: all that it held is lost"
+    missing = session.device.missing_volume_of(name)
+    if missing is not None:
+        # Whether the option fits is refused elsewhere.
+        return f"Give up queue space '{name}' with all that it held, because {missing.reason}"
     left = session.device.left_messages(name)
     if left is not None:
         return f"Destroy what is left of queue space '{name}' with {counted(left, 'message')}"
@@ -281,38 +281,49 @@ def _destruction(session: Session, given: Given) -> str:
 @SPACES.command(
     "qspacedestroy",
     Option("-f", "force", "Destroy it even if other processes have it open or it holds messages."),
+    Option(
+        "-L",
+        "lost",
+        "Give it up, because its file or schema is lost: it is missing, or something else is in its place.",
+        extension=True,
+    ),
     Positional("queue_space_name", SpaceName(), "The queue space to destroy.", "Queue space name: "),
     short="qspds",
     confirm=Confirmation(
         _destruction,
         "Queue space '{queue_space_name}' not destroyed",
         lambda session, given: session.device.destroy_space(
-            given["queue_space_name"], force=given["force"], dry_run=True
+            given["queue_space_name"], force=given["force"], lost=given["lost"], dry_run=True
         ),
     ),
     failure=no_table("Destroy queue space"),
 )
-def qspacedestroy(session: Session, queue_space_name: str, force: bool) -> Outcome:
+def qspacedestroy(session: Session, queue_space_name: str, force: bool, lost: bool) -> Outcome:
     """Destroy a queue space with its queues.
 
     It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
-    queue of it holds messages; also if its file or schema is missing, because its content is unknown. With -f the
-    device forgets such a queue space, and dsdl can then remove the entry of the file. If the file comes back, the same
-    command destroys what it still has of the queue space.
+    queue of it holds messages.
+
+    If its file or schema is missing, it is refused, with -f too, because a forgotten mount must not cost a queue space.
+    With -L the device forgets such a queue space, and dsdl can then remove the entry of the file. If the file comes
+    back, qspacedestroy without -L destroys what it still has of the queue space.
 
         qspacedestroy -n QSPACE
         qspacedestroy -f -y QSPACE
+        qspacedestroy -L QSPACE
     """
     if session.space is not None and session.space.name == queue_space_name:
         session.close_space()
-    lost = session.device.lost_volume_of(queue_space_name)
-    session.device.destroy_space(queue_space_name, force=force)
-    return [*_entries_of(session, lost), _told(queue_space_name, "destroyed")]
+    missing = session.device.missing_volume_of(queue_space_name) if lost else None
+    session.device.destroy_space(queue_space_name, force=force, lost=lost)
+    if missing is None:
+        return _told(queue_space_name, "destroyed")
+    return [*_entries_of(session, missing), _told(queue_space_name, "given up")]
 
 
-def _entries_of(session: Session, lost: MissingVolume | None) -> Iterator[Notice]:
+def _entries_of(session: Session, lost: MissingVolume) -> Iterator[Notice]:
     """Return the entries of the device list that still name a lost volume on which no queue space is left."""
-    if lost is None or len(lost.spaces) > 1:
+    if len(lost.spaces) > 1:
         return
     for entry in session.device.entries():
         if entry.path == lost.path:

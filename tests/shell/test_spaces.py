@@ -178,7 +178,7 @@ class TestLostFile:
 
     def test_the_way_out_is_told_wherever_one_looks(self, lost):
         ran = lost.type("qspacelist\n\nqcheck\nqspacedestroy THERE\ndsdl 1\n")
-        way = "give up its queue spaces with qspacedestroy -f, and then its entry with dsdl."
+        way = "give up its queue spaces with qspacedestroy -L, and then its entry with dsdl."
         assert ran.both.count(way) >= 3, ran.both
         assert "Destroy the queue space with qspacedestroy first." in ran.both
         assert "(y, n" not in ran.both, "what is refused asks nothing"
@@ -217,10 +217,11 @@ class TestLostFile:
 
     def test_it_is_confirmed_given_up_and_its_entry_removed(self, lost):
         second = lost.directory / "SECOND"
-        question = f"Destroy queue space 'THERE', whose file '{second}' is missing: all that it held is lost"
-        assert question in lost.run("qspacedestroy -f THERE\n").err
-        assert lost.run("qspacedestroy -n -f THERE\n").out == f"Dry run, nothing is done: {question}\n"
-        ran = lost.type("qspacedestroy -f THERE\nn\nqspacedestroy -f THERE\ny\ndsdl -y 1\nqcheck\n")
+        reason = f"there is no device '{second}', though the device list of '{lost.device}' names it"
+        question = f"Give up queue space 'THERE' with all that it held, because {reason}"
+        assert question in lost.run("qspacedestroy -L THERE\n").err
+        assert lost.run("qspacedestroy -n -L THERE\n").out == f"Dry run, nothing is done: {question}\n"
+        ran = lost.type("qspacedestroy -L THERE\nn\nqspacedestroy -L THERE\ny\ndsdl -y 1\nqcheck\n")
         assert ran.both.count(f"{question}? (y, n [default=n]): ") == 2
         assert "Queue space 'THERE' not destroyed" in ran.both
         assert f"entry 1 of the device list still names '{second}'" in ran.both
@@ -235,7 +236,7 @@ class TestLostFile:
         script = f"crdl {shell.device} 0 2000\ncrdl {second} 0 9000\n{create}qopen THERE\nqcreate Q fifo none 2 0 80%"
         assert shell.run(f"{script} 0% ''\nqput Q first\nqput Q second\n").status == 0
         second.rename(away)
-        assert shell.run("qspacedestroy -f -y THERE\n").status == 0
+        assert shell.run("qspacedestroy -L -y THERE\n").status == 0
         away.rename(second)
         ran = shell.run("qcheck\n")
         assert "ERROR: " in ran.both
@@ -253,7 +254,7 @@ class TestLostFile:
         assert ran.out.startswith("Queue space 'THERE' taken back\n")
         assert ran.out.index("\nfirst\n") < ran.out.index("\nsecond\n")
         second.rename(away)
-        assert shell.run("qspacedestroy -f -y THERE\n").status == 0
+        assert shell.run("qspacedestroy -L -y THERE\n").status == 0
         away.rename(second)
         question = "Destroy what is left of queue space 'THERE' with 2 messages"
         assert shell.run("qspacedestroy -n -f THERE\n").out == f"Dry run, nothing is done: {question}\n"
@@ -265,13 +266,16 @@ class TestLostFile:
         create = "qspacecreate THERE 54320 900 5 10 10 100 '' n 16\n"
         assert shell.run(f"crdl {shell.device} 0 700\ncrdl {second} 0 9000\n{create}").status == 0
         second.rename(away)
-        assert shell.run(f"qspacedestroy -f -y THERE\ncrdl {shell.device} 700 1000\n{create}").status == 0
+        assert shell.run(f"qspacedestroy -L -y THERE\ncrdl {shell.device} 700 1000\n{create}").status == 0
         away.rename(second)
         assert "once the other queue space of that name is destroyed" in shell.run("qcheck\n").both
         assert shell.run("qspacedestroy -n THERE\n").out == "Dry run, nothing is done: Destroy queue space 'THERE'\n"
 
     def test_a_script_gives_it_up_without_a_question(self, lost):
-        assert lost.run("qspacedestroy -y THERE\n").status == 1
-        ran = lost.run("qspacedestroy -f -y THERE\ndsdl -y 1\nqspacelist\n\n")
+        for option in ("", "-f "):
+            ran = lost.run(f"qspacedestroy -y {option}THERE\n")
+            assert ran.status == 1
+            assert "queue space 'THERE' is on a volume that is lost" in ran.err
+        ran = lost.run("qspacedestroy -L -y THERE\ndsdl -y 1\nqspacelist\n\n")
         assert ran.status == 0, ran.both
-        assert ran.out.splitlines()[0] == "Queue space 'THERE' destroyed"
+        assert ran.out.splitlines()[0] == "Queue space 'THERE' given up"

@@ -393,22 +393,26 @@ class TestLostVolume:
         device = shared_store.another()
         before = device.table_of_contents()
         for how in ({}, {"dry_run": True}):
-            with pytest.raises(
-                BadResourceError, match="queue space 'ONE' is on a file or schema that is lost"
-            ) as refusal:
+            with pytest.raises(BadResourceError, match="queue space 'ONE' is on a volume that is lost") as refusal:
                 device.destroy_space("ONE", **how)
             assert refusal.value.hint == device.missing_volumes()[0].advice
-            assert "qspacedestroy -f" in refusal.value.hint
-        device.destroy_space("ONE", force=True, dry_run=True)
+            assert "qspacedestroy -L" in refusal.value.hint
+        device.destroy_space("ONE", lost=True, dry_run=True)
         with pytest.raises(InUseError):
             device.remove_entry(1)
         assert device.table_of_contents() == before
-        device.destroy_space("ONE", force=True)
+        device.destroy_space("ONE", lost=True)
         assert [missing.spaces for missing in device.missing_volumes()] == [("TWO",)]
         with pytest.raises(QueueError, match="is lost") as refusal:
             mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "TWO", "TA_STATE": "INV"})
-        assert "QMIB_FORCEDELETE" in refusal.value.hint
-        mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "TWO", "TA_STATE": "INV"}, mib.Flags.QMIB_FORCEDELETE)
+        assert "QMIB_GIVEUP" in refusal.value.hint
+        for name, flag, said in (
+            ("TWO", mib.Flags.QMIB_FORCEDELETE, "is lost"),
+            ("HERE", mib.Flags.QMIB_GIVEUP, "'HERE' is not given up: its volume .* is there"),
+        ):
+            with pytest.raises(QueueError, match=said):
+                mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": name, "TA_STATE": "INV"}, flag)
+        mib.set(device, "T_APPQSPACE", {"TA_APPQSPACENAME": "TWO", "TA_STATE": "INV"}, mib.Flags.QMIB_GIVEUP)
         assert device.remove_entry(1).path == second
         assert device.missing_volumes() == []
         assert [space.name for space in device.spaces()] == ["HERE"]
@@ -419,7 +423,7 @@ class TestLostVolume:
         with device.open_space("ONE") as space:
             lose[0]()
             for name in ("ONE", "TWO"):
-                device.destroy_space(name, force=True)
+                device.destroy_space(name, lost=True)
             with pytest.raises(QueueError):
                 space.enqueue("Q", "x")
         device.remove_entry(1)
@@ -433,7 +437,7 @@ class TestLostVolume:
     def test_what_comes_back_later_is_nobodys_and_does_no_harm(self, shared_store, lose):
         lose[0]()
         device = shared_store.another()
-        device.destroy_space("ONE", force=True)
+        device.destroy_space("ONE", lost=True)
         lose[1]()
         device = shared_store.another()
         assert [space.name for space in device.spaces()] == ["HERE", "TWO"]
@@ -450,7 +454,7 @@ class TestLostVolume:
         self, shared_store, second, lose
     ):
         lose[0]()
-        shared_store.another().destroy_space("ONE", force=True)
+        shared_store.another().destroy_space("ONE", lost=True)
         lose[1]()
         device = shared_store.another()
         (left,) = [found for found in device.check() if found.check == "space-left"]
@@ -474,8 +478,9 @@ class TestLostVolume:
         assert device.table_of_contents() == before
         device.destroy_space("ONE", force=True)
         assert device.left_messages("ONE") is None
-        with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
-            device.destroy_space("ONE", force=True)
+        for how in ({"force": True}, {"lost": True}):
+            with pytest.raises(BadResourceError, match="there is no queue space 'ONE'"):
+                device.destroy_space("ONE", **how)
         assert "space-left" not in {found.check for found in device.check()}
         device.create_space(wanted)
         assert [space.name for space in device.spaces()] == ["HERE", "ONE", "TWO"]
@@ -486,7 +491,7 @@ class TestLostVolume:
             msgid = space.enqueue("Q", "later", delay=0)
         before = device.space("ONE")
         lose[0]()
-        shared_store.another().destroy_space("ONE", force=True)
+        shared_store.another().destroy_space("ONE", lost=True)
         lose[1]()
         device = shared_store.another()
         assert device.take_back_space("ONE") == before
@@ -499,7 +504,7 @@ class TestLostVolume:
 
     def test_nothing_else_is_taken_back(self, shared_store, second, lose):
         lose[0]()
-        shared_store.another().destroy_space("ONE", force=True)
+        shared_store.another().destroy_space("ONE", lost=True)
         lose[1]()
         device = shared_store.another()
         before = device.table_of_contents()
@@ -586,11 +591,11 @@ class TestLostVolume:
         device = replaced(lambda path: create_device(path, 100).close())
         with pytest.raises(BadResourceError, match=r"is lost: .* belongs to another device") as refusal:
             device.destroy_space("THERE")
-        for word in ("Move away what is there", "chdl", "qspacedestroy -f", "dsdl"):
+        for word in ("Move away what is there", "chdl", "qspacedestroy -L", "dsdl"):
             assert word in refusal.value.hint
         (missing,) = device.missing_volumes()
         assert (missing.lost, missing.advice) == (True, refusal.value.hint)
-        device.destroy_space("THERE", force=True)
+        device.destroy_space("THERE", lost=True)
         device.remove_entry(1)
         assert device.missing_volumes() == []
         with open_device(tmp_path / "SECOND") as other:
@@ -602,9 +607,9 @@ class TestLostVolume:
         with pytest.raises(BadResourceError, match="though the device list of") as refusal:
             device.destroy_space("THERE")
         assert refusal.value.hint.startswith("Move away what is there")
-        assert "give up its queue spaces with qspacedestroy -f" in refusal.value.hint
+        assert "give up its queue spaces with qspacedestroy -L" in refusal.value.hint
         assert device.table_of_contents()[-1].name == "THERE.0"
-        device.destroy_space("THERE", force=True)
+        device.destroy_space("THERE", lost=True)
         assert device.remove_entry(1).path == str(tmp_path / "SECOND")
 
 

@@ -15,7 +15,7 @@ import pytest
 from qmadmin import create_device, mib, open_device, restore_device
 from qmadmin.opening import open_to_administer
 from qmadmin.volume_makers import address_of
-from qmcore.errors import BadResourceError, InUseError, NotOpenError, QueueError
+from qmcore.errors import BadResourceError, InUseError, InvalidArgumentError, NotOpenError, QueueError
 from qmcore.probe import Point
 from qmcore.volume_record import Why
 from qmstorage.sqlite import aliases
@@ -176,11 +176,42 @@ def test_what_is_in_the_place_of_a_volume_is_refused_by_name_and_all_else_goes_o
 def test_a_queue_space_is_given_up_whatever_is_in_the_place_of_its_volume(place, what):
     replace(place, what)
     device = place.store.another()
-    with pytest.raises(BadResourceError, match="is lost"):
-        device.destroy_space("FAR")
-    device.destroy_space("FAR", force=True)
+    for force in (False, True):
+        with pytest.raises(BadResourceError, match="is lost"):
+            device.destroy_space("FAR", force=force)
+    device.destroy_space("FAR", lost=True, dry_run=True)
+    assert "FAR" in device.places()
+    device.destroy_space("FAR", lost=True)
+    assert device.audited(1)[0].outcome.startswith(f"given up with all that was on {place.second}: ")
     assert device.remove_entry(1).path == place.second
     assert device.missing_volumes() == []
+
+
+@pytest.fixture
+def unreadable(place):
+    """The device, whose second volume has the schema of another release."""
+    change = "UPDATE {}alembic_version SET version_num = '0999'"
+    if place.is_postgres:
+        place.store.by_hand(change.format(f"{place.second}."))
+    else:
+        with contextlib.closing(sqlite3.connect(place.second, isolation_level=None)) as connection:
+            connection.execute(change.format(""))
+    return place.store.another()
+
+
+def test_a_queue_space_is_not_given_up_while_its_volume_is_there_or_only_cannot_be_read(place, unreadable):
+    (missing,) = unreadable.missing_volumes()
+    assert (missing.why, missing.lost, missing.spaces) == (Why.UNREADABLE, False, ("FAR",))
+    with pytest.raises(BadResourceError, match=f"'FAR' is not given up: .*{place.second}.* has schema version 999"):
+        unreadable.destroy_space("FAR", lost=True)
+    with pytest.raises(InvalidArgumentError, match=r"'NEAR' is not given up: its volume .* is there") as refusal:
+        unreadable.destroy_space("NEAR", lost=True)
+    assert refusal.value.hint == "Without -L it is destroyed with all that it holds."
+    for how in ({}, {"force": True}, {"lost": True}):
+        with pytest.raises(BadResourceError, match="there is no queue space 'NONE'"):
+            unreadable.destroy_space("NONE", **how)
+    assert set(unreadable.places()) == {"FAR", "NEAR"}
+    assert drain(unreadable.open_space("NEAR")) == ["NEAR"]
 
 
 TAKEN = {

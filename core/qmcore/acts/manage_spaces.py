@@ -219,21 +219,41 @@ def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None
     volume.write(sweep, Purpose.ADMINISTRATION)
 
 
-def give_up(main: Volume, name: str, volume: MissingVolume, *, force: bool) -> None:
-    """Take a queue space whose volume is lost out of the table of contents; `force` because nobody knows what it held.
+def give_up(main: Volume, name: str) -> None:
+    """Take a queue space whose volume is lost out of the table of contents.
 
     Where the volume comes back all the same, what it has of that name is nobody's, until it is destroyed.
     """
-    refuse_loss(name, volume, force=force)
     main.write(lambda unit: unit.device.remove_extents(name), Purpose.ADMINISTRATION)
 
 
-def refuse_loss(name: str, volume: MissingVolume, *, force: bool) -> None:
-    """Refuse to give up what a volume that is lost held, unless that is to be forced."""
-    if not force:
+def refuse_lost(name: str, volume: MissingVolume) -> None:
+    """Refuse a queue space whose volume is lost."""
+    raise BadResourceError(
+        f"queue space {name!r} is on a volume that is lost: {volume.reason}",
+        hint=volume.advice,
+        path=volume.path,
+        space=name,
+    )
+
+
+def refuse_present(unit: Unit, name: str) -> None:
+    """Refuse to give up a queue space whose volume is there."""
+    path = path_of(unit, name)
+    raise InvalidArgumentError(
+        f"queue space {name!r} is not given up: its volume {path!r} is there",
+        hint="Without -L it is destroyed with all that it holds.",
+        space=name,
+        path=path,
+    )
+
+
+def refuse_unreadable(name: str, volume: MissingVolume) -> None:
+    """Refuse to give up a queue space if its volume may only be out of reach."""
+    if not volume.lost:
         raise BadResourceError(
-            f"queue space {name!r} is on a file or schema that is lost: {volume.reason}",
-            hint=volume.advice,
+            f"queue space {name!r} is not given up: {volume.reason}",
+            hint=volume.advice or "Its volume is there: make it readable.",
             path=volume.path,
             space=name,
         )
@@ -293,6 +313,12 @@ def places(unit: Unit) -> list[tuple[str, str]]:
     paths = {entry.index: entry.path for entry in unit.device.entries()}
     any_of = {extent.space: extent for extent in unit.device.extents()}
     return [(name, _path_in(paths, any_of[name])) for name in sorted(any_of)]
+
+
+def on_path(unit: Unit, path: str) -> tuple[str, ...]:
+    """Return the names of the queue spaces on a path of the device list; for a damaged list too."""
+    indexes = {entry.index for entry in unit.device.entries() if entry.path == path}
+    return tuple(sorted({extent.space for extent in unit.device.extents() if extent.entry in indexes}))
 
 
 def usage(unit: Unit, of: Space) -> SpaceUsage:
