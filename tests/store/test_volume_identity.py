@@ -366,6 +366,17 @@ def calls_of(space):
     )
 
 
+def test_a_wait_that_begins_before_anybody_has_noticed_fails_like_any_other_call(place):
+    device = place.store.another()
+    with device.open_space("FAR") as far:
+        assert drain(far) == ["FAR"]
+        ends = ("", "-run") if not place.is_postgres else ("",)
+        for end in ends:
+            place.move(f"{place.second}{end}", f"{place.away}{end}")
+        with pytest.raises((NotOpenError, BadResourceError)):
+            far.dequeue("Q", wait=60)
+
+
 @pytest.mark.parametrize("first", range(6))
 def test_its_queue_spaces_fail_within_a_second_no_others_and_come_back_by_themselves(place, pass_a_second, first):
     device = place.store.another()

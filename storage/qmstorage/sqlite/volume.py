@@ -44,7 +44,6 @@ T = TypeVar("T")
 _LOOK_SECONDS = 1.0
 """How often a process that writes looks whether the files are still those that it opened."""
 
-_IF_LOST = "Put it back, or set its new path with chdl: the next call opens it again."
 _OPEN_AGAIN = "Close the device and open it again."
 
 _FORK_SECONDS = 1.0
@@ -275,7 +274,7 @@ class SqliteVolume:
         reason = lost or self._lost_memory()
         if reason:
             # Who goes on without the memory has to know that it is lost.
-            self._advice = _IF_LOST if lost else _OPEN_AGAIN
+            self._advice = aliases.IF_LOST if lost else _OPEN_AGAIN
             self._end(reason)
             self.has_vanished = bool(lost)
         self._check_usable()

@@ -20,8 +20,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from qmcore.errors import NotOpenError
 from qmstorage.notifications import ALL
-from qmstorage.sqlite import translate
+from qmstorage.sqlite import aliases, translate
 from qmstorage.sqlite.writer_gate import Surroundings
 
 W = TypeVar("W")
@@ -225,17 +226,29 @@ class Wakeups:
 
     def new(self, *, in_turn: bool = False) -> SocketWakeup:
         """Return a new wake-up."""
-        with translate.os_errors("waiting on device", self._path):
+        with self._reporting():
             wakeup = SocketWakeup(self, in_turn=in_turn)
         self._registered.add(wakeup)
         return wakeup
 
     def new_set(self) -> PipeWakeups[Any]:
         """Return a new set of wake-ups."""
-        with translate.os_errors("waiting on device", self._path):
+        with self._reporting():
             wakeups: PipeWakeups[Any] = PipeWakeups(self)
         self._registered.add(wakeups)
         return wakeups
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Raise errors of the operating system as diagnostics."""
+        with translate.os_errors("waiting on device", self._path):
+            try:
+                yield
+            except FileNotFoundError as error:
+                # Nobody has looked yet whether the volume is still there.
+                what = f"the directory {str(self._directory)!r} of device {self._path!r}"
+                sentence = f"{what} was removed or replaced while it was open"
+                raise NotOpenError(sentence, hint=aliases.IF_LOST, path=self._path) from error
 
     def forget(self, wakeup: SocketWakeup | PipeWakeups[Any], file: str) -> None:
         """Wake one of ours no longer, and remove its file; in a forked process that is the parent's."""
