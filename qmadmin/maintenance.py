@@ -12,7 +12,7 @@ from qmadmin.capacity import refusal, warn
 from qmadmin.managing_spaces import ManagingSpaces
 from qmadmin.paths import absolute
 from qmadmin.volume_makers import MEMORY
-from qmcore import names
+from qmcore import names, volume_record
 from qmcore.acts import forwarding, outstanding
 from qmcore.audit import KEPT, AuditEntry, kept_text
 from qmcore.checks import check_int
@@ -72,7 +72,11 @@ class Maintenance(ManagingSpaces):
         return [MemoryFile(*file) for file in volume.memories.files(found)]
 
     def backup(
-        self, directory: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        leave_out_missing: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> BackupReport:
         """Make a backup of the device while it is in use, as a directory that must not exist yet.
 
@@ -82,16 +86,18 @@ class Maintenance(ManagingSpaces):
         name; until then, and if anything fails, nothing of that name exists. `progress` is called with the percentage
         done.
 
-        A missing file is not in it; the faults of the report say so.
+        With `leave_out_missing` the files that are missing are not in it, which the faults of the report say.
 
-        Raises BadResourceError if the directory exists, OperatingSystemError if the disk is full or the device is open
-        for reading only, SystemFailureError if the device is damaged.
+        Raises BadResourceError if the directory exists or a file is missing, OperatingSystemError if the disk is full
+        or the device is open for reading only, SystemFailureError if the device is damaged.
         """
         if self.path == MEMORY:
             raise InvalidArgumentError("a device in memory has no files that could be backed up")
         self.refuse_readonly()
         paths = [entry.path for entry in self.entries()] or [self.path]
         missing = {volume.path: volume for volume in self.missing_volumes()}
+        if not leave_out_missing:
+            volume_record.refuse_missing([*missing.values()], "the backup would lack")
         volumes = {path: self.volume_of(path, looks=True) for path in paths if path not in missing}
         target, told = absolute(directory), progress or (lambda _percent: None)
         report = self._maker.back_up(volumes, target, self.clock.now, told)

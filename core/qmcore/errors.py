@@ -25,6 +25,7 @@ class Alternative(enum.Enum):
     ABANDON = "to give up an import that has begun"
     RESUME = "to begin again in an archive that is not finished"
     KEY = "the key that an archive was signed with"
+    LEAVE_OUT = "to leave out volumes that are missing"
 
 
 class QueueError(Exception):

@@ -8,11 +8,11 @@ number behind the list is an older copy, and one ahead of it is what a crash bet
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from qmcore.device import DeviceEntry
-from qmcore.errors import BadResourceError, QueueError
+from qmcore.errors import Alternative, BadResourceError, QueueError
 from qmcore.values import dataclass
 
 _GIVE_UP = "If it will never come back, give up its queue spaces with qspacedestroy -L, and then its entry with dsdl."
@@ -127,9 +127,14 @@ class MissingVolume:
         """Whether it may never come back."""
         return self.why.lost
 
-    def __str__(self) -> str:
+    @property
+    def named(self) -> str:
+        """Its path and its queue spaces, for a sentence."""
         there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""
-        return f"{self.path!r}{there} cannot be opened: {self.reason}"
+        return f"{self.path!r}{there}"
+
+    def __str__(self) -> str:
+        return f"{self.named} cannot be opened: {self.reason}"
 
 
 def missing(why: Why, path: str, device: str, behind: int = 0) -> VolumeMissingError:
@@ -146,6 +151,19 @@ def named(error: VolumeMissingError, path: str, device: str) -> VolumeMissingErr
         path=path,
         why=error.why,
         behind=error.behind,
+    )
+
+
+def refuse_missing(volumes: Sequence[MissingVolume], because: str, *, can_be: bool = True) -> None:
+    """Raise BadResourceError if there are any, with their names after `because`; `can_be` left out if that is asked."""
+    if not volumes:
+        return
+    raise BadResourceError(
+        f"{because} {', '.join(f'{volume.named} ({volume.reason})' for volume in volumes)}",
+        hint=f"qcheck says how to bring it back{'; or leave it out.' if can_be else '.'}",
+        alternative=Alternative.LEAVE_OUT if can_be else None,
+        path=volumes[0].path,
+        spaces=tuple(name for volume in volumes for name in volume.spaces),
     )
 
 

@@ -22,7 +22,6 @@ from qmadmin.console.results import (
     Value,
     field,
     hidden,
-    of_missing,
 )
 from qmcore.imports import Mode
 from qmcore.message import State
@@ -90,13 +89,13 @@ def written(done: Exported) -> Told:
             "Dry run, nothing is written",
             fields,
             _queues(manifest, done.counts, done.sizes),
-            (*of_missing(done.missing), *_left_out(manifest)),
+            (*_missing(done), *_left_out(manifest)),
         )
     return Told(
         f"Archive '{done.place}'",
         (hidden(path=str(done.place)), *_identity(manifest, done.place), *_pace(done.messages, done.seconds)),
         _queues(manifest, done.counts),
-        (*of_missing(done.missing), *_left_out(manifest)),
+        (*_missing(done), *_left_out(manifest)),
     )
 
 
@@ -299,6 +298,10 @@ def _asked(value: Any) -> str:
         return ", ".join(map(str, value))
     # Of a move: its destination.
     return str(value.get("device", value)) if isinstance(value, Mapping) else str(value)
+
+
+def _missing(done: Exported) -> tuple[Notice, ...]:
+    return tuple(Notice.warning(f"{volume}; it is left out", volume.advice) for volume in done.missing)
 
 
 def _left_out(manifest: Manifest) -> tuple[Notice, ...]:

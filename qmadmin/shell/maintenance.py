@@ -24,11 +24,12 @@ from qmadmin.console.results import (
     Term,
     field,
     hidden,
+    remedied,
     table_of,
 )
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import FileName, Given, Number, SpaceName
-from qmcore.errors import QueueError
+from qmcore.errors import Alternative, QueueError
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -103,19 +104,22 @@ def _sentence(text: str) -> str:
 
 @MAINTENANCE.command(
     "qbackup",
+    Option("-L", "leave_out", "Leave out files that are missing, or in whose place something else is."),
     Positional("directory", FileName(), "The backup, a directory that must not exist yet.", "Backup directory: "),
 )
-def qbackup(session: Session, directory: str) -> Outcome:
+def qbackup(session: Session, directory: str, leave_out: bool) -> Outcome:
     """Make a backup of the device while it is in use.
 
     It contains all persistent messages as they were at one moment, and each transaction whole or not at all.
     Non-persistent messages are not in it. The backup is checked before it gets its name: if anything fails, nothing of
     that name is left, and nothing is ever overwritten. Use pg_dump to back up a device on PostgreSQL.
 
+    If a file of the device is missing, nothing is done; with -L all else is backed up, and a warning says what is not.
+
         qbackup /backups/monday
     """
-    with session.progress("Making the backup", 100) as reached:
-        report = session.device.backup(directory, progress=reached)
+    with remedied({Alternative.LEAVE_OUT: "The option is -L."}), session.progress("Making the backup", 100) as reached:
+        report = session.device.backup(directory, leave_out_missing=leave_out, progress=reached)
     return [*_faults(report), _described(f"Backup '{report.path}'", report)]
 
 

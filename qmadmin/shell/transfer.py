@@ -30,6 +30,7 @@ _OPTIONS = {
     Alternative.ABANDON: "qmspark import --abandon gives it up.",
     Alternative.RESUME: "qmspark export --resume begins again in this one.",
     Alternative.KEY: "The option is -k.",
+    Alternative.LEAVE_OUT: "The option is -L.",
 }
 """The options that lift refusals of the engine."""
 
@@ -58,6 +59,7 @@ _KEY = Option("-k file", "key", "The file of the key that signs the archive.", F
         Choice("choice", ("refuse", "leave-out", "as-rolled-back", "in-doubt-too")),
         "refuse",
     ),
+    Option("-L", "leave_out", "Leave out queue spaces whose files or schemas are missing; otherwise it is refused."),
     _DEFINITIONS,
     _KEY,
     Positional("directory", FileName(), "The archive, a directory that must be empty or not exist.", "Archive: "),
@@ -70,6 +72,7 @@ def qexport(
     queue: str | None,
     condition: Condition | None,
     outstanding: str,
+    leave_out: bool,
     definitions: bool,
     key: str | None,
 ) -> Outcome:
@@ -91,6 +94,7 @@ def qexport(
         selection=_selected(space or opened, queue, definitions=definitions, condition=str(condition or "")),
         outstanding=Outstanding(outstanding),
         key=_key_in(key),
+        leave_out_missing=leave_out,
     )
     with remedied(_OPTIONS), let_through(), session.progress("Exporting", 100) as reached:
         done = export(

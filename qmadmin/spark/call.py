@@ -134,6 +134,7 @@ _OPTIONS = {
     Alternative.ABANDON: "--abandon gives it up, and --abandon-all imports of all archives.",
     Alternative.RESUME: "--resume begins again in this one.",
     Alternative.KEY: "The option is --key.",
+    Alternative.LEAVE_OUT: "The option is --leave-out-missing.",
 }
 """The options that lift refusals of the engine."""
 

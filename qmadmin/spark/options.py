@@ -177,6 +177,12 @@ EXPORT: Final[tuple[Declared, ...]] = (
         " twice if these commit. Messages that transactions have enqueued and not committed are always left out. The"
         " archive records how many there were.",
     ),
+    option(
+        "--leave-out-missing",
+        help="Leave out queue spaces whose volumes are missing.",
+        more="Without it nothing is exported if the volume of a selected queue space is missing, or something else is"
+        " in its place.",
+    ),
     _KEY,
     _RATE,
     option(

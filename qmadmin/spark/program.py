@@ -77,6 +77,7 @@ def _export_options(call: Call, given: dict[str, Any]) -> ExportOptions:
         key=call.key(),
         rate=given["rate"],
         again=given["again"],
+        leave_out_missing=given["leave_out_missing"],
     )
 
 

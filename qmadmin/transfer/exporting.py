@@ -34,6 +34,7 @@ from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
 from qmadmin.transfer.snapshot import SnapshotReader, snapshot_of
 from qmadmin.transfer.units import ExportUnit, size_runs, state_in_archive, write_part
 from qmadmin.version import __version__
+from qmcore import volume_record
 from qmcore.acts.outstanding import held as held_in
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import Run
@@ -41,7 +42,6 @@ from qmcore.errors import InUseError
 from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
 from qmcore.values import dataclass
-from qmcore.volume_record import MissingVolume
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from qmcore.queue import Queue
     from qmcore.space import Space
     from qmcore.store import Store
+    from qmcore.volume_record import MissingVolume
 
 SMALL = 20_000
 """The messages that one process exports or imports in the time that others would take to start."""
@@ -70,7 +71,7 @@ class Exported:
     seconds: float
     sizes: Mapping[Standing, int] | None = None
     missing: Sequence[MissingVolume] = ()
-    """Files or schemas of the device that cannot be opened: their content is not in the archive."""
+    """Files or schemas that cannot be opened, with the selected queue spaces on them, which are not in the archive."""
 
     @property
     def messages(self) -> int:
@@ -96,13 +97,16 @@ def export(
     processes as the `executor` has workers. A dry run that is `sized` reads the size of each message.
 
     Raises InUseError if open transactions hold messages and `outstanding` refuses that, or if the directory is not
-    empty; BadResourceError and BadQueueError if nothing matches a pattern; OperatingSystemError if the disk is full.
+    empty; BadResourceError and BadQueueError if nothing matches a pattern; BadResourceError if the volume of a selected
+    queue space is missing, unless `leave_out_missing`; OperatingSystemError if the disk is full.
     Then nothing is left in the directory.
     """
     asked, place, began = options or ExportOptions(), place_at(where), time.monotonic()
     with open_device(config) as device:
-        missing = device.missing_volumes()
+        missing = asked.selection.missing_of(device)
         names = asked.selection.spaces_of(device)
+        if not asked.leave_out_missing:
+            volume_record.refuse_missing(missing, "the archive would lack")
         if executor is None or place.staged:
             messages = sum(device.space_usage(name).messages for name in names)
             executor = fitting(messages, most=executor.count if executor else None)
@@ -161,7 +165,7 @@ class ExportOptions:
     `outstanding` says what happens to messages that open transactions hold. `key` are the bytes of a key that signs
     the archive. `rate` limits the messages per second. `again` begins again after an interrupted export. `enabled`
     has, by queue space and queue, whether messages could be enqueued and dequeued before the queues were stopped for
-    the export. `destination` is that of a move.
+    the export. `destination` is that of a move. `leave_out_missing` leaves out queue spaces whose volumes are missing.
     """
 
     selection: ArchiveSelection = dataclasses.field(default_factory=ArchiveSelection)
@@ -171,6 +175,7 @@ class ExportOptions:
     again: bool = False
     enabled: Mapping[tuple[str, str], tuple[bool, bool]] = dataclasses.field(default_factory=dict)
     destination: Destination | None = None
+    leave_out_missing: bool = False
 
     def said(self) -> dict[str, Any]:
         """Return the options in the form of a manifest."""

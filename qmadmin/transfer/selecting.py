@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from qmadmin.archive.manifest import Content
 from qmadmin.archive.rows import Standing
-from qmcore import bulk_rows
+from qmcore import bulk_rows, volume_record
 from qmcore.bulk_rows import Row
 from qmcore.checks import keep_int
 from qmcore.condition import Condition, Header, Subject
@@ -27,6 +27,7 @@ from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
+    from qmcore.volume_record import MissingVolume
 
 
 class Outstanding(enum.Enum):
@@ -92,8 +93,24 @@ class ArchiveSelection:
         return [name for name in known if self.has_space(name)]
 
     def spaces_of(self, device: Device) -> list[str]:
-        """Return the selected queue spaces of a device; refuse a pattern that selects none."""
-        return self.chosen_spaces([space.name for space in device.spaces()], f"device {device.path!r}")
+        """Return the selected queue spaces of a device, without those on missing volumes.
+
+        Raises BadResourceError if a pattern selects none, or if all that is selected is missing.
+        """
+        missing = {name for volume in device.missing_volumes() for name in volume.spaces}
+        there = {space.name for space in device.spaces()} - missing
+        chosen = self.chosen_spaces(there | missing, f"device {device.path!r}")
+        if missing.issuperset(chosen):
+            volume_record.refuse_missing(self.missing_of(device), "all that is selected is missing:", can_be=False)
+        return [name for name in chosen if name in there]
+
+    def missing_of(self, device: Device) -> list[MissingVolume]:
+        """Return the missing volumes of a device on which selected queue spaces are, with only those."""
+        found = [
+            dataclasses.replace(volume, spaces=tuple(filter(self.has_space, volume.spaces)))
+            for volume in device.missing_volumes()
+        ]
+        return [volume for volume in found if volume.spaces]
 
     def refuse_unmatched(self, names: Iterable[str], whose: str) -> None:
         """Refuse a pattern that selects none of these queues."""

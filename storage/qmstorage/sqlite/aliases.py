@@ -27,9 +27,6 @@ _LOG: Final = "-wal"
 _BELONGINGS: Final = (_FILE, _LOG, "-shm", files.RUN)
 """Suffixes of the names of what belongs to a device; processes share all of it, or none."""
 
-IF_LOST: Final = "Put it back, or set its new path with chdl: the next call opens it again."
-"""What to do about what was removed or replaced while it was open."""
-
 PATIENCE_SECONDS: Final = 15.0
 """How long to wait for others that are just opening or closing the file, or have not noticed yet that it is lost."""
 

@@ -32,6 +32,9 @@ NOT_A_DEVICE = "{path!r} is not a qmadmin device"
 NAME_ANOTHER = "Name another file, or create a device with crdl, which takes an SQLite database too."
 READ_ONLY = "device {path!r} cannot be written by this user; it is open for reading only"
 
+IF_LOST = "Put it back, or set its new path with chdl: the next call opens it again."
+"""What to do about what was removed or replaced while it was open."""
+
 _DESCRIPTORS = "Close some, or raise the limit of open files (ulimit -n)."
 
 _OTHERWISE = SystemFailureError, "the store of device {path!r} failed: {error}", ""

@@ -274,7 +274,7 @@ class SqliteVolume:
         reason = lost or self._lost_memory()
         if reason:
             # Who goes on without the memory has to know that it is lost.
-            self._advice = aliases.IF_LOST if lost else _OPEN_AGAIN
+            self._advice = translate.IF_LOST if lost else _OPEN_AGAIN
             self._end(reason)
             self.has_vanished = bool(lost)
         self._check_usable()

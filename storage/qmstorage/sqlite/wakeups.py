@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from qmcore.errors import NotOpenError
 from qmstorage.notifications import ALL
-from qmstorage.sqlite import aliases, translate
+from qmstorage.sqlite import translate
 from qmstorage.sqlite.writer_gate import Surroundings
 
 W = TypeVar("W")
@@ -248,7 +248,7 @@ class Wakeups:
                 # Nobody has looked yet whether the volume is still there.
                 what = f"the directory {str(self._directory)!r} of device {self._path!r}"
                 sentence = f"{what} was removed or replaced while it was open"
-                raise NotOpenError(sentence, hint=aliases.IF_LOST, path=self._path) from error
+                raise NotOpenError(sentence, hint=translate.IF_LOST, path=self._path) from error
 
     def forget(self, wakeup: SocketWakeup | PipeWakeups[Any], file: str) -> None:
         """Wake one of ours no longer, and remove its file; in a forked process that is the parent's."""
