@@ -48,6 +48,8 @@ class Volumes:
         self._clock = clock
         self.opened: dict[str, Volume] = {path: main}
         """Those that are open."""
+        self._logged: set[str] = set()
+        """The paths of those that the log says are missing."""
         self._locks: dict[str, threading.RLock] = {}
         """One for each path: who waits for one volume holds up nobody who wants another."""
         self._raised: set[str] = set()
@@ -77,14 +79,22 @@ class Volumes:
                 self._raise_number(volume, entry)
             return volume
 
-    def missing(self) -> list[MissingVolume]:
-        """Return the volumes of the device list that are missing, with the queue spaces on them."""
+    def missing(self, *, logged: bool = False) -> list[MissingVolume]:
+        """Return the volumes of the device list that are missing, with the queue spaces on them.
+
+        If that is to be `logged`, each is once, until it is there again.
+        """
         found = []
         for path in dict.fromkeys(self.main.read(lambda unit: [entry.path for entry in unit.device.entries()])):
             error = self._why_missing(path)
             if error is not None:
                 spaces = self.main.read(lambda unit, path=path: manage_spaces.on_path(unit, path))  # type: ignore[misc]
                 found.append(MissingVolume(path, spaces, error.message, error.hint, volume_record.why_of(error)))
+        if logged:
+            for volume in found:
+                if volume.path not in self._logged:
+                    logger.warning("%s", volume)
+            self._logged = {volume.path for volume in found}
         return found
 
     def _why_missing(self, path: str) -> QueueError | None:

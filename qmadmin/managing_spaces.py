@@ -50,6 +50,11 @@ class ManagingSpaces(ABC):
     def _main(self) -> Volume:
         """The volume that QMCONFIG names."""
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The kind of store: "sqlite" or "postgresql"."""
+
     @abstractmethod
     def _check_ready(self) -> None:
         """Refuse a closed device; open the files again in a forked process."""
@@ -69,9 +74,11 @@ class ManagingSpaces(ABC):
     def spaces(self) -> list[Space]:
         """Return the queue spaces of the device by name.
 
-        A queue space whose creation was interrupted, or whose volume is missing, is not among them.
+        A queue space whose creation was interrupted, or whose volume is missing, is not among them. What is missing is
+        what `missing_volumes` returns; the log has it once.
         """
-        missing = {name for volume in self.missing_volumes() for name in volume.spaces}
+        self._check_ready()
+        missing = {name for volume in self._volumes.missing(logged=True) for name in volume.spaces}
         places = [(name, path) for name, path in self._main.read(manage_spaces.places) if name not in missing]
         found = [
             self.volume_of(path, looks=True).read(lambda unit, name=name: unit.spaces.find(name))  # type: ignore[misc]

@@ -8,7 +8,7 @@ number behind the list is an older copy, and one ahead of it is what a crash bet
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from qmcore.device import DeviceEntry
@@ -39,6 +39,9 @@ class VolumeRecord:
     opened: int
 
 
+PRESENT = "present"
+"""The state of a volume that is there; that of a missing one says why."""
+
 Accept: TypeAlias = Callable[[VolumeRecord], None]
 """Raises QueueError for a volume that is not the wanted one; it is asked before anything is written to the volume."""
 
@@ -46,33 +49,39 @@ Accept: TypeAlias = Callable[[VolumeRecord], None]
 class Why(enum.Enum):
     """Why the volume that the device list names is missing.
 
-    `sentence` says so of a `path`, a `device`, and a number of openings that it is `behind`; `advice` says what to do.
+    `state` is that in a word; `sentence` says so of a `path`, a `device`, and a number of openings that it is `behind`;
+    `advice` says what to do.
     `taken` says what it means if chdl takes the volume nevertheless; empty where it never does.
     """
 
-    ABSENT = "there is no device {path!r}", f"{IF_MISSING} {_GIVE_UP}"
+    ABSENT = "missing", "there is no device {path!r}", f"{IF_MISSING} {_GIVE_UP}"
     EMPTY = (
+        "empty",
         "{path!r} is empty",
         _IF_REPLACED,
         "make a new volume there: the queue spaces of the entry are gone, and are created again or given up",
     )
-    NOT_A_VOLUME = "{path!r} is not a qmadmin device", _IF_REPLACED
+    NOT_A_VOLUME = "not-a-volume", "{path!r} is not a qmadmin device", _IF_REPLACED
     OTHER_DEVICE = (
+        "other-device",
         "{path!r} belongs to another device than {device!r}",
         _IF_REPLACED,
         "take it from the other device, which loses it: its queue spaces can be taken back with qspacecreate -r",
     )
     OTHER_VOLUME = (
+        "other-volume",
         "{path!r} is another volume of device {device!r}",
         _IF_REPLACED,
         "use that volume for the entry: queue spaces of the entry that are not in it are gone",
     )
     LISTED = (
+        "listed",
         "{path!r} is a volume of device {device!r} that another entry of its list names, or a copy of it",
         _IF_REPLACED,
     )
-    DEVICE_ITSELF = "{path!r} is device {device!r} itself, or a copy of it", _IF_REPLACED
+    DEVICE_ITSELF = "device-itself", "{path!r} is device {device!r} itself, or a copy of it", _IF_REPLACED
     OLDER = (
+        "older-copy",
         "{path!r} is an older copy of the volume, {behind}",
         (
             "Move it away and put the newest one back, or set the path of that with chdl. If there is none, take this"
@@ -80,9 +89,10 @@ class Why(enum.Enum):
         ),
         "take the older copy, {behind}: what was enqueued since is lost, and what was dequeued since comes again",
     )
-    UNREADABLE = "{path!r} cannot be read", ""
+    UNREADABLE = "unreadable", "{path!r} cannot be read", ""
 
-    def __init__(self, sentence: str, advice: str, taken: str = "") -> None:
+    def __init__(self, state: str, sentence: str, advice: str, taken: str = "") -> None:
+        self.state = state
         self.sentence = sentence
         self.advice = advice
         self.taken = taken
@@ -128,13 +138,17 @@ class MissingVolume:
         return self.why.lost
 
     @property
-    def named(self) -> str:
-        """Its path and its queue spaces, for a sentence."""
-        there = f" with queue space{'s' * (len(self.spaces) > 1)} {', '.join(self.spaces)}" if self.spaces else ""
-        return f"{self.path!r}{there}"
+    def state(self) -> str:
+        """Why it is missing, in a word: missing, empty, older-copy, unreadable and others."""
+        return self.why.state
 
     def __str__(self) -> str:
-        return f"{self.named} cannot be opened: {self.reason}"
+        return f"{_with_spaces(self)} cannot be opened: {self.reason}"
+
+
+def state_of(path: str, missing: Iterable[MissingVolume]) -> str:
+    """Return the state of the volume at a path of the device list."""
+    return next((volume.state for volume in missing if volume.path == path), PRESENT)
 
 
 def missing(why: Why, path: str, device: str, behind: int = 0) -> VolumeMissingError:
@@ -159,7 +173,7 @@ def refuse_missing(volumes: Sequence[MissingVolume], because: str, *, can_be: bo
     if not volumes:
         return
     raise BadResourceError(
-        f"{because} {', '.join(f'{volume.named} ({volume.reason})' for volume in volumes)}",
+        f"{because} {', '.join(f'{_with_spaces(volume)} ({volume.reason})' for volume in volumes)}",
         hint=f"qcheck says how to bring it back{'; or leave it out.' if can_be else '.'}",
         alternative=Alternative.LEAVE_OUT if can_be else None,
         path=volumes[0].path,
@@ -182,6 +196,11 @@ def refuse_stranger(record: VolumeRecord, entry: DeviceEntry, path: str, info_id
         raise missing(Why.OTHER_VOLUME, path, device)
     if record.opened < entry.opened:
         raise missing(Why.OLDER, path, device, entry.opened - record.opened)
+
+
+def _with_spaces(volume: MissingVolume) -> str:
+    there = f" with queue space{'s' * (len(volume.spaces) > 1)} {', '.join(volume.spaces)}" if volume.spaces else ""
+    return f"{volume.path!r}{there}"
 
 
 def _openings(count: int) -> str:

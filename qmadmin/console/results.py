@@ -29,13 +29,15 @@ class Severity(enum.Enum):
 class Notice:
     """A remark that is not a result: it goes to stderr, after its severity.
 
-    `number` is the number of the sentence in Tuxedo's message catalogue, if it has one; it goes into the log.
+    `number` is the number of the sentence in Tuxedo's message catalogue, if it has one; it goes into the log. `lacks`
+    says that the result is not whole: this sets the exit status, but is no error that ends a script.
     """
 
     severity: Severity
     text: str
     hint: str = ""
     number: int | None = None
+    lacks: bool = False
 
     def __post_init__(self) -> None:
         # A text that a notice quotes may contain a password.
@@ -71,9 +73,9 @@ class Entry:
         return Notice(self.severity, self.form.format(**facts), number=self.number)
 
 
-def of_missing(volumes: Iterable[MissingVolume]) -> list[Notice]:
-    """Return warnings about missing volumes, without which everything else goes on."""
-    return [Notice.warning(str(volume), volume.advice) for volume in volumes]
+def of_missing(volumes: Iterable[MissingVolume], *, lacks: bool = True) -> list[Notice]:
+    """Return warnings about missing volumes, without which all else goes on; `lacks`: the result is not whole."""
+    return [Notice(Severity.WARN, str(volume), volume.advice, lacks=lacks) for volume in volumes]
 
 
 @dataclass(frozen=True, slots=True)

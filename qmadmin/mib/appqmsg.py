@@ -53,6 +53,9 @@ class MessageSubject(Subject):
         return criterion in self.queue.definition.order.criteria
 
 
+_DAMAGED = "Look for damage with qcheck; qpurge -d removes what is damaged."
+
+
 def _select(request: Request) -> Iterator[MessageSubject]:
     condition, delivery = _condition(request.keys), request.keys.get("delivery")
     with opened(request) as space:
@@ -63,7 +66,7 @@ def _select(request: Request) -> Iterator[MessageSubject]:
                 if delivery in (None, info.delivery):
                     yield MessageSubject(device=request.device, space=space.name, queue=queue, info=info)
             if lacking:
-                request.warn(left_out(sum(lacking), queue.name))
+                request.warn(f"{left_out(sum(lacking), queue.name)}. {_DAMAGED}")
 
 
 def _condition(keys: Mapping[str, Any]) -> Condition | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.mib.declare import (
+    DEVICE,
+    SPACE,
     STATE,
+    VOLUME_STATE,
     Attribute,
     Code,
     Flags,
@@ -32,12 +34,11 @@ from qmcore.errors import BadResourceError, InUseError, in_other_words
 from qmcore.records import Outcome
 from qmcore.space import ACTIONS_DEFAULT, ATTRIBUTES, Space, SpaceDefinition, SpaceUsage, rounded_pages
 from qmcore.values import dataclass
-from qmcore.volume_record import IF_MISSING
+from qmcore.volume_record import IF_MISSING, PRESENT, Why
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
-
-logger = logging.getLogger("qmadmin.mib")
+    from qmcore.volume_record import MissingVolume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,38 @@ class SpaceSubject(Subject):
     extents: int
     volume: str
     has_memory: bool
+    volume_state: str = PRESENT
 
     @property
     def state(self) -> str:
         """Its state in three letters."""
         return "ACT" if self.processes else "OPE" if self.has_memory else "INA"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingSubject(Subject):
+    """A queue space whose volume is missing."""
+
+    missing: MissingVolume
+
+    @property
+    def volume(self) -> str:
+        """The path of its volume in the device list."""
+        return self.missing.path
+
+    @property
+    def volume_state(self) -> str:
+        """Why its volume is missing, in a word."""
+        return self.missing.state
+
+    @property
+    def state(self) -> str:
+        """Its state in three letters."""
+        return "UNA"
+
+    def has(self, attribute: str) -> bool:
+        """Return whether it is known without the volume."""
+        return attribute in {SPACE, DEVICE, STATE, _VOLUME, VOLUME_STATE}
 
 
 def _look(device: Device, space: Space) -> SpaceSubject:
@@ -71,15 +99,27 @@ def _look(device: Device, space: Space) -> SpaceSubject:
     )
 
 
-def _select(request: Request) -> Iterator[SpaceSubject]:
+def _select(request: Request) -> Iterator[Any]:
+    """Yield the queue spaces, those whose volumes are missing too, of which little is known."""
     wanted, state = request.keys.get("space"), request.keys.get("state")
-    for volume in request.device.missing_volumes():
-        logger.warning("%s", volume)
-    for space in request.device.spaces():
-        if wanted in (None, space.name):
-            found = _look(request.device, space)
-            if state in (None, found.state):
-                yield found
+    gone = {name: volume for volume in request.device.missing_volumes() for name in volume.spaces}
+    there = {space.name: space for space in request.device.spaces()}
+    told: set[str] = set()
+    for name in sorted(gone | there):
+        if wanted not in (None, name):
+            continue
+        volume = gone.get(name)
+        found: SpaceSubject | MissingSubject
+        if volume is None:
+            found = _look(request.device, there[name])
+        else:
+            found = MissingSubject(device=request.device, space=name, missing=volume)
+        if state not in (None, found.state):
+            continue
+        yield found
+        if volume is not None and volume.path not in told:
+            told.add(volume.path)
+            request.warn(f"{volume}. {volume.advice}")
 
 
 _VOLUME = "TA_VOLUME"
@@ -194,6 +234,10 @@ def _not_kept(name: str) -> Attribute[SpaceSubject]:
     return count(name, "Omitted: it is not recorded.", None, "never given")
 
 
+def _word(state: str) -> str:
+    return state.upper().replace("-", "_")
+
+
 T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     name="T_APPQSPACE",
     noun="queue space",
@@ -202,6 +246,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
         "INA": "no process is attached, and there is no memory for non-persistent messages",
         "OPE": "no process is attached, and the memory for non-persistent messages exists",
         "ACT": "a process is attached",
+        "UNA": "its volume is missing, and nothing else is known of it",
     },
     meanings={
         "NEW": "create the queue space",
@@ -215,7 +260,7 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
     destructive={"CLE", "INV"},
     attributes=(
         *common(
-            "GET INA, OPE, ACT; SET NEW, OPE, CLE, INV",
+            "GET INA, OPE, ACT, UNA; SET NEW, OPE, CLE, INV",
             marks=Mark.KEY | Mark.SET_KEY | Mark.REQUIRED,
             permissions="rwxrwxr--",
             selects=True,
@@ -273,6 +318,12 @@ T_APPQSPACE: MibClass[SpaceSubject] = MibClass(
             get=lambda subject: subject.volume,
             field="volume",
             permissions="rw-r--r--",
+        ),
+        Attribute(
+            name=VOLUME_STATE,
+            values=", ".join(_word(state) for state in (PRESENT, *(why.state for why in Why if why is not Why.LISTED))),
+            about="Whether that file or schema is there, or why it is not.",
+            get=lambda subject: _word(subject.volume_state),
         ),
         count("TA_CUREXTENT", "Extents.", attrgetter("extents")),
         count("TA_CURMSG", "Messages. Known in every state.", attrgetter("usage.messages")),

@@ -64,7 +64,7 @@ def blaming(attribute: str) -> Iterator[None]:
         raise MibError(Code.TAEINVAL, attribute, f"{attribute}: {error.message}", hint=error.hint) from error
 
 
-S = TypeVar("S")
+S = TypeVar("S", bound="Subject")
 
 Value: TypeAlias = str | int
 """The types of values: strings are str, longs are int."""
@@ -187,7 +187,8 @@ class MibClass(Generic[S]):
 
     def values(self, subject: S) -> dict[str, Value]:
         """Return the attributes of an object that have a value."""
-        found = {known.name: known.get(subject) for known in self.attributes if known.get is not None}
+        known = [each for each in self.attributes if each.get is not None and subject.has(each.name)]
+        found = {each.name: each.get(subject) for each in known if each.get is not None}
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -196,6 +197,7 @@ QUEUE = "TA_APPQNAME"
 DEVICE = "TA_QMCONFIG"
 MACHINE = "TA_LMID"
 STATE = "TA_STATE"
+VOLUME_STATE = "TA_VOLUMESTATE"
 
 ROLE = "MIB"
 """The name of the process in the queue space while a request has it open."""
@@ -212,6 +214,10 @@ class Subject:
     def state(self) -> str:
         """Its state in three letters."""
         return "VAL"
+
+    def has(self, attribute: str) -> bool:  # noqa: ARG002 - one that is missing has few
+        """Return whether an attribute has a value, as far as that does not depend on the attribute alone."""
+        return True
 
 
 def common(

@@ -23,6 +23,7 @@ from qmadmin.mib.declare import (
     DEVICE,
     MACHINE,
     STATE,
+    VOLUME_STATE,
     Attribute,
     Code,
     Flags,
@@ -40,6 +41,7 @@ from qmadmin.volume_makers import path_of
 from qmcore.checks import index_of
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.redacted import redacted
+from qmcore.volume_record import PRESENT
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
@@ -68,7 +70,8 @@ def stream(
     """Yield what `get` returns one by one, because a queue may have millions of messages.
 
     The request is checked at once. A queue space that had to be opened stays open until the iterator is exhausted or
-    closed. `warn` is called with a sentence for each queue whose damaged messages are left out; the log has them too.
+    closed. `warn` is called with what the answer lacks, and what to do: once for each queue whose damaged messages are
+    left out, and for each missing volume on which selected queue spaces are.
     """
     of = _class(class_name)
     given = _checked(of, keys or {})
@@ -158,7 +161,7 @@ def _state(of: MibClass[Any], text: Value) -> str:
 
 _STATES = (
     "NEW", "INVALID", "OPEN", "CLEANING", "VALID", "INACTIVE", "INITIALIZING", "ACTIVE", "ABORTONLY", "ABORTED",
-    "COMCALLED", "READY", "DECIDED", "HABORT", "HCOMMIT",
+    "COMCALLED", "READY", "DECIDED", "HABORT", "HCOMMIT", "UNAVAILABLE",
 )  # fmt: skip
 
 
@@ -311,12 +314,11 @@ def _described(known: Attribute[Any]) -> dict[str, Any]:
 
 
 OK, REFUSED, UNUSABLE = 0, 1, 2
-"""Exit statuses: the request was done; it was refused; the arguments are not a request."""
+"""Exit statuses: the request was done; it was refused, or a volume is missing; the arguments are not a request."""
 
 USAGE = "CLASS [get|set|help] [NAME=VALUE ...]"
 _FLAGS = "TA_FLAGS"
 _LONG = re.compile(r"-?[0-9]{1,19}")
-_DAMAGED = "Look for damage with qcheck; qpurge -d removes what is damaged."
 _LOOK = "Look for damage with qcheck; the traceback is in the log."
 
 logger = logging.getLogger("qmadmin.mib")
@@ -331,9 +333,9 @@ def run(device_path: str, words: Sequence[str], out: TextIO) -> int:
 
     They are a class, `get` (which may be omitted), `set` or `help`, and attributes as NAME=VALUE; for a set also
     TA_FLAGS as names or a number. The document is an object with `class`, `operation` and `objects`, a list of objects
-    by the names of their attributes; if damaged messages are left out, `warnings`, a list of sentences; and if
-    something was refused, `error`: its `code`, the `attribute` at fault or null, `message` and `hint`. The document of
-    `help` describes the class.
+    by the names of their attributes; if damaged messages are left out or a volume is missing, `warnings`, a list of
+    sentences; and if something was refused, `error`: its `code`, the `attribute` at fault or null, `message` and
+    `hint`. The document of `help` describes the class.
     """
     try:
         name, operation, given, flags = _parsed(words)
@@ -409,20 +411,22 @@ def _write_objects(
     opening = json.dumps(head, ensure_ascii=False)[:-1]
     out.write(f'{opening}, "objects": [')
     error: Exception | None = None
-    separator = "\n"
+    separator, status = "\n", OK
     try:
         for found in objects:
+            if str(found.get(VOLUME_STATE, PRESENT)).lower() != PRESENT:
+                status = REFUSED
             out.write(separator + json.dumps(found, ensure_ascii=False))
             separator = ",\n"
     except Exception as refusal:  # noqa: BLE001 - the document has begun, and has to be completed
         error = refusal
     out.write("]")
     if warnings:
-        out.write(f', "warnings": {json.dumps([f"{warning}. {_DAMAGED}" for warning in warnings], ensure_ascii=False)}')
+        out.write(f', "warnings": {json.dumps(warnings, ensure_ascii=False)}')
     if error is not None:
         out.write(f', "error": {json.dumps(_error(error), ensure_ascii=False)}')
     out.write("}\n")
-    return OK if error is None else REFUSED
+    return status if error is None else REFUSED
 
 
 def _error(error: Exception) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from qmcore.space import Space
 if TYPE_CHECKING:
     from qmadmin.maintenance import Maintenance
     from qmcore.device import DeviceEntry
+    from qmcore.volume_record import MissingVolume
 
 _MIB = 1024 * 1024
 _LARGE_LOG = 64 * _MIB
@@ -51,12 +52,21 @@ class Doctor:
         self._in_memory = device.path == MEMORY
         self._now = device.clock.now()
         self._progress = progress
+        self._missing: set[str] = set()
+        """The paths of volumes that are missing."""
         self._unread: set[str] = set()
+        """The queue spaces on those, and others that cannot be read."""
 
     def check(self, only: str | None) -> Iterator[Finding]:
         """Yield the findings; `only` names a queue space to check, None means the whole device."""
         names = [only] if only is not None else self._main.read(manage_spaces.names)
         where: dict[str, tuple[Volume, Space]] = {}
+        for missing in self._device.missing_volumes():
+            self._missing.add(missing.path)
+            self._unread.update(missing.spaces)
+            if only in (None, *missing.spaces):
+                yield self._is_missing(missing)
+        names = [name for name in names if name not in self._unread]
         yield from self._guarded("space-unreadable", names, lambda name: self._locate(name, where))
         if only is None:
             well = f"it has schema version {self._device.info.schema_version}; rights, files and pages are in order"
@@ -78,6 +88,18 @@ class Doctor:
                 lambda volume=volume, here=here, at=at: self._store(volume, here, at, len(volumes)),  # type: ignore[misc]
             )
         self._progress(100)
+
+    def _is_missing(self, volume: MissingVolume) -> Finding:
+        sentence, spaces = volume.reason, volume.spaces
+        if spaces:
+            sentence += f"; queue space{'s' * (len(spaces) > 1)} {', '.join(spaces)} cannot be used without it"
+        return Finding(
+            severity=Severity.ERROR,
+            check="volume-missing",
+            target=f"{'schema' if self._device.kind == 'postgresql' else 'file'} {volume.path}",
+            sentence=sentence,
+            advice=volume.advice,
+        )
 
     def _locate(self, name: str, where: dict[str, tuple[Volume, Space]]) -> None:
         path = self._main.read(lambda unit: manage_spaces.path_of(unit, name))
@@ -122,7 +144,7 @@ class Doctor:
             return
         entries = self._main.read(lambda unit: unit.device.entries())
         volumes = {self._main.path: self._main}
-        for path in dict.fromkeys(entry.path for entry in entries[1:]):
+        for path in dict.fromkeys(entry.path for entry in entries[1:] if entry.path not in self._missing):
             try:
                 volume = self._device.volume_of(path, looks=True)
                 volumes[volume.path] = volume

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Verbatim, table_of
+from qmadmin.console.results import Column, Datum, Line, Notice, Outcome, Verbatim, of_missing, table_of
 from qmadmin.shell.declare import Confirmation, Group, Option, Positional
 from qmadmin.shell.kinds import Choice, DeviceIndex, FileName, Number, Words
 from qmadmin.shell.notices import UsageError
 from qmcore import device
 from qmcore.device import FULL, DeviceEntry
 from qmcore.errors import InvalidArgumentError
+from qmcore.volume_record import state_of
 
 if TYPE_CHECKING:
     from qmadmin.shell.kinds import Given
@@ -106,31 +107,36 @@ def _data(entry: DeviceEntry) -> dict[str, Datum]:
 def lidl(session: Session, dlindex: int | None) -> Outcome:
     """List the universal device list.
 
-    It shows the index, name, first page and number of pages of each entry, whether the durability of the device is full
-    or relaxed, the number of partitions if its messages are split, and the version of its schema. In verbose mode it
-    also shows the free space map: the size and the first page of each free range.
+    It shows the index, name, first page and number of pages of each entry, whether its file or schema is present or why
+    it is not, whether the durability of the device is full or relaxed, the number of partitions if its messages are
+    split, and the version of its schema. In verbose mode it also shows the free space map: the size and the first page
+    of each free range. If a file or schema is missing, the exit status is 1.
 
         lidl
         lidl 0
     """
     entries = session.device.entries() if dlindex is None else [_entry(session, dlindex)]
-    info = session.device.info
+    info, paths = session.device.info, {entry.path for entry in entries}
+    missing = [volume for volume in session.device.missing_volumes() if volume.path in paths]
     if session.modes.verbose and not session.modes.format.is_for_programs:
-        return Verbatim(tuple(line for entry in entries for line in _in_full(session, entry)))
+        shown = tuple(line for entry in entries for line in _in_full(session, entry, state_of(entry.path, missing)))
+        return [*session.not_told(of_missing(missing)), Verbatim(shown)]
     columns = (
         Column("index", "Index", right=True),
         Column("name", "Name", of="path"),
         Column("start", "Start", right=True, of="offset"),
         Column("size", "Size", right=True, of="pages"),
+        Column("state", "State", of=lambda entry: state_of(entry.path, missing)),
         Column("durability", "Durability", of=lambda _entry: info.durability),
         Column("partitions", "Partitions", right=True, of=lambda _entry: info.partitions or None),
         Column("schema_version", "Schema", right=True, of=lambda _entry: info.schema_version),
     )
     every = info.partitions or session.modes.format.is_for_programs
-    return table_of(entries, tuple(column for column in columns if every or column.key != "partitions"))
+    table = table_of(entries, tuple(column for column in columns if every or column.key != "partitions"))
+    return [*session.not_told(of_missing(missing)), table]
 
 
-def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
+def _in_full(session: Session, entry: DeviceEntry, state: str) -> list[str]:
     free, info = session.device.free_ranges(entry.index), session.device.info
     # Each extent can cut one free stretch in two.
     possible = device.EXTENTS_MAX + 1
@@ -139,6 +145,7 @@ def _in_full(session: Session, entry: DeviceEntry) -> list[str]:
         f"      name: {entry.path}",
         f"      start:  {entry.offset}",
         f"      size:   {entry.pages}",
+        f"      state:  {state}",
         f"      durability: {info.durability}",
         f"      schema:     {info.schema_version}",
         *([f"      partitions: {info.partitions}"] if info.partitions else []),
@@ -224,20 +231,23 @@ def dsdl(session: Session, dlindex: int) -> Outcome:
 def livtoc(session: Session) -> Outcome:
     """List the volume table of contents.
 
-    It shows the name, device list entry, file, first page and number of pages of each table. The first two tables are
-    the device's own; each other one is an extent of a queue space, named by the queue space and a number.
+    It shows the name, device list entry, file, first page and number of pages of each table, and whether the file is
+    present or why it is not. The first two tables are the device's own; each other one is an extent of a queue space,
+    named by the queue space and a number. If a file or schema is missing, the exit status is 1.
 
         livtoc
     """
     paths = {entry.index: entry.path for entry in session.device.entries()}
+    missing = session.device.missing_volumes()
     columns = (
         Column("table", "Table", of="name"),
         Column("entry", "Entry", right=True),
         Column("device", "Device", of=lambda row: paths.get(row.entry)),
         Column("offset", "Offset", right=True, of="first"),
         Column("pages", "Pages", right=True),
+        Column("state", "State", of=lambda row: state_of(paths[row.entry], missing) if row.entry in paths else None),
     )
-    return table_of(session.device.table_of_contents(), columns)
+    return [*session.not_told(of_missing(missing)), table_of(session.device.table_of_contents(), columns)]
 
 
 def _entry(session: Session, index: int) -> DeviceEntry:

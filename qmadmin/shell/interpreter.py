@@ -58,7 +58,7 @@ class Interpreter:
                 self._abandon_files()
                 session.previous = ""
                 self._dialogue.interrupted()
-        return session.status
+        return Exit.FAILED if session.status is Exit.OK and session.lacks else session.status
 
     def _goes_on(self) -> bool:
         """Run the next line; return whether another may follow."""
@@ -276,6 +276,7 @@ class Interpreter:
             for notice in (shown,) if isinstance(shown, Notice) else shown.notices():
                 if notice.severity is Severity.ERROR:
                     session.status = Exit.FAILED
+                session.lacks = session.lacks or notice.lacks
                 self._notice(notice, "" if notice.severity is Severity.INFO else start)
         self._draw(results)
 

@@ -204,8 +204,14 @@ class SpaceName(Kind[str]):
         return _named(text, names.space_name, names.SPACE_NAME_MAX, notices.SPACE_NAME_TOO_LONG)
 
     def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return the queue spaces of the device."""
-        return [Candidate(space.name, f"{space.definition.pages} pages") for space in session.device.spaces()]
+        """Return the queue spaces of the device, those whose volumes are missing too."""
+        found = {
+            name: f"its volume is {volume.state}"
+            for volume in session.device.missing_volumes()
+            for name in volume.spaces
+        }
+        found |= {space.name: f"{space.definition.pages} pages" for space in session.device.spaces()}
+        return [Candidate(name, found[name]) for name in sorted(found)]
 
 
 class QueueName(Kind[str]):

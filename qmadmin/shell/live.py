@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console.process import sleep
-from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, table_of
+from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, of_missing, table_of
 from qmadmin.shell.declare import Group, Needs, Option, Positional
 from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
 from qmadmin.shell.notices import UsageError
@@ -136,7 +136,8 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
     oldest ready message or, if the order of the queue depends on times and does not show which is the oldest, of the
     first one, marked 1st; how long it will take until the queue is empty, judging by the last ten updates, or that it
     is growing, or that it is stopped for dequeuing; how many messages were moved to an error queue since the queue was
-    created, and how many were lost, that is expired or discarded; and a graph of the depth.
+    created, and how many were lost, that is expired or discarded; and a graph of the depth. It begins with what is
+    missing, if a file or schema of the device is.
 
     At a terminal the view is updated until you leave it with q or Ctrl-C. s sorts by the next column, r reverses the
     order; the arrow keys, Page Up and Page Down, Home and End scroll.
@@ -151,12 +152,15 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
     space = session.opened()
     if queue_name is not None:
         space.queue(queue_name)
+    missing = session.device.missing_volumes()
+    told = session.not_told(of_missing(missing, lacks=False))
     if session.is_drawn:
         from qmadmin.shell import live_screen
 
-        live_screen.watch(session, queue_name, seconds, rounds)
-        return None
-    return Rounds(_rounds(session, queue_name, seconds, rounds or 1))
+        gone = [name for volume in missing for name in volume.spaces]
+        live_screen.watch(session, queue_name, seconds, rounds, gone)
+        return told
+    return [*told, Rounds(_rounds(session, queue_name, seconds, rounds or 1))]
 
 
 def sample_of(session: Session, queue_name: str | None) -> Sample:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from prompt_toolkit.application import Application
@@ -35,12 +35,17 @@ _PATIENCE_SECONDS = 0.5
 Drawn: TypeAlias = View | WatchedView
 
 
-def watch(session: Session, queue_name: str | None, seconds: float, rounds: int | None) -> None:
+def watch(
+    session: Session, queue_name: str | None, seconds: float, rounds: int | None, missing: Sequence[str] = ()
+) -> None:
     """Show the queues, updated at intervals, until the user leaves or the rounds are over.
+
+    The title names the queue spaces that are missing.
 
     An error of the device ends it and is raised.
     """
-    view = View(f"{session.opened().name} on {session.path}", seconds)
+    lacking = f"; missing: {', '.join(missing)}" if missing else ""
+    view = View(f"{session.opened().name} on {session.path}{lacking}", seconds)
     if not _can_show(console.BARS):
         view.bars = console.PLAIN_BARS
 

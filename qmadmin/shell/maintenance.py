@@ -59,7 +59,7 @@ def qcheck(session: Session, queue_space_name: str | None) -> Outcome:
         qcheck
         qcheck QSPACE
     """
-    if queue_space_name is not None:
+    if queue_space_name is not None and session.device.missing_volume_of(queue_space_name) is None:
         session.device.space(queue_space_name)
     with session.progress("Checking the device", 100) as reached:
         findings = list(session.device.check(queue_space_name, progress=reached))

@@ -166,7 +166,7 @@ def _known(error: QueueError, name: str, session: Session) -> str:
         if isinstance(error, BadQueueError) and session.space is not None:
             return nearest(name, (queue.name for queue in session.space.queues()))
         if isinstance(error, BadResourceError) and error.space and session.has_device:
-            return nearest(name, (space.name for space in session.device.spaces()))
+            return nearest(name, session.device.places())
     except QueueError:
         # Whatever is wrong with the device has been reported already.
         pass

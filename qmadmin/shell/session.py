@@ -181,6 +181,8 @@ class Session:
         self.previous_shell = ""
         self.finished = False
         self.status = Exit.OK
+        self.lacks = False
+        """Whether a result was not whole."""
         self._device: Device | None = None
         # Completion reads the device in a thread of its own.
         self._opening = threading.RLock()

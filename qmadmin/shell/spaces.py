@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qmadmin.console import counted
@@ -26,7 +26,8 @@ from qmadmin.shell.declare import Confirmation, Failure, Group, Needs, Option, P
 from qmadmin.shell.kinds import Given, SpaceName, VolumeName
 from qmadmin.shell.notices import UsageError
 from qmcore.errors import BadResourceError, QueueError
-from qmcore.space import Space, SpaceDefinition, SpaceUsage, rounded_pages
+from qmcore.space import Space, SpaceDefinition, rounded_pages
+from qmcore.volume_record import PRESENT
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -128,38 +129,75 @@ def qspacelist(session: Session, queue_space_name: str) -> Outcome:
     All queue spaces are listed in a table; one queue space, or all in verbose mode, with every parameter, how much of
     each limit is in use, and the highest use since the queue space was created, or since ipcrm.
 
+    The state of its file or schema is present, or says why it is not. If it is not, nothing else is known of the queue
+    space, and the exit status is 1.
+
         qspacelist QSPACE
     """
     if queue_space_name:
-        spaces, missing = [session.device.space(queue_space_name)], []
-    else:
-        spaces = session.device.spaces()
-        missing = session.not_told(of_missing(session.device.missing_volumes()))
-    return [*missing, *_listed(session, spaces, in_full=bool(queue_space_name))]
+        missing = session.device.missing_volume_of(queue_space_name)
+        if missing is None:
+            return _record(session, session.device.space(queue_space_name))
+        return [_missing_record(queue_space_name, missing), Notice.error(str(missing), missing.advice)]
+    found = session.device.missing_volumes()
+    told = session.not_told(of_missing(found))
+    gone = {name: volume for volume in found for name in volume.spaces}
+    listed = gone | {space.name: space for space in session.device.spaces()}
+    return [*told, *_listed(session, [(name, listed[name]) for name in sorted(listed)])]
 
 
-def _listed(session: Session, spaces: Sequence[Space], *, in_full: bool) -> Sequence[Shown]:
-    if not spaces:
+def _listed(session: Session, found: Sequence[tuple[str, Space | MissingVolume]]) -> Sequence[Shown]:
+    """Return the queue spaces by name; of one whose volume is missing, nothing else is known."""
+    if not found:
         return [Notice.info(f"device {session.path!r} has no queue space")]
+    if session.detailed:
+        return [
+            _record(session, each) if isinstance(each, Space) else _missing_record(name, each) for name, each in found
+        ]
     # One that is destroyed meanwhile is nowhere.
-    place_of = session.device.places().get
-    if in_full or session.detailed:
-        return [_space_record(space, session.device.space_usage(space.name), place_of(space.name)) for space in spaces]
+    places = session.device.places()
+
+    def limit(of: str) -> Callable[[tuple[str, Space | MissingVolume]], Any]:
+        return lambda row: getattr(row[1].definition, of) if isinstance(row[1], Space) else None
+
     columns = (
-        Column("queue_space", "Queue space", of="name"),
-        Column("ipckey", "IPC key", right=True, of="definition.ipc_key"),
-        Column("pages", "Pages", right=True, of="definition.pages"),
-        Column("queues", "Queues", right=True, of="definition.queues"),
-        Column("transactions", "Trans", right=True, of="definition.transactions"),
-        Column("processes", "Procs", right=True, of="definition.processes"),
-        Column("messages", "Messages", right=True, of="definition.messages"),
-        Column("error_queue", "Error queue", of=lambda space: space.definition.error_queue or None),
-        Column("volume", "Volume", cut=True, of=lambda space: place_of(space.name)),
+        Column("queue_space", "Queue space", of=lambda row: row[0]),
+        Column("ipckey", "IPC key", right=True, of=limit("ipc_key")),
+        Column("pages", "Pages", right=True, of=limit("pages")),
+        Column("queues", "Queues", right=True, of=limit("queues")),
+        Column("transactions", "Trans", right=True, of=limit("transactions")),
+        Column("processes", "Procs", right=True, of=limit("processes")),
+        Column("messages", "Messages", right=True, of=limit("messages")),
+        Column("error_queue", "Error queue", of=lambda row: limit("error_queue")(row) or None),
+        Column("volume", "Volume", cut=True, of=lambda row: places.get(row[0])),
+        Column("volume_state", "State", of=lambda row: PRESENT if isinstance(row[1], Space) else row[1].state),
     )
-    return [table_of(spaces, columns)]
+    return [table_of(found, columns)]
 
 
-def _space_record(space: Space, usage: SpaceUsage, volume: str | None) -> Record:
+_UNKNOWN = (
+    "ipckey", "pages", "message_pages", "message_pages_used", "queues", "queues_used", "queues_highest", "transactions",
+    "transactions_used", "transactions_highest", "processes", "processes_used", "processes_highest", "messages",
+    "messages_used", "messages_highest", "error_queue", "actions", "actions_used", "actions_highest", "memory",
+    "memory_used", "overflow_memory", "blocking", "handles", "cursors", "owners", "temporary_queues", "filter_memory",
+    "initialized", "created",
+)  # fmt: skip
+"""The keys of what is not known of a queue space whose volume is missing."""
+
+
+def _missing_record(name: str, volume: MissingVolume) -> Record:
+    return Record(
+        f"Queue space '{name}'",
+        (
+            hidden(queue_space=name, **dict.fromkeys(_UNKNOWN)),
+            field("volume", "Volume", volume.path),
+            field("volume_state", "State of volume", volume.state),
+        ),
+    )
+
+
+def _record(session: Session, space: Space) -> Record:
+    usage, volume = session.device.space_usage(space.name), session.device.places().get(space.name)
     d, most = space.definition, usage.highest
     return Record(
         f"Queue space '{space.name}'",
@@ -181,6 +219,7 @@ def _space_record(space: Space, usage: SpaceUsage, volume: str | None) -> Record
             Field("Initialized", "yes" if space.initialized else "no", {"initialized": space.initialized}),
             field("created", "Created", Moment(space.created_at)),
             field("volume", "Volume", volume),
+            field("volume_state", "State of volume", PRESENT),
         ),
     )
 

@@ -54,7 +54,7 @@ SYNOPSES = {
     "qspacelist": "[queue_space_name]",
     "qopen": "[queue_space_name]",
     "qclose": "",
-    "qspacedestroy": "[-f] [-y] [-n] [queue_space_name]",
+    "qspacedestroy": "[-f] [-L] [-y] [-n] [queue_space_name]",
     "qaddext": "[queue_space_name [pages]]",
     "qspacechange": "[-A actions] [-n nonpersistent_msg_memory[b,B]] [-o overflow_memory] [-H handles] [-C cursors]"
     " [-O owners] [-Q tmp_queues] [-f filter_memory] [-q queues] [queue_space_name [ipckey [trans [procs [messages"
@@ -105,10 +105,10 @@ SYNOPSES = {
     "qscheduleresume": "[schedule_name]",
     "qscheduledelete": "[-y] [-n] [schedule_name]",
     "qcheck": "[queue_space_name]",
-    "qbackup": "[directory]",
+    "qbackup": "[-L] [directory]",
     "qrestore": "[-f] [-y] [-n] [backup [device]]",
     "qaudit": "[count]",
-    "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o transactions] [-d] [-k file] [directory]",
+    "qexport": "[-s queue_space_name] [-q queue_name] [-w condition] [-o transactions] [-L] [-d] [-k file] [directory]",
     "qimport": "[-s queue_space_name] [-q queue_name] [-e {refuse|skip|replace|append}] [-r new_name] [-t|--start] [-a]"
     " [-d] [-k file] [-y] [-n] [directory]",
     "echo": "[{off|on}]",

@@ -70,7 +70,7 @@ def test_csv_is_keys_and_rows_and_nothing_else_on_stdout(laid_out):
 def test_csv_of_an_empty_table_still_has_the_keys(shell):
     shell.run(f"crdl {shell.device} 0 100\n")
     ran = shell.run("format csv\nlivtoc\n")
-    assert ran.out.splitlines()[0] == "table,entry,device,offset,pages"
+    assert ran.out.splitlines()[0] == "table,entry,device,offset,pages,state"
 
 
 def test_echo_leaves_the_output_of_programs_alone(laid_out):

@@ -63,15 +63,15 @@ def test_entries_are_listed_with_their_pages(laid_out):
     laid_out.run(f"crdl {laid_out.directory}/MORE 100 500\n")
     ran = laid_out.run("lidl\n")
     assert [line.split() for line in ran.out.splitlines()] == [
-        ["Index", "Name", "Start", "Size", "Durability", "Schema"],
-        ["0", laid_out.device, "0", "2000", "full", "5"],
-        ["1", f"{laid_out.directory}/MORE", "100", "500", "full", "5"],
+        ["Index", "Name", "Start", "Size", "State", "Durability", "Schema"],
+        ["0", laid_out.device, "0", "2000", "present", "full", "5"],
+        ["1", f"{laid_out.directory}/MORE", "100", "500", "present", "full", "5"],
     ]
     verbose = laid_out.run("verbose\nlidl\n").out
     assert verbose.count("universal device index.") == 2
     assert (
         f"      name: {laid_out.directory}/MORE\n      start:  100\n      size:   500\n"
-        "      durability: full\n      schema:     5\n" in verbose
+        "      state:  present\n      durability: full\n      schema:     5\n" in verbose
     )
 
 
@@ -84,6 +84,7 @@ def test_table_of_contents_names_the_file_of_each_extent(laid_out):
         "Device": str(more),
         "Offset": "0",
         "Pages": "3000",
+        "State": "present",
     }
 
 
@@ -113,6 +114,7 @@ def test_queue_space_is_listed_with_what_each_limit_has_in_use(laid_out, space):
         "Blocking factor": "16",
         "Initialized": "no",
         "Volume": laid_out.device,
+        "State of volume": "present",
     }
 
 
@@ -136,6 +138,7 @@ def test_parameters_of_a_queue_space_go_each_to_its_own_place(shell):
         "Blocking factor": "32",
         "Initialized": "yes",
         "Volume": shell.device,
+        "State of volume": "present",
     }
     assert table(shell.run("qspacelist\n\n"), "Queue space")["S"] == {
         "Queue space": "S",
@@ -147,6 +150,7 @@ def test_parameters_of_a_queue_space_go_each_to_its_own_place(shell):
         "Messages": "100",
         "Error queue": "-",
         "Volume": shell.device,
+        "State": "present",
     }
 
 

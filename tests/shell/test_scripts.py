@@ -390,6 +390,7 @@ def test_entries_are_renamed_and_removed(laid_out):
     assert f"Destroyed device {moved}, offset 100, size 500 on {laid_out.device}\n" in ran.out
     errors = ran.err.splitlines()
     assert errors.pop(0) == f"WARN: nothing is at '{moved}' yet (crque, line 2)"
+    assert errors.pop(0).startswith(f"WARN: '{moved}' cannot be opened: there is no device '{moved}'")
     assert errors[0] == (f"ERROR: QMEINVAL: the device list of '{laid_out.device}' has no entry 1 (crque, line 8)")
     assert errors[1].startswith("ERROR: QMEINUSE: ")
     assert errors[2].startswith("ERROR: QMEINVAL: ")

@@ -240,7 +240,8 @@ class TestSecondVolume:
         (missing,) = again.missing_volumes()
         assert (missing.path, missing.spaces) == (str(second), ("THERE",))
         assert missing.advice.startswith("Put it back, for example from a backup, or set its new path with chdl.")
-        assert [found["TA_APPQSPACENAME"] for found in mib.get(again, "T_APPQSPACE")] == ["HERE"]
+        states = {found["TA_APPQSPACENAME"]: found["TA_VOLUMESTATE"] for found in mib.get(again, "T_APPQSPACE")}
+        assert states == {"HERE": "PRESENT", "THERE": "MISSING"}
         report = again.backup(tmp_path / "backup", leave_out_missing=True)
         assert [volume.path for volume in report.volumes] == [again.path]
         assert report.faults[0].startswith(f"'{second}' with queue space THERE cannot be opened")

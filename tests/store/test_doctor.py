@@ -294,8 +294,7 @@ class TestFiles:
         file_store.device.close()
         (tmp_path / "MORE").unlink()
         assert findings(file_store.another()) == [
-            ("error", "space-unreadable", "queue space TWO"),
-            ("error", "unreadable", f"file {tmp_path / 'MORE'}"),
+            ("error", "volume-missing", f"file {tmp_path / 'MORE'}"),
         ]
 
     def test_a_log_that_does_not_stop_growing(self, file_store, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from qmadmin import create_device, mib
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.moving import move
 from qmadmin.transfer.selecting import ArchiveSelection
@@ -67,6 +68,26 @@ def test_an_export_of_what_is_missing_alone_says_that_it_is(place, lacking, tmp_
     assert not (tmp_path / "archive").exists()
 
 
+def test_the_log_has_once_what_is_missing(lacking, place, caplog):
+    for _ in range(3):
+        assert [space.name for space in lacking.spaces()] == ["NEAR"]
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage().startswith(f"'{place.second}' with queue space FAR cannot be opened: ")
+
+
+def test_a_mib_request_gets_what_is_missing_by_its_name_and_its_state(lacking, place):
+    by_name = mib.get(lacking, "T_APPQSPACE", {"TA_APPQSPACENAME": "FAR"})
+    assert [found["TA_VOLUME"] for found in by_name] == [place.second]
+    assert mib.get(lacking, "T_APPQSPACE", {"TA_STATE": "UNAVAILABLE"}) == by_name
+    told = []
+    for keys, lines in (({"TA_APPQSPACENAME": "NEAR"}, 0), ({"TA_STATE": "INA"}, 0), ({}, 1)):
+        told.clear()
+        assert len(list(mib.stream(lacking, "T_APPQSPACE", keys, warn=told.append))) == 1 + lines
+        assert len(told) == lines
+    assert told[0].startswith(f"'{place.second}' with queue space FAR cannot be opened: ")
+    assert "qspacedestroy -L" in told[0]
+
+
 def test_nothing_is_stopped_for_a_move_that_would_lack_something(place, lacking, second_device, tmp_path):
     with pytest.raises(BadResourceError, match=f"the archive would lack {lacks(place)}"):
         move(lacking.config, second_device.config, tmp_path / "archive", exporting=options())
@@ -80,7 +101,5 @@ def test_nothing_is_stopped_for_a_move_that_would_lack_something(place, lacking,
 
 @pytest.fixture
 def second_device(tmp_path):
-    from qmadmin import create_device
-
     with create_device(tmp_path / "DESTINATION", 2_000) as device:
         yield device

@@ -59,10 +59,21 @@ def test_what_is_in_the_place_of_a_volume_is_refused_by_name_and_all_else_goes_o
     assert missing.advice == refusal.value.hint
     assert "chdl" in missing.advice
     assert drain(device.open_space("NEAR")) == ["NEAR"]
-    assert [found["TA_APPQSPACENAME"] for found in mib.get(device, "T_APPQSPACE")] == ["NEAR"]
-    assert {found.advice for found in but_for_this_server(device.check()) if found.severity.name == "ERROR"} == {
-        missing.advice
+    gone, near = mib.get(device, "T_APPQSPACE")
+    assert near["TA_VOLUMESTATE"] == "PRESENT"
+    assert gone == {
+        "TA_APPQSPACENAME": "FAR",
+        "TA_QMCONFIG": device.path,
+        "TA_STATE": "UNA",
+        "TA_VOLUME": place.second,
+        "TA_VOLUMESTATE": missing.state.upper().replace("-", "_"),
     }
+    (told,) = [found for found in but_for_this_server(device.check()) if found.severity.name == "ERROR"]
+    kind = "schema" if place.is_postgres else "file"
+    assert (told.check, told.target, told.advice) == ("volume-missing", f"{kind} {place.second}", missing.advice)
+    assert told.sentence == f"{missing.reason}; queue space FAR cannot be used without it"
+    assert [found.check for found in device.check("FAR")] == ["volume-missing"]
+    assert "volume-missing" not in {found.check for found in device.check("NEAR")}
     with pytest.raises(BadResourceError):
         device.create_entry(place.second, 200_000, 100)
     assert place.picture(place.second) == before, "nothing was written to it"
