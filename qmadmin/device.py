@@ -13,7 +13,7 @@ from typing import Self
 
 from qmadmin import tracing
 from qmadmin.attachment import Attachment
-from qmadmin.audit import destructive, tell, user_name
+from qmadmin.audit import act, destructive, tell, user_name
 from qmadmin.capacity import CapacityCommands, refusal
 from qmadmin.device_volumes import Volumes
 from qmadmin.maintenance import Maintenance
@@ -128,7 +128,14 @@ class Device(Maintenance):
         if index == 0:
             self._volumes.refuse_other_device(file)
             return self._main.write(lambda unit: manage_devices.rename_entry(unit, index, file), Purpose.ADMINISTRATION)
-        return self._volumes.rename(entry, file, force=force)
+        loss = self.loss_by_rename(index, path) if force else ""
+        if not loss:
+            return self._volumes.rename(entry, file, force=False)
+        given = {"index": index, "path": file, "force": force}
+        with act(self, f"device list entry {index}", "Device.rename_entry", given) as begun:
+            renamed = self._volumes.rename(entry, file, force=True)
+            begun.tell(f"renamed from {entry.path} to {file}, to {loss}")
+        return renamed
 
     def loss_by_rename(self, index: int, path: str | os.PathLike[str]) -> str:
         """Return what `rename_entry` with that path would do that needs `force`; empty where it needs none.

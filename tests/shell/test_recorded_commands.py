@@ -7,6 +7,11 @@ from qmadmin.shell.catalogue import Catalogue
 
 OPEN = "qopen QSPACE\nqset STRING\n"
 LINES = {
+    "chdl": (
+        "chdl -f -y 1 {place}/EMPTY",
+        "device list entry 1",
+        "renamed from {place}/MORE to {place}/EMPTY, to make a new volume there: ",
+    ),
     "dsdl": ("dsdl -y 1", "device list entry 1", "removed: {place}/MORE, offset 0, size 100"),
     "qspacedestroy": (
         "qspacedestroy -f -y QSPACE",
@@ -57,6 +62,7 @@ OF_TRANSACTIONS = {"qcommittrans", "qaborttrans"}
 @pytest.fixture
 def prepared(laid_out):
     place = laid_out.directory
+    (place / "EMPTY").touch()
     ran = laid_out.run(
         f"crdl {place}/MORE 0 100\n{OPEN}qput STRING a\nqput STRING b\nqexport {place}/A\nqbackup {place}/B\n"
         "qput -t 9999-12-31T23:59:59Z errq parked\n"
