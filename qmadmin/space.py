@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin import defaults
-from qmadmin.audit import destructive, tell
+from qmadmin.audit import destructive, tell, user_name
 from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, seconds_of
 from qmadmin.enqueuing import Enqueuing
@@ -285,32 +285,46 @@ class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSched
         """Return the transactions that other processes can see, the oldest first.
 
         A transaction can be seen from its first dequeue on, or from its first enqueue that is stored in the queue
-        space.
+        space; a branch of a distributed transaction from its beginning on. Branches that an administrator has ended in
+        place of their coordinator are listed until that has asked, or somebody forgets them.
         """
         return self._run(outstanding.transactions, self._device.clock)
 
     @destructive("transaction {handle.name}/{transaction}")
     def abort_transaction(self, transaction: str) -> None:
-        """Roll back a transaction by its id, even if it is active.
+        """Roll back a transaction by its id, or the text of its xid, even if it is active.
 
         The messages that it dequeued come back, which counts as a try; a message that has used up its tries goes to the
-        error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError. Raises
-        InvalidArgumentError if there is no such transaction, or no longer.
+        error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError.
+
+        The end of a prepared transaction is heuristic, as its coordinator has not decided: who ended it, how and when
+        is kept until the coordinator asks with `tpc_commit` or `tpc_rollback`, or `tpc_forget` removes it. Where the
+        coordinator commits, that raises HeuristicError.
+
+        Raises InvalidArgumentError if there is no such transaction, or no longer, HeuristicError if it was ended
+        heuristically before.
         """
-        now = self._now
-        messages = sum(
-            info.dequeued + info.locked + info.spilled for info in self.transactions() if info.id == transaction
-        )
-        self._write(outstanding.abort, transaction, now)
-        tell(f"rolled back with {counted(messages, 'message')}")
+        self._tell_end("rolled back", self._write(outstanding.abort, transaction, self._now, self._administrator))
 
     @destructive("transaction {handle.name}/{transaction}")
     def commit_transaction(self, transaction: str) -> None:
-        """Refuse: only a prepared transaction can be committed by others, and this release prepares none.
+        """Commit a prepared transaction by its id, or the text of its xid, heuristically as `abort_transaction` does.
 
-        Raises ProtocolError, or InvalidArgumentError if there is no such transaction.
+        Where its coordinator rolls it back then, that raises HeuristicError. Raises ProtocolError if it is active, as
+        only its own process can commit it then; otherwise as `abort_transaction`.
         """
-        self._read(outstanding.commit, transaction)
+        self._tell_end("committed", self._write(outstanding.commit, transaction, self._now, self._administrator))
+
+    def _tell_end(self, how: str, ended: outstanding.Ended) -> None:
+        what = f"{how} heuristically" if ended.heuristic else how
+        tell(f"{what} with {counted(ended.messages, 'message')}")
+        if ended.lost:
+            tell(f"{counted(ended.lost, 'non-persistent message')} had been lost with the memory")
+
+    @property
+    def _administrator(self) -> str:
+        """Return who this is, for the record of what was ended in place of a coordinator."""
+        return f"{user_name()} ({self._attachment.owner})"
 
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
         """Record which queues this process forwards, with statistics; this replaces earlier records of these queues.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from qmadmin.attachment import SpaceHandle
+from qmadmin.audit import act, tell
 from qmadmin.transacting import Transaction, current, refuse_nesting
 from qmcore.acts import in_doubt, preparing
 from qmcore.acts.returning import Cause, Ending
@@ -165,7 +166,9 @@ class TwoPhase(SpaceHandle):
 
         Raises UnknownXidError if no transaction has the identifier, ProtocolError if it has not ended so.
         """
-        self._write(in_doubt.forget, Xid.of(xid))
+        identifier = Xid.of(xid)
+        with act(self._device, f"transaction {self.name}/{identifier}", "QueueSpace.tpc_forget", {"xid": identifier}):
+            tell(self._write(in_doubt.forget, identifier))
 
     def _branch(self) -> TwoPhaseTransaction:
         """Return the branch that this thread has begun."""

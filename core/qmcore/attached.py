@@ -7,6 +7,7 @@ from datetime import datetime
 from qmcore import times
 from qmcore.records import Outcome
 from qmcore.values import dataclass
+from qmcore.xid import Xid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +36,15 @@ class AttachedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
-    """A transaction that has neither been committed nor rolled back.
+    """A transaction that is open or prepared, or that an administrator has ended in place of its coordinator.
 
-    `index` numbers those of one listing from 0, the longest first. `owner` is None where its process has left without
-    ending it. `dequeued` messages go when it commits, `locked` ones stay, `spilled` ones arrive; what it enqueues and
-    its process still keeps is not known to others.
+    `index` numbers those of one listing from 0, the longest first, and `id` is a number of 16 hexadecimal digits.
+    `owner` is None where its process has left. `dequeued` messages go when it commits, `locked` ones stay, `spilled`
+    ones arrive; what it enqueues and its process still keeps is not known to others.
+
+    A branch of a distributed transaction has an `xid`, else None. `consumer` tells whose a prepared one was, also when
+    that process is gone. One that has ended heuristically has no messages any more; `ended_by` tells who ended it, with
+    the user, the program and its machine.
     """
 
     index: int
@@ -51,6 +56,41 @@ class TransactionInfo:
     dequeued: int
     locked: int
     spilled: int
+    xid: Xid | None = None
+    prepared_us: int | None = None
+    consumer: str = ""
+    ended_us: int | None = None
+    ended_by: str = ""
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has, whatever for."""
+        return self.dequeued + self.locked + self.spilled
+
+    @property
+    def name(self) -> str:
+        """What commands take for it: the text of its xid, or else its id."""
+        return self.id if self.xid is None else str(self.xid)
+
+    @property
+    def whose(self) -> str:
+        """Whose it is, or was; empty where nobody knows."""
+        return self.consumer or ("" if self.owner is None else str(self.owner))
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process that began it lives, and is attached."""
+        return self.owner is not None and self.owner.alive
+
+    @property
+    def prepared(self) -> datetime | None:
+        """Since when it is prepared (UTC), if it is or was."""
+        return None if self.prepared_us is None else times.to_datetime(self.prepared_us)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended heuristically (UTC), if it did."""
+        return None if self.ended_us is None else times.to_datetime(self.ended_us)
 
     @property
     def since(self) -> datetime:

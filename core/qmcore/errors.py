@@ -293,6 +293,8 @@ class InUseError(QueueError, name="QMEINUSE", number=-12):
         super().__init__(message, **known)
         self.messages: int = self.facts.get("messages", 0)
         """How many messages are stored in the object, where that is why; else 0."""
+        self.xid: str = self.facts.get("xid", "")
+        """The text of the identifier of the prepared transaction that needs it, where that is why; else empty."""
 
 
 class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):

@@ -7,17 +7,19 @@ them to Prometheus and OpenTelemetry. `look` reads the figures of all queues of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from qmadmin.monitoring.flow import ready_since
 from qmcore.errors import QueueError
 from qmcore.queue import FIGURES, Queue, QueueUsage
+from qmcore.records import Outcome
 from qmcore.times import MICROS
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
     from qmadmin.space import QueueSpace
+    from qmcore.attached import TransactionInfo
     from qmcore.space import SpaceDefinition, SpaceUsage
 
 logger = logging.getLogger("qmadmin.monitoring")
@@ -74,19 +76,37 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFigures:
-    """A queue space, its use, when its oldest transaction began, and its queues by name, at about the same time."""
+    """A queue space, its use, its transactions, and its queues by name, at about the same time."""
 
     definition: SpaceDefinition
     usage: SpaceUsage
-    oldest_transaction_us: int | None
+    transactions: tuple[TransactionInfo, ...]
     now_us: int
     page_size: int
     queues: tuple[QueueFigures, ...]
 
     @property
     def transaction_age(self) -> float:
-        """The seconds since its oldest transaction began; 0 without one."""
-        since = self.oldest_transaction_us
+        """The seconds since its oldest transaction began that has not ended; 0 without one."""
+        return self._age(info.since_us for info in self.transactions if not info.state.is_heuristic)
+
+    @property
+    def in_doubt_age(self) -> float:
+        """The seconds since the first of its transactions in doubt was prepared; 0 without one."""
+        return self._age(info.prepared_us or info.since_us for info in self.in_doubt)
+
+    @property
+    def in_doubt(self) -> list[TransactionInfo]:
+        """Its prepared transactions, which wait for their coordinators."""
+        return [info for info in self.transactions if info.state is Outcome.PREPARED]
+
+    @property
+    def heuristic(self) -> list[TransactionInfo]:
+        """Those that administrators have ended in place of their coordinators, and nobody has forgotten."""
+        return [info for info in self.transactions if info.state.is_heuristic]
+
+    def _age(self, moments: Iterable[int]) -> float:
+        since = min(moments, default=None)
         return 0 if since is None else max(0, self.now_us - since) / MICROS
 
     def error_queues(self) -> Iterator[QueueFigures]:
@@ -103,7 +123,7 @@ def look(space: QueueSpace) -> SpaceFigures:
     return SpaceFigures(
         space.definition,
         device.space_usage(space.name),
-        min((transaction.since_us for transaction in space.transactions()), default=None),
+        tuple(space.transactions()),
         now,
         page_size,
         tuple(QueueFigures(queue, usage, now, page_size) for queue, usage in found),
@@ -202,6 +222,21 @@ SPACES: Final[Families[SpaceFigures]] = {
         "How long ago the oldest transaction began that others can see; 0 without one.",
         "seconds",
     ): lambda it: it.transaction_age,
+    _of_space(
+        "in_doubt",
+        "Prepared transactions, which wait for the decision of their coordinators.",
+        "transactions",
+    ): lambda it: len(it.in_doubt),
+    _of_space(
+        "oldest_in_doubt_age",
+        "How long ago the first of the transactions in doubt was prepared; 0 without one.",
+        "seconds",
+    ): lambda it: it.in_doubt_age,
+    _of_space(
+        "heuristic",
+        "Transactions that administrators have ended without that decision, and nobody has forgotten.",
+        "transactions",
+    ): lambda it: len(it.heuristic),
 }
 """Of each queue space."""
 

@@ -1,16 +1,14 @@
-"""Commands on the resources of a queue space: pages and other limits, processes, memory, and open transactions."""
+"""Commands on the resources of a queue space: pages and other limits, processes, and memory."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from qmadmin.console import counted
-from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Shown, Table, field, table_of
+from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome, Record, Shown, Table, field
 from qmadmin.shell import notices, space_parameters
-from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import Candidate, Given, Memory, Number, SpaceName
+from qmadmin.shell.declare import Confirmation, Option, Positional
+from qmadmin.shell.kinds import Given, Memory, Number, SpaceName
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.parameters import UNCHANGED, given_of
 from qmadmin.shell.spaces import SPACES, no_table
@@ -20,7 +18,6 @@ from qmcore.space import PAGE_QUANTUM, rounded_pages
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-    from qmcore.attached import TransactionInfo
 
 
 @SPACES.command(
@@ -79,8 +76,8 @@ def qspacechange(session: Session, *, queue_space_name: str, inityn: bool, **giv
     An option that is left out, or an empty answer, leaves that parameter unchanged. Use qaddext to add pages.
 
     Unlike in Tuxedo, the queue space may be in use and stays open. No limit can be set below what is in use. Only the
-    memory for non-persistent messages cannot be changed while another process is attached or a transaction is open;
-    changing it loses those messages.
+    memory for non-persistent messages cannot be changed while another process is attached or a transaction is open or
+    prepared; changing it loses those messages.
 
         qspacechange -A 100 myqueuespace 230458 10 20 5000 errq n 16
     """
@@ -190,14 +187,14 @@ def _removal(session: Session, given: Given) -> str:
 
 
 def _refused(error: QueueError, given: Given, session: Session) -> Notice | None:
-    if isinstance(error, InUseError):
+    if isinstance(error, InUseError) and not error.xid:
         return notices.PROCESSES_ATTACHED(space=given["queue_space_name"])
     return no_table("ipcrm")(error, given, session) if isinstance(error, BadResourceError) else None
 
 
 @SPACES.command(
     "ipcrm",
-    Option("-f", "force", "Remove it even if other processes have it open."),
+    Option("-f", "force", "Remove it even if other processes have it open, or a prepared transaction needs it."),
     Positional("queue_space_name", SpaceName(), "The queue space.", "Queue space name: "),
     confirm=Confirmation(_removal, "Memory of queue space '{queue_space_name}' not removed"),
     failure=_refused,
@@ -205,8 +202,9 @@ def _refused(error: QueueError, given: Given, session: Session) -> Notice | None
 def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
     """Remove the memory of a queue space; its non-persistent messages are lost.
 
-    It is closed first if it is open. Without -f it is refused while other processes have the queue space open. The
-    memory is created again when it is needed. The highest use of the limits of the queue space is counted from now on.
+    It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
+    prepared transaction has messages in it. The memory is created again when it is needed. The highest use of the
+    limits of the queue space is counted from now on.
 
         ipcrm -y QSPACE
     """
@@ -214,121 +212,3 @@ def ipcrm(session: Session, queue_space_name: str, force: bool) -> Outcome:
         session.close_space()
     session.device.clear_memory(queue_space_name, force=force)
     return Line(f"Memory of queue space '{queue_space_name}' removed", {"queue_space": queue_space_name})
-
-
-# ---- transactions ----------------------------------------------------------------------------------------------------
-
-
-TRANSACTIONS = Group("Transactions", needs=Needs.OPEN_SPACE)
-
-
-@TRANSACTIONS.command("qprinttrans", short="qpt", shows_only=True)
-def qprinttrans(session: Session) -> Outcome:
-    """List the outstanding transactions of the open queue space, the oldest first.
-
-    It shows the index that qcommittrans and qaborttrans use, the identifier and state of the transaction, when it was
-    begun, its process and whether that is alive, and how many messages it has dequeued, has locked, and has enqueued
-    that are stored in the queue space already. Others can see a transaction from its first dequeue on.
-
-        qprinttrans
-    """
-    space = session.opened()
-    infos = space.transactions()
-    session.transactions = tuple(info.id for info in infos)
-    if infos:
-        return table_of(infos, _LISTED)
-    return session.nothing(f"Queue space '{space.name}' has no outstanding transactions", _LISTED)
-
-
-_LISTED = (
-    Column("index", "Index", right=True),
-    Column("transaction", "Transaction", of="id"),
-    Column("state", "State"),
-    Column("since", "Since", of="since_us"),
-    Column("role", "Owner", of=lambda info: info.owner and info.owner.role),
-    Column("pid", "Process", right=True, of=lambda info: info.owner and info.owner.pid),
-    Column("host", "Host", of=lambda info: info.owner and info.owner.host),
-    Column("alive", "Alive", of=lambda info: "yes" if info.owner and info.owner.alive else "no"),
-    Column("dequeued", "Dequeued", right=True),
-    Column("locked", "Locked", right=True),
-    Column("enqueued", "Enqueued", right=True, of="spilled"),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class TransactionIndex(Number):
-    """The index of a transaction in the last listing."""
-
-    what: str = "transaction index"
-
-    def candidates(self, session: Session, _begun: str, /) -> Iterable[Candidate]:
-        """Return the transactions of the last listing."""
-        return [Candidate(str(index), name) for index, name in enumerate(session.transactions)]
-
-
-TRANINDEX = Positional(
-    "tranindex",
-    TransactionIndex(),
-    "The index of the transaction in the last list of qprinttrans.",
-    "Transaction index: ",
-)
-
-
-def _meant(session: Session, given: Given) -> TransactionInfo:
-    """Return the transaction with an index of the last listing, as it is now."""
-    index: int = given["tranindex"]
-    if index >= len(session.transactions):
-        raise UsageError(f"The last list of transactions has no index {index}", hint="List them with qprinttrans.")
-    name = session.transactions[index]
-    for info in session.opened().transactions():
-        if info.id == name:
-            return info
-    raise UsageError(f"Transaction {index} ({name}) has ended meanwhile", hint="List them again with qprinttrans.")
-
-
-def _described(info: TransactionInfo) -> str:
-    count = info.dequeued + info.locked + info.spilled
-    whose = f" of {info.owner}" if info.owner else ""
-    return f"transaction {info.index} ({info.id}){whose} with {counted(count, 'message')}"
-
-
-@TRANSACTIONS.command(
-    "qcommittrans",
-    TRANINDEX,
-    short="qcommit",
-    confirm=Confirmation(
-        lambda session, given: f"Commit {_described(_meant(session, given))}", "Transaction not committed"
-    ),
-)
-def qcommittrans(session: Session, tranindex: int) -> Outcome:
-    """Commit a prepared transaction, whatever its coordinator decides.
-
-    An active transaction is refused: only its own process can commit it. This release does not prepare transactions.
-
-        qcommittrans 0
-    """
-    info = _meant(session, {"tranindex": tranindex})
-    session.opened().commit_transaction(info.id)
-    return Line(f"Transaction {tranindex} committed", {"transaction": info.id})
-
-
-@TRANSACTIONS.command(
-    "qaborttrans",
-    TRANINDEX,
-    short="qabort qrollbacktrans",
-    confirm=Confirmation(
-        lambda session, given: f"Roll back {_described(_meant(session, given))}", "Transaction not rolled back"
-    ),
-)
-def qaborttrans(session: Session, tranindex: int) -> Outcome:
-    """Roll back a transaction, even one that its process is still using.
-
-    The messages that it has dequeued come back and have used up a try; a message without tries left goes to the error
-    queue, or stays if there is none. The next dequeue or the commit of its process is refused with QMEABORTED. In
-    Tuxedo only a prepared transaction can be rolled back by others.
-
-        qaborttrans 0
-    """
-    info = _meant(session, {"tranindex": tranindex})
-    session.opened().abort_transaction(info.id)
-    return Line(f"Transaction {tranindex} rolled back", {"transaction": info.id})

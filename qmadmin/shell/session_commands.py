@@ -279,9 +279,8 @@ def topics(catalogue: Catalogue) -> Prose:
         (
             Labels(tuple(names)),
             Paragraph(
-                f"help TOPIC lists the commands of a topic, help {LIST} all; help COMMAND describes one,"
-                f" help {ALL} each. Missing arguments are asked for; Ctrl-C leaves. Tab completes. > FILE, >> FILE or"
-                " | SHELLCOMMAND takes the output."
+                f"help TOPIC lists its commands, help {LIST} all; help COMMAND describes one, help {ALL} each. Ctrl-C"
+                " leaves a prompt, Tab completes; >, >> and | take the output."
             ),
         )
     )

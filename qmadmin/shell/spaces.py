@@ -340,8 +340,8 @@ def _destruction(session: Session, given: Given) -> str:
 def qspacedestroy(session: Session, queue_space_name: str, force: bool, lost: bool) -> Outcome:
     """Destroy a queue space with its queues.
 
-    It is closed first if it is open. Without -f it is refused while other processes have the queue space open, or a
-    queue of it holds messages.
+    It is closed first if it is open. Without -f it is refused while other processes have the queue space open, a queue
+    of it holds messages, or a transaction on it is prepared.
 
     If its file or schema is missing, it is refused, with -f too, because a forgotten mount must not cost a queue space.
     With -L the device forgets such a queue space, and dsdl can then remove the entry of the file. If the file comes

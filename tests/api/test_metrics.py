@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from qmadmin.monitoring.metrics import FAMILIES, look, look_if_open
 from qmadmin.monitoring.metrics_server import written
 from qmadmin.monitoring.prometheus import SpaceCollector
-from tests.fix_store import MovableClock, Store, make_queue
+from tests.fix_store import MovableClock, Store, Work, make_queue
 
 
 def told(*spaces: Any) -> dict[tuple[str, ...], float]:
@@ -136,6 +137,38 @@ def test_limits_of_a_queue_space_stand_beside_their_use(store: Store, clock: Mov
     assert found["space_used_disk_bytes", "SPACE"] == pages * page
     assert found["space_oldest_transaction_age_seconds", "SPACE"] == 45
     assert told(space)["space_oldest_transaction_age_seconds", "SPACE"] == 0
+
+
+def test_transactions_in_doubt_and_those_that_ended_without_their_coordinators_are_counted(
+    store: Store, clock: MovableClock
+) -> None:
+    space = store.space()
+    make_queue(space)
+
+    def figures() -> list[float]:
+        found = told(space)
+        names = "in_doubt_transactions", "oldest_in_doubt_age_seconds", "heuristic_transactions"
+        return [found[f"space_{name}", "SPACE"] for name in (*names, "oldest_transaction_age_seconds")]
+
+    assert figures() == [0, 0, 0, 0]
+    clock.advance(5)
+
+    def prepare(number: int) -> None:
+        space.tpc_begin((7, f"{number}", b""))
+        space.enqueue("Q", "x")
+        clock.advance(10)
+        space.tpc_prepare()
+        clock.advance(30)
+
+    for number in range(2):
+        assert Work(partial(prepare, number)).results() == [None]
+    assert figures() == [2, 70, 0, 80]
+    space.commit_transaction("7:30:")
+    assert figures() == [1, 30, 1, 40]
+    space.abort_transaction("7:31:")
+    assert figures() == [0, 0, 2, 0]
+    space.tpc_forget("7:30:")
+    assert figures()[2] == 1
 
 
 def test_memory_is_told_where_messages_are_kept_in_it(store: Store) -> None:

@@ -168,7 +168,9 @@ class TestTransactions:
 
     def test_those_that_are_open_are_listed(self, device, space, xid):
         assert mib.get(device, "T_APPQTRANS", QS | {"TA_XID": xid}) == [
-            QS | {"TA_XID": xid, "TA_QMCONFIG": device.path, "TA_STATE": "ACT"}
+            QS
+            | {"TA_XID": xid, "TA_QMCONFIG": device.path, "TA_STATE": "ACT", "TA_OWNERALIVE": "Y"}
+            | {"TA_TRANOWNER": f"application {os.getpid()} on {os.uname().nodename}"}
         ]
         assert mib.get(device, "T_APPQTRANS", QS | {"TA_XID": "other"}) == []
 
@@ -182,6 +184,38 @@ class TestTransactions:
         )
         assert f"transaction {xid} is active and not prepared" in error.message
         assert len(mib.get(device, "T_APPQTRANS", QS)) == 1
+
+    @pytest.fixture
+    def prepared(self, device, space):
+        """The branch 7:67:62 of a process that has gone."""
+        with open_device(device.path) as other, other.open_space("QS", role="coordinator") as coordinator:
+            coordinator.tpc_begin((7, "g", "b"))
+            coordinator.enqueue("Q", "x")
+            coordinator.tpc_prepare()
+        return one(device, "T_APPQTRANS")["TA_XID"]
+
+    def test_a_prepared_one_is_told_with_its_coordinators_identifier_and_whose_it_was(self, device, space, prepared):
+        found = one(device, "T_APPQTRANS")
+        assert (found["TA_STATE"], found["TA_XOPENXID"], found["TA_OWNERALIVE"]) == ("REA", "7:67:62", "N")
+        assert found["TA_TRANOWNER"] == f"coordinator {os.getpid()} on {os.uname().nodename}"
+        assert len(found["TA_PREPARETIME"]) > len("2026-01-01")
+        assert not {"TA_ENDTIME", "TA_ENDEDBY"} & found.keys()
+        assert mib.get(device, "T_APPQTRANS", QS | {"TA_XOPENXID": "7:67:62"}) == [found]
+        assert mib.get(device, "T_APPQTRANS", QS | {"TA_XOPENXID": "7:67:63"}) == []
+
+    @pytest.mark.parametrize(("state", "messages"), [("HAB", 0), ("HCO", 1)])
+    def test_a_prepared_one_is_ended_heuristically_once(self, device, space, prepared, state, messages):
+        asked = QS | {"TA_XID": prepared, "TA_STATE": state}
+        found = mib.set(device, "T_APPQTRANS", asked)
+        assert (found["TA_STATE"], found["TA_XOPENXID"]) == (state, "7:67:62")
+        assert re.fullmatch(rf"\w+ \(application {os.getpid()} on {os.uname().nodename}\)", found["TA_ENDEDBY"])
+        assert found["TA_ENDTIME"] >= found["TA_PREPARETIME"]
+        assert one(device, "T_APPQTRANS") == found
+        assert space.usage("Q").messages == messages
+        error = refused("TAESUPPORT", "TA_STATE", mib.set, device, "T_APPQTRANS", asked)
+        assert f"transaction {prepared} is heuristic " in error.message
+        space.tpc_forget("7:67:62")
+        assert mib.get(device, "T_APPQTRANS", QS) == []
 
     def test_one_that_is_gone_is_named(self, device, space):
         refused("TAEINVAL", "TA_XID", mib.set, device, "T_APPQTRANS", QS | {"TA_XID": "77", "TA_STATE": "HAB"})

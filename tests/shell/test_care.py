@@ -48,10 +48,11 @@ class TestTransactions:
         title, line = ran.out.splitlines()[1:]
         assert title.split() == [
             "Index", "Transaction", "State", "Since", "Owner", "Process", "Host", "Alive", "Dequeued", "Locked",
-            "Enqueued",
+            "Enqueued", "Age", "(s)", "Xid", "Prepared", "Whose", "Ended", "Ended", "by",
         ]  # fmt: skip
         words = line.split()
-        assert (words[0], words[2], words[4:]) == (
+        assert words[12:] == ["-"] * 5
+        assert (words[0], words[2], words[4:11]) == (
             "0",
             "active",
             ["application", str(held.pid), os.uname().nodename, "yes", "2", "0", "0"],

@@ -22,6 +22,7 @@ ABBREVIATIONS = {
     "qabort": "qaborttrans",
     "qcet": "qchangeexptime",
     "qcommit": "qcommittrans",
+    "qforget": "qforgettrans",
     "qpt": "qprinttrans",
     "qrollbacktrans": "qaborttrans",
     "qcp": "qchangeprio",
@@ -96,6 +97,7 @@ SYNOPSES = {
     "qprinttrans": "",
     "qcommittrans": "[-y] [-n] [tranindex]",
     "qaborttrans": "[-y] [-n] [tranindex]",
+    "qforgettrans": "[-y] [-n] [tranindex]",
     "qschedule": "[schedule_name]",
     "qschedulecreate": "[-f file] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
     " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
@@ -171,6 +173,7 @@ PROMPTS = {
     "ipcrm": ["Queue space name: "],
     "qcommittrans": ["Transaction index: "],
     "qaborttrans": ["Transaction index: "],
+    "qforgettrans": ["Transaction index: "],
     "qbackup": ["Backup directory: "],
     "qrestore": ["Backup directory: ", "Device name [default={default}]: "],
     "qexport": ["Archive: "],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qmadmin import open_device
+from qmadmin import UnknownXidError, open_device
 from qmadmin.shell.catalogue import Catalogue
 
 OPEN = "qopen QSPACE\nqset STRING\n"
@@ -55,7 +55,7 @@ LINES = {
 SCHEDULE = 'qschedulecreate tea STRING "every 1d" x'
 """It asks nothing, and is recorded, too."""
 RECORDED_SCHEDULE = 'qschedulecreate tea STRING "every 1d" ***'
-OF_TRANSACTIONS = {"qcommittrans", "qaborttrans"}
+OF_TRANSACTIONS = {"qcommittrans", "qaborttrans", "qforgettrans"}
 """What needs somebody's transaction, which another test makes."""
 
 
@@ -119,3 +119,33 @@ def test_the_end_of_a_transaction_by_others_is_recorded_once(prepared, command, 
     assert line == f"{command} -y 0"
     assert about.startswith("transaction QSPACE/")
     assert came.startswith(outcome)
+
+
+@pytest.mark.parametrize(
+    ("commands", "outcomes"),
+    [
+        (
+            ["qcommittrans -y 0", "qforgettrans -y 0"],
+            ["committed heuristically with 2 messages", "forgotten: committed"],
+        ),
+        (
+            ["qabort -y 7:67:62", "qforget -y 7:67:62"],
+            ["rolled back heuristically with 2 messages", "forgotten: rolled"],
+        ),
+    ],
+)
+def test_the_end_of_a_branch_without_its_coordinator_is_recorded_and_so_is_that_it_is_forgotten(
+    prepared, commands, outcomes
+):
+    with open_device(prepared.device) as device, device.open_space("QSPACE") as space:
+        space.tpc_begin((7, "g", "b"))
+        assert space.dequeue("STRING")
+        space.enqueue("errq", "x")
+        space.tpc_prepare()
+        prepared.run(f"{OPEN}qprinttrans\n{commands[0]}\nqprinttrans\n{commands[1]}\n")
+        assert space.transactions() == []
+        with pytest.raises(UnknownXidError):
+            space.tpc_rollback()
+    for (line, about, came), command, outcome in zip(records(prepared.path), commands, outcomes, strict=True):
+        assert (line, about) == (command, "transaction QSPACE/7:67:62")
+        assert came.startswith(outcome)

@@ -9,6 +9,7 @@ import pytest
 
 from qmadmin.monitoring.doctor import Doctor
 from qmadmin.opening import open_device
+from qmcore import times
 from qmcore.acts import diagnosis
 from qmcore.device import Extent
 from qmcore.errors import BadResourceError, InvalidArgumentError
@@ -18,7 +19,7 @@ from qmcore.purpose import Purpose
 from qmstorage.schema import ready
 from qmstorage.sql import delete
 from tests.fix_postgres import but_for_this_server
-from tests.fix_store import attachment_of, make_queue, queue_definition, space_definition
+from tests.fix_store import Work, attachment_of, make_queue, queue_definition, space_definition
 
 
 def findings(device, space=None):
@@ -253,6 +254,40 @@ class TestUse:
             clock.advance(1)
             found = the_one(store.device, "transaction-long")
             assert (found.target, "1 message" in found.sentence) == (f"transaction {space.transactions()[0].id}", True)
+
+    def test_a_transaction_that_has_waited_for_its_coordinator_for_more_than_an_hour(self, shared_store):
+        space, clock = shared_store.space(), shared_store.clock
+        make_queue(space, retries=1)
+        begun = clock.now()
+        with shared_store.another().open_space("SPACE", role="coordinator") as other:
+            other.tpc_begin((7, "g", "b"))
+            other.enqueue("Q", "x")
+            other.tpc_prepare()
+        clock.advance(3_600)
+        assert findings(shared_store.device) == []
+        clock.advance(1)
+        found = the_one(shared_store.device, "transaction-in-doubt")
+        assert (found.severity, found.target) == (Severity.WARNING, "transaction 7:67:62")
+        assert found.sentence.startswith(f"it is prepared since {times.show(begun)} and waits for its coordinator:")
+        assert f": coordinator {os.getpid()}" in found.sentence
+        assert found.sentence.endswith(", which is gone; it has 1 message in SPACE")
+        assert found.advice.endswith("type qcommittrans 7:67:62 or qaborttrans 7:67:62")
+
+    def test_a_transaction_that_was_ended_without_its_coordinator_until_that_is_forgotten(self, store, space):
+        def prepare():
+            space.tpc_begin((7, "g", "b"))
+            space.enqueue("Q", "x")
+            space.tpc_prepare()
+
+        assert Work(prepare).results() == [None]
+        space.abort_transaction("7:67:62")
+        found = the_one(store.device, "transaction-heuristic")
+        assert (found.severity, found.target) == (Severity.WARNING, "transaction 7:67:62")
+        assert "without the decision of its coordinator" in found.sentence
+        assert found.sentence.endswith(": heuristic rollback in SPACE")
+        assert found.advice.endswith("forget it with qforgettrans 7:67:62")
+        space.tpc_forget("7:67:62")
+        assert findings(store.device) == []
 
     def test_a_clock_that_is_behind(self, store, space, clock):
         space.enqueue("Q", "x")

@@ -104,7 +104,7 @@ SPACE: Final = {
     "change_queue": FORGET,
     "change_schedule": NONE,
     "close": SETTLE,
-    "commit_transaction": NONE,
+    "commit_transaction": SETTLE | ARRIVE,
     "content": NONE,
     "count": LOOK,
     "create_queue": NONE,
@@ -215,11 +215,12 @@ COMMANDS: Final = {
     "qcheck": FORGET,
     "qclose": NONE,
     "qcommands": NONE,
-    "qcommittrans": NONE,
+    "qcommittrans": SETTLE | ARRIVE,
     "qcreate": NONE,
     "qdeletemsg": FORGET,
     "qdestroy": FORGET,
     "qexport": NONE,
+    "qforgettrans": NONE,
     "qget": CLAIM | LOOK,
     "qimport": ARRIVE,
     "qinfo": LOOK,
@@ -260,7 +261,7 @@ MIB: Final = {
     "T_APPQ": FORGET | LOOK,
     "T_APPQMSG": MOVE | FORGET | LOOK,
     "T_APPQSPACE": SETTLE | FORGET,
-    "T_APPQTRANS": SETTLE,
+    "T_APPQTRANS": SETTLE | ARRIVE,
 }
 
 PROGRAMS: Final = {

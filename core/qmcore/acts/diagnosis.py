@@ -12,7 +12,7 @@ from qmcore.imports import ImportJob, Stage
 from qmcore.limits import CapacityLimit, Unit
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.queue import Queue, QueueUsage
-from qmcore.records import Forwarding
+from qmcore.records import Forwarding, Outcome
 from qmcore.space import Space, SpaceUsage
 from qmcore.times import MICROS, show
 
@@ -305,11 +305,31 @@ def forwarders(space: Space, told: Iterable[tuple[AttachedProcess, Forwarding]])
 
 
 def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
-    """Say which transactions have lost their owner, and which have been open for long."""
+    """Say which transactions have lost their owner, which have been open or in doubt for long, or ended in doubt."""
     for info in infos:
-        count = info.dequeued + info.locked + info.spilled
-        has = f"it has {count} message{'s' * (count != 1)}"
-        if info.owner is None or not info.owner.alive:
+        has = f"it has {info.messages} message{'s' * (info.messages != 1)}"
+        if info.state.is_heuristic:
+            yield _found(
+                Severity.WARNING,
+                "transaction-heuristic",
+                f"transaction {info.name}",
+                f"{info.ended_by} ended it, {show(info.ended_us or 0)}, without the decision of its coordinator, which"
+                f" has not asked since: {info.state.value} in {space.name}",
+                "Find out how its coordinator decided, put right what differs, and forget it with"
+                f" qforgettrans {info.name}",
+            )
+        elif info.state is Outcome.PREPARED:
+            if info.prepared_us is not None and now - info.prepared_us > HOUR * MICROS:
+                yield _found(
+                    Severity.WARNING,
+                    "transaction-in-doubt",
+                    f"transaction {info.name}",
+                    f"it is prepared since {show(info.prepared_us)} and waits for its coordinator: {info.whose},"
+                    f" {'which lives' if info.lives else 'which is gone'}; {has} in {space.name}",
+                    "Start its coordinator again; or find out how it decided, and type"
+                    f" qcommittrans {info.name} or qaborttrans {info.name}",
+                )
+        elif info.owner is None or not info.owner.alive:
             yield _found(
                 Severity.WARNING,
                 "transaction-left",

@@ -15,10 +15,12 @@ from qmcore.acts.returning import Ending, give_back
 from qmcore.acts.routes import route_of, source_of
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import OpenSpace
-from qmcore.errors import HeuristicError, ProtocolError, UnknownXidError
+from qmcore.errors import HeuristicError, InUseError, ProtocolError, UnknownXidError
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Role, TransactionRecord, Use
+from qmcore.space import Space
+from qmcore.times import show
 from qmcore.transitions import Commit, Guard, Refused
 from qmcore.xid import Xid
 
@@ -27,18 +29,19 @@ logger = logging.getLogger("qmadmin.transacting")
 _NO_LIMIT = 2**62
 
 
-def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str = "") -> None:
+def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str = "") -> int:
     """Commit a prepared transaction; with `ended_by` that is heuristic, and by whom.
 
-    Raises UnknownXidError where there is none with that identifier, ProtocolError where it is active, HeuristicError
-    where it was rolled back heuristically. Where it was committed so, the record of that goes.
+    Returns how many of its non-persistent messages were lost. Raises UnknownXidError where there is none with that
+    identifier, ProtocolError where it is active, HeuristicError where it was rolled back heuristically. Where it was
+    committed so, the record of that goes, unless this end is heuristic: then it is refused, too.
     """
-    record = _reopened(unit, opened, xid, commits=True)
+    record = _reopened(unit, opened, xid, commits=True, ended_by=ended_by)
     if record is None:
-        return
+        return 0
     known = opened.definitions(unit)
     queues = [known.by_id[queue_id] for queue_id in record.queue_ids if queue_id in known.by_id]
-    _tell_lost(unit, opened, record)
+    lost = _tell_lost(unit, opened, record)
     sources, stored = [source_of(known, queue) for queue in queues], [route_of(known, queue) for queue in queues]
     its = record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ()
     result = unit.settle(Commit(_promised(opened.guard(known), record), *its))
@@ -47,18 +50,20 @@ def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str =
     start_afterwards(unit, opened, result.reached)
     if ended_by:
         _record_heuristic(unit, record, Outcome.HEURISTIC_COMMIT, now, ended_by)
+    return lost
 
 
-def roll_back(unit: Unit, opened: OpenSpace, xid: Xid, now: int, ending: Ending, *, ended_by: str = "") -> None:
+def roll_back(unit: Unit, opened: OpenSpace, xid: Xid, now: int, ending: Ending, *, ended_by: str = "") -> int:
     """Roll a prepared transaction back, in the same way."""
-    record = _reopened(unit, opened, xid, commits=False)
+    record = _reopened(unit, opened, xid, commits=False, ended_by=ended_by)
     if record is None:
-        return
+        return 0
     unit.transactions.end(record.id, record.owner_id)
-    _tell_lost(unit, opened, record)
+    lost = _tell_lost(unit, opened, record)
     give_back(unit, opened, record.id, record.queue_ids, now, ending)
     if ended_by:
         _record_heuristic(unit, record, Outcome.HEURISTIC_ROLLBACK, now, ended_by)
+    return lost
 
 
 def recover(unit: Unit, opened: OpenSpace) -> list[Xid]:
@@ -74,14 +79,14 @@ def recover(unit: Unit, opened: OpenSpace) -> list[Xid]:
     ]
 
 
-def forget(unit: Unit, opened: OpenSpace, xid: Xid) -> None:
-    """Forget how a transaction was ended heuristically.
+def forget(unit: Unit, opened: OpenSpace, xid: Xid) -> str:
+    """Forget how a transaction was ended heuristically, and return that in words.
 
     Raises UnknownXidError where there is none with that identifier, ProtocolError where it is not over.
     """
-    if unit.transactions.forget_heuristic(opened.space.id, xid):
-        return
-    record = _found(unit, opened, xid)
+    record = found(unit, opened, xid)
+    if record.state.is_heuristic and unit.transactions.forget_heuristic(opened.space.id, xid):
+        return f"forgotten: {how_ended(record)}"
     raise ProtocolError(
         f"transaction {xid} of queue space {opened.space.name!r} is {record.state.value}, and was not ended"
         " heuristically",
@@ -89,18 +94,8 @@ def forget(unit: Unit, opened: OpenSpace, xid: Xid) -> None:
     )
 
 
-def needing(unit: Unit, queue: Queue) -> TransactionRecord | None:
-    """Return a prepared transaction that has messages in a queue; None where there is none."""
-    records = unit.transactions.of_space(queue.space_id)
-    return next(
-        (record for record in records if record.state is Outcome.PREPARED and queue.id in record.queue_ids), None
-    )
-
-
-# ---- steps -----------------------------------------------------------------------------------------------------------
-
-
-def _found(unit: Unit, opened: OpenSpace, xid: Xid) -> TransactionRecord:
+def found(unit: Unit, opened: OpenSpace, xid: Xid) -> TransactionRecord:
+    """Return the transaction with an identifier, in whatever state it is, or raise UnknownXidError."""
     record = unit.transactions.find(opened.space.id, xid)
     if record is None:
         raise UnknownXidError(
@@ -110,17 +105,48 @@ def _found(unit: Unit, opened: OpenSpace, xid: Xid) -> TransactionRecord:
     return record
 
 
-def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool) -> TransactionRecord | None:
-    """Make a prepared transaction ready for its end; None where it was ended so heuristically."""
-    record = _found(unit, opened, xid)
+def how_ended(record: TransactionRecord) -> str:
+    """Return how a transaction was ended heuristically, by whom and when."""
+    how = "committed" if record.state is Outcome.HEURISTIC_COMMIT else "rolled back"
+    return f"{how} heuristically by {record.ended_by}, {show(record.ended_us or 0)}"
+
+
+def needing(unit: Unit, queue: Queue) -> TransactionRecord | None:
+    """Return a prepared transaction that has messages in a queue; None where there is none."""
+    return next((record for record in prepared(unit, queue.space_id) if queue.id in record.queue_ids), None)
+
+
+def prepared(unit: Unit, space_id: int) -> list[TransactionRecord]:
+    """Return the prepared transactions of a queue space, the longest first."""
+    return [record for record in unit.transactions.of_space(space_id) if record.state is Outcome.PREPARED]
+
+
+def refuse_loss(unit: Unit, space: Space, action: str, *, in_memory: bool) -> None:
+    """Refuse what would lose the messages of a prepared transaction, or its non-persistent ones, if it has any."""
+    for record in prepared(unit, space.id):
+        if not in_memory or _in_memory(unit, space.id, record):
+            raise InUseError(
+                f"prepared transaction {record.xid} of queue space {space.name!r} has messages, which"
+                f" {action} would lose",
+                hint="Have its coordinator end it, end it with qcommittrans or qaborttrans, or force it with -f.",
+                space=space.name,
+                xid=str(record.xid),
+            )
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool, ended_by: str) -> TransactionRecord | None:
+    """Make a prepared transaction ready for its end; None where its coordinator learns that it was ended so."""
+    record = found(unit, opened, xid)
     if record.state.is_heuristic:
         committed = record.state is Outcome.HEURISTIC_COMMIT
-        if committed is commits:
+        if committed is commits and not ended_by:
             unit.transactions.forget_heuristic(opened.space.id, xid)
             return None
         raise HeuristicError(
-            f"transaction {xid} of queue space {opened.space.name!r} was"
-            f" {'committed' if committed else 'rolled back'} heuristically by {record.ended_by}",
+            f"transaction {xid} of queue space {opened.space.name!r} was {how_ended(record)}",
             hint="Put right by hand what differs, and forget it with tpc_forget or qforgettrans.",
             committed=committed,
         )
@@ -147,21 +173,24 @@ def _record_heuristic(unit: Unit, record: TransactionRecord, outcome: Outcome, n
     )
 
 
-def _tell_lost(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> None:
-    """Have the log tell how many non-persistent messages of a prepared transaction have gone with the memory."""
-    if not record.nonpersistent:
-        return
-    memory = unit.memory(opened.space.id)
+def _in_memory(unit: Unit, space_id: int, record: TransactionRecord) -> int:
+    memory = unit.memory(space_id) if record.nonpersistent else None
     counts = {} if memory is None else memory.holdings.count_held()
-    has = sum(counts.get((record.id, role), 0) for role in (Role.DEQUEUED, Role.ENQUEUED))
-    if has < record.nonpersistent:
+    return sum(counts.get((record.id, role), 0) for role in (Role.DEQUEUED, Role.ENQUEUED))
+
+
+def _tell_lost(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> int:
+    """Return how many non-persistent messages of a prepared transaction have gone with the memory; the log tells it."""
+    lost = max(record.nonpersistent - _in_memory(unit, opened.space.id, record), 0)
+    if lost:
         unit.afterwards(
             partial(
                 logger.warning,
                 "transaction %s of queue space %r has lost %d of its %d non-persistent messages with the memory",
                 record.xid,
                 opened.space.name,
-                record.nonpersistent - has,
+                lost,
                 record.nonpersistent,
             )
         )
+    return lost

@@ -127,6 +127,7 @@ def _held(unit: Unit, queue: Queue) -> InUseError:
             f"prepared transaction {prepared.xid} has messages of queue {queue.name!r}",
             hint="Wait until its coordinator has ended it; qcommittrans and qaborttrans end it for that.",
             queue=queue.name,
+            xid=str(prepared.xid),
         )
     return InUseError(
         f"a transaction holds a message of queue {queue.name!r}",

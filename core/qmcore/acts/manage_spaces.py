@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from qmcore import device, space
-from qmcore.acts import thresholds
+from qmcore.acts import in_doubt, thresholds
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import DeviceEntry, Extent
@@ -260,9 +260,13 @@ def refuse_unreadable(name: str, volume: MissingVolume) -> None:
 
 
 def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:
-    """Give up the non-persistent messages of a queue space; `force` although processes are attached."""
+    """Give up the non-persistent messages of a queue space.
+
+    `force`: although processes are attached, or a prepared transaction has some.
+    """
     found = opened.definitions(unit).space
     if not force:
+        in_doubt.refuse_loss(unit, found, "the removal of the memory", in_memory=True)
         _refuse_attached(unit, found)
     memory = unit.memory(found.id)
     if memory is not None:
@@ -414,7 +418,8 @@ def _exists(name: str) -> InvalidArgumentError:
 
 
 def refuse_in_use(unit: Unit, found: Space, me: Owner | None = None) -> None:
-    """Refuse a queue space that processes have open, others than `me`, or that holds messages."""
+    """Refuse a queue space that has prepared transactions, others than `me` have open, or that holds messages."""
+    in_doubt.refuse_loss(unit, found, "its destruction", in_memory=False)
     _refuse_attached(unit, found, me)
     _refuse_full(unit, found)
 

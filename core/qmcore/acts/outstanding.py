@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from qmcore.acts import in_doubt
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
-from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, ReleaseError
+from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.port import Unit, Volume
 from qmcore.records import Outcome, Owner, Role, TransactionRecord
 from qmcore.times import Clock, moved
+from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmcore.attached import AttachedProcess, TransactionInfo
+
+
+class Ended(NamedTuple):
+    """What an administrator has ended: with how many messages, how many others were lost, in place of a coordinator."""
+
+    messages: int
+    lost: int = 0
+    heuristic: bool = False
 
 
 def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
@@ -48,32 +58,50 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
             dequeued=counts.get((record.id, Role.DEQUEUED), 0),
             locked=counts.get((record.id, Role.LOCKED), 0),
             spilled=counts.get((record.id, Role.ENQUEUED), 0),
+            xid=record.xid,
+            prepared_us=record.prepared_us,
+            consumer=record.consumer,
+            ended_us=record.ended_us,
+            ended_by=record.ended_by,
         )
         for index, record in enumerate(records)
     ]
 
 
-def abort(unit: Unit, opened: OpenSpace, name: str, now: int) -> None:
-    """Roll back an active transaction, whoever's it is."""
+def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> Ended:
+    """Roll back a transaction, whoever's it is; one that is prepared heuristically, by `ended_by`.
+
+    `name` is what administrators call it, or the text of its xid.
+    """
     record = _find(unit, opened, name)
+    messages, ending = _messages(unit, record), Ending(Cause.ABORTED)
+    if record.xid is not None and record.state is not Outcome.ACTIVE:
+        lost = in_doubt.roll_back(unit, opened, record.xid, now, ending, ended_by=ended_by)
+        return Ended(messages, lost, heuristic=True)
     if record.state is not Outcome.ACTIVE or not unit.transactions.end(record.id, record.owner_id):
         raise _refusal(record)
-    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, Ending(Cause.ABORTED))
+    give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, ending)
+    return Ended(messages)
 
 
-def commit(unit: Unit, opened: OpenSpace, name: str) -> None:
-    """Refuse to commit what is not prepared."""
+def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> Ended:
+    """Commit a prepared transaction heuristically, in the same way; another one is refused."""
     record = _find(unit, opened, name)
     if record.state is Outcome.ACTIVE:
         raise ProtocolError(
             f"transaction {name} is active and not prepared; only its own process can commit it",
-            hint="This release does not support two-phase commit; qaborttrans rolls the transaction back.",
+            hint="Wait until its process has prepared it; qaborttrans rolls the transaction back.",
             transaction=name,
         )
-    raise _refusal(record)
+    if record.xid is None:
+        raise _refusal(record)
+    messages = _messages(unit, record)
+    return Ended(messages, in_doubt.commit(unit, opened, record.xid, now, ended_by=ended_by), heuristic=True)
 
 
 def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
+    if ":" in name:
+        return in_doubt.found(unit, opened, Xid.of(name))
     space = opened.definitions(unit).space
     for record in unit.transactions.of_space(space.id):
         if shown(record.id) == name:
@@ -86,11 +114,14 @@ def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     )
 
 
-def _refusal(record: TransactionRecord) -> QueueError:
+def _refusal(record: TransactionRecord) -> ProtocolError:
     name = shown(record.id)
-    if record.state is Outcome.PREPARED:
-        return ReleaseError(f"transaction {name} is prepared, and this release cannot end it", transaction=name)
     return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
+
+
+def _messages(unit: Unit, record: TransactionRecord) -> int:
+    counts = held(unit, record.space_id)
+    return sum(counts.get((record.id, role), 0) for role in Role)
 
 
 def held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from qmcore.acts import manage_spaces
+from qmcore.acts import in_doubt, manage_spaces
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, Resource
 from qmcore.port import Unit
@@ -77,6 +77,13 @@ def _refuse_others(unit: Unit, present: Space, me: Owner | None) -> None:
             f"the memory of queue space {present.name!r} cannot be changed while {others[0]} is attached to it",
             hint="End it; everything else about the queue space can be changed meanwhile.",
             space=present.name,
+        )
+    for record in in_doubt.prepared(unit, present.id):
+        raise InUseError(
+            f"the memory of queue space {present.name!r} cannot be changed while transaction {record.xid} is prepared",
+            hint="Have its coordinator end it, or end it with qcommittrans or qaborttrans.",
+            space=present.name,
+            xid=str(record.xid),
         )
     if unit.transactions.count(present.id):
         raise InUseError(
