@@ -313,8 +313,8 @@ def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> It
                 Severity.WARNING,
                 "transaction-heuristic",
                 f"transaction {info.name}",
-                f"{info.ended_by} ended it, {show(info.ended_us or 0)}, without the decision of its coordinator, which"
-                f" has not asked since: {info.state.value} in {space.name}",
+                f"it was ended by {info.ended_by}, {show(info.ended_us or 0)}, without the decision of its coordinator,"
+                f" which has not asked since: {info.state.value} in {space.name}",
                 "Find out how its coordinator decided, put right what differs, and forget it with"
                 f" qforgettrans {info.name}",
             )
