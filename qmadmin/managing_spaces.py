@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from qmadmin import defaults
 from qmadmin.audit import act, destructive, tell
 from qmadmin.console import counted
-from qmcore.acts import growing, housekeeping, looking, manage_spaces, redefining
+from qmcore.acts import growing, housekeeping, looking, manage_spaces, manage_volumes, redefining
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo
 from qmcore.errors import BadResourceError, InvalidArgumentError, OperatingSystemError, QueueError
@@ -274,7 +274,7 @@ class ManagingSpaces(ABC):
             self._give_up(name, missing, dry_run=dry_run)
             return
         if missing is not None and missing.lost:
-            manage_spaces.refuse_lost(name, missing)
+            manage_volumes.refuse_lost(name, missing)
         left = self._left(name)
         if left:
             for path, space in left.items():
@@ -367,12 +367,12 @@ class ManagingSpaces(ABC):
     def _give_up(self, name: str, missing: MissingVolume | None, *, dry_run: bool) -> None:
         """Remove a queue space whose volume is lost from the table of contents."""
         if missing is None:
-            self._main.read(lambda unit: manage_spaces.refuse_present(unit, name))
+            self._main.read(lambda unit: manage_volumes.refuse_present(unit, name))
             return
-        manage_spaces.refuse_unreadable(name, missing)
+        manage_volumes.refuse_unreadable(name, missing)
         if dry_run:
             return
-        manage_spaces.give_up(self._main, name)
+        manage_volumes.give_up(self._main, name)
         tell(f"given up with all that was on {missing.path}: {missing.reason}")
         with self._lock:
             self._attachments.pop(name, None)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 from qmadmin.audit import act, recorded_as
 from qmadmin.mib.appq import T_APPQ
 from qmadmin.mib.appqmsg import T_APPQMSG
-from qmadmin.mib.appqspace import T_APPQSPACE, T_APPQTRANS
+from qmadmin.mib.appqspace import T_APPQSPACE
+from qmadmin.mib.appqtrans import T_APPQTRANS
 from qmadmin.mib.declare import (
     DEVICE,
     MACHINE,

@@ -19,6 +19,7 @@ from qmstorage.capacity_commands import CapacityCommands
 from qmstorage.counters import Counters, Highest
 from qmstorage.device import Device
 from qmstorage.history import History
+from qmstorage.holdings import Holdings
 from qmstorage.imports import Imports
 from qmstorage.listing import Listing
 from qmstorage.messages import Messages
@@ -31,7 +32,7 @@ from qmstorage.spaces import Spaces
 from qmstorage.sql import bindparam, delete, update
 from qmstorage.statements import Cursor, Runner, Texts, given
 from qmstorage.states import States
-from qmstorage.transactions import Holdings, Transactions
+from qmstorage.transactions import Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
 
 _EMPTY_QUEUE = rows.emptying((ready, due, held))

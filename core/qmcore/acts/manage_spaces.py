@@ -20,7 +20,6 @@ from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import DeviceEntry, Extent
 from qmcore.errors import (
-    BadResourceError,
     InUseError,
     InvalidArgumentError,
     NoSpaceError,
@@ -32,7 +31,6 @@ from qmcore.purpose import Purpose
 from qmcore.queue import QueueDefinition
 from qmcore.records import Owner, Use
 from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
-from qmcore.volume_record import MissingVolume
 
 VolumeOf = Callable[[str], Volume]
 """Finds the volume behind a path of the device list."""
@@ -217,46 +215,6 @@ def destroy_left(volume: Volume, left: Space, path: str, *, force: bool) -> None
             unit.spaces.remove(found.id)
 
     volume.write(sweep, Purpose.ADMINISTRATION)
-
-
-def give_up(main: Volume, name: str) -> None:
-    """Take a queue space whose volume is lost out of the table of contents.
-
-    Where the volume comes back all the same, what it has of that name is nobody's, until it is destroyed.
-    """
-    main.write(lambda unit: unit.device.remove_extents(name), Purpose.ADMINISTRATION)
-
-
-def refuse_lost(name: str, volume: MissingVolume) -> None:
-    """Refuse a queue space whose volume is lost."""
-    raise BadResourceError(
-        f"queue space {name!r} is on a volume that is lost: {volume.reason}",
-        hint=volume.advice,
-        path=volume.path,
-        space=name,
-    )
-
-
-def refuse_present(unit: Unit, name: str) -> None:
-    """Refuse to give up a queue space whose volume is there."""
-    path = path_of(unit, name)
-    raise InvalidArgumentError(
-        f"queue space {name!r} is not given up: its volume {path!r} is there",
-        hint="Without -L it is destroyed with all that it holds.",
-        space=name,
-        path=path,
-    )
-
-
-def refuse_unreadable(name: str, volume: MissingVolume) -> None:
-    """Refuse to give up a queue space if its volume may only be out of reach."""
-    if not volume.lost:
-        raise BadResourceError(
-            f"queue space {name!r} is not given up: {volume.reason}",
-            hint=volume.advice or "Its volume is there: make it readable.",
-            path=volume.path,
-            space=name,
-        )
 
 
 def clear_memory(unit: Unit, opened: OpenSpace, *, force: bool) -> None:

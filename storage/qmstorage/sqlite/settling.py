@@ -26,7 +26,7 @@ from qmstorage import claiming, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update
 from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
-from qmstorage.sqlite.transactions import HELD
+from qmstorage.sqlite.holdings import HELD
 from qmstorage.statements import Row, given, written
 from qmstorage.transactions import ACTIVE_OF_OWNER, END
 

@@ -36,9 +36,9 @@ from qmstorage.refused import RefusedError
 from qmstorage.settling import begin, follow, prepare, spill
 from qmstorage.sqlite import claiming, settling
 from qmstorage.sqlite.counters import COUNT, MAIN, ExclusiveCounters
+from qmstorage.sqlite.holdings import ExclusiveHoldings
 from qmstorage.sqlite.messages import ExclusiveMessages
 from qmstorage.sqlite.states import ExclusiveStates
-from qmstorage.sqlite.transactions import ExclusiveHoldings
 from qmstorage.statements import Row
 from qmstorage.unit import SqlUnit
 from qmstorage.unit_part import LastingPartOf

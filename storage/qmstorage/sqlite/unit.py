@@ -14,10 +14,10 @@ from qmstorage.sql import select
 from qmstorage.sqlite import translate
 from qmstorage.sqlite.bulk_load import LoggedBulkLoad
 from qmstorage.sqlite.counters import ExclusiveCounters
+from qmstorage.sqlite.holdings import ExclusiveHoldings
 from qmstorage.sqlite.listing import DecodedListing
 from qmstorage.sqlite.messages import ExclusiveMessages
 from qmstorage.sqlite.states import ExclusiveStates
-from qmstorage.sqlite.transactions import ExclusiveHoldings
 from qmstorage.sqlite.transitions import Transitions
 from qmstorage.sqlite.wakeups import is_in_turn
 from qmstorage.statements import Texts, given

@@ -7,10 +7,10 @@ from typing import Final
 
 from qmcore.records import Role, Use
 from qmstorage import bodies, rows
+from qmstorage.holdings import Holdings, for_each_role
 from qmstorage.schema import held
 from qmstorage.sql import delete, select
 from qmstorage.statements import Row
-from qmstorage.transactions import Holdings, for_each_role
 
 HELD: Final = for_each_role(lambda its: select(held.c.message_id, held.c.pages, held.c.size).where(*its))
 _LET_GO: Final = for_each_role(lambda its: delete(held).where(*its))
