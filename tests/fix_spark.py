@@ -22,8 +22,10 @@ _MOUNTED = {"spark.hadoop.fs.viewfs.mounttable.all.link./of": "file:///"}
 """A file system of Hadoop that is not that of this machine, and has its files nevertheless."""
 
 
-QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of a Java that lives too short to be worth making it fast."""
+QUICK_TO_START = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Options of a Java that lives too short to be worth making it fast, or verifying the classes of Spark each time."""
 
 
 def pytest_configure() -> None:
