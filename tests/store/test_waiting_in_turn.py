@@ -6,6 +6,8 @@ be left. Where it matters who is woken, wake-ups are registered that nobody slee
 
 import math
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import create_engine
@@ -101,6 +103,13 @@ def wait_in(space, name="Q", **how):
 
 
 class TestWhoIsRung:
+    @pytest.fixture(autouse=True)
+    def _at_one_moment(self, monkeypatch):
+        """Let no time pass: who was woken a moment ago comes last, and on a loaded machine that is soon over."""
+        now = time.monotonic()
+        at_one_moment = SimpleNamespace(monotonic=lambda: now, monotonic_ns=time.monotonic_ns)
+        monkeypatch.setattr("qmstorage.sqlite.wakeups.time", at_one_moment)
+
     def test_a_message_wakes_the_one_that_has_waited_longest(self, space, register):
         wakeups = register(space, 3)
         space.enqueue("Q", "x")
