@@ -303,6 +303,9 @@ class HoldRecords(Protocol):
     def holders(self) -> list[int]:
         """Return the transactions that hold something."""
 
+    def counts(self, transaction_id: int, queue_id: int) -> dict[int, int]:
+        """Return how many messages of the queue the transaction has, by what for."""
+
     def count_held(self) -> dict[tuple[int, Role], int]:
         """Return how many messages each transaction has, and for what."""
 

@@ -285,6 +285,9 @@ class TransactionRecords(Protocol):
     def add_heuristic(self, record: TransactionRecord) -> None:
         """Record how a transaction was ended without the decision of its coordinator."""
 
+    def heuristics(self, space_id: int) -> list[TransactionRecord]:
+        """Return those of a queue space that were ended so, the longest first."""
+
     def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
         """Remove such a record; False where there is none."""
 

@@ -265,7 +265,7 @@ trans = Table(
     Column("id", NUMBER, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
     Column("space_id", Integer, nullable=False),
     Column("owner_id", BigInteger, nullable=False),
-    Column("state", Text, nullable=False, comment="active, prepared, committed (until memory follows), or heuristic"),
+    Column("state", Text, nullable=False, comment="active, prepared, or committed (until memory follows)"),
     Column("started_at", BigInteger, nullable=False),
     Column("deadline", BigInteger),
     Column("xid_format", BigInteger),
@@ -275,8 +275,6 @@ trans = Table(
     Column("queues", Text, comment="numbers of those in which it has messages, once it is prepared"),
     Column("consumer", Text, comment="who has them, once it is prepared"),
     Column("nonpersistent", BigInteger, comment="messages in memory that it had as it was prepared"),
-    Column("ended_at", BigInteger, comment="when it was ended without the decision of its coordinator"),
-    Column("ended_by", Text),
 )
 Index(
     "trans_by_xid",
@@ -286,6 +284,26 @@ Index(
     trans.c.xid_branch,
     unique=True,
     sqlite_where=trans.c.xid_format.is_not(None),
+)
+
+heuristic = Table(
+    "heuristic",
+    metadata,
+    Column("space_id", Integer, nullable=False),
+    Column("xid_format", BigInteger, nullable=False),
+    Column("xid_global", LargeBinary, nullable=False),
+    Column("xid_branch", LargeBinary, nullable=False),
+    Column("trans_id", BigInteger, nullable=False),
+    Column("owner_id", BigInteger, nullable=False),
+    Column("state", Text, nullable=False, comment="heuristic commit, heuristic rollback"),
+    Column("started_at", BigInteger, nullable=False),
+    Column("prepared_at", BigInteger, nullable=False),
+    Column("consumer", Text, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("ended_by", Text, nullable=False),
+    PrimaryKeyConstraint("space_id", "xid_format", "xid_global", "xid_branch"),
+    comment="how prepared transactions were ended without the decision of their coordinators, which are to be told",
+    **NARROW,
 )
 
 owner = Table(

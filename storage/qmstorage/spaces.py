@@ -15,6 +15,7 @@ from qmstorage.schema import (
     adopted,
     chunk,
     counter,
+    heuristic,
     highest,
     import_batch,
     import_job,
@@ -61,7 +62,7 @@ _EMPTY = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
     *(
         delete(table).where(given(table.c.space_id, "space_id"))
-        for table in (trans, owner, adopted, import_job, counter, highest, schedule)
+        for table in (trans, heuristic, owner, adopted, import_job, counter, highest, schedule)
     ),
 ]
 

@@ -8,7 +8,7 @@ from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, TransactionRecord
 from qmcore.two_phase import Prepare
 from qmcore.xid import Xid
-from qmstorage.schema import trans
+from qmstorage.schema import heuristic, trans
 from qmstorage.sql import (
     ColumnElement,
     bindparam,
@@ -55,8 +55,6 @@ _RECORD = select(
     trans.c.queues,
     trans.c.consumer,
     trans.c.nonpersistent,
-    trans.c.ended_at,
-    trans.c.ended_by,
 )
 _OF_SPACE = given(trans.c.space_id, "of_space")
 _TRANSACTIONS = _RECORD.where(_OF_SPACE).order_by(trans.c.started_at, trans.c.id)
@@ -74,9 +72,9 @@ _PREPARE = (
     .values(
         state=literal(Outcome.PREPARED.value),
         deadline=null(),
-        xid_format=bindparam("format"),
-        xid_global=bindparam("global"),
-        xid_branch=bindparam("branch"),
+        xid_format=bindparam("its_format"),
+        xid_global=bindparam("its_global"),
+        xid_branch=bindparam("its_branch"),
         prepared_at=bindparam("prepared"),
         queues=bindparam("of_queues"),
         consumer=bindparam("by"),
@@ -92,7 +90,30 @@ _REOPEN = (
     )
     .values(state=literal(Outcome.ACTIVE.value), xid_format=null(), xid_global=null(), xid_branch=null())
 )
-_FORGET_HEURISTIC = delete(trans).where(*_HAS_XID, _is_one_of(Outcome.HEURISTIC_COMMIT, Outcome.HEURISTIC_ROLLBACK))
+_ADD_HEURISTIC = insert_into(heuristic)
+_HEURISTIC = select(
+    heuristic.c.trans_id,
+    heuristic.c.space_id,
+    heuristic.c.owner_id,
+    heuristic.c.state,
+    heuristic.c.started_at,
+    heuristic.c.xid_format,
+    heuristic.c.xid_global,
+    heuristic.c.xid_branch,
+    heuristic.c.prepared_at,
+    heuristic.c.consumer,
+    heuristic.c.ended_at,
+    heuristic.c.ended_by,
+)
+_HEURISTICS = _HEURISTIC.where(given(heuristic.c.space_id, "of_space")).order_by(heuristic.c.started_at)
+_IS_HEURISTIC = (
+    given(heuristic.c.space_id, "of_space"),
+    given(heuristic.c.xid_format, "of_format"),
+    given(heuristic.c.xid_global, "of_global"),
+    given(heuristic.c.xid_branch, "of_branch"),
+)
+_FIND_HEURISTIC = _HEURISTIC.where(*_IS_HEURISTIC)
+_FORGET_HEURISTIC = delete(heuristic).where(*_IS_HEURISTIC)
 
 
 class Transactions(UnitPart):
@@ -113,12 +134,10 @@ class Transactions(UnitPart):
             xid_format=None if record.xid is None else record.xid.format_id,
             xid_global=None if record.xid is None else record.xid.gtrid,
             xid_branch=None if record.xid is None else record.xid.bqual,
-            prepared_at=record.prepared_us,
+            prepared_at=None,
             queues=None,
-            consumer=record.consumer or None,
+            consumer=None,
             nonpersistent=None,
-            ended_at=record.ended_us,
-            ended_by=record.ended_by or None,
         )
 
     def end(self, transaction_id: int, owner_id: int) -> bool:
@@ -142,7 +161,10 @@ class Transactions(UnitPart):
     def find(self, space_id: int, xid: Xid) -> TransactionRecord | None:
         """Return the transaction of a queue space that has an identifier, in whatever state it is."""
         row = self.one(_FIND, of_space=space_id, **_named(xid))
-        return None if row is None else _record(row)
+        if row is not None:
+            return _record(row)
+        row = self.one(_FIND_HEURISTIC, of_space=space_id, **_named(xid))
+        return None if row is None else _heuristic(row)
 
     def prepare(self, command: Prepare, now_us: int, nonpersistent: int) -> bool:
         """Record that a transaction is prepared; False where it is not active, or not that owner's.
@@ -155,9 +177,9 @@ class Transactions(UnitPart):
                 _PREPARE,
                 trans_id=command.transaction_id,
                 of_owner=owner_id,
-                format=xid.format_id,
-                **{"global": xid.gtrid},
-                branch=xid.bqual,
+                its_format=xid.format_id,
+                its_global=xid.gtrid,
+                its_branch=xid.bqual,
                 prepared=now_us,
                 of_queues=" ".join(map(str, command.queue_ids)),
                 by=command.guard.consumer,
@@ -175,7 +197,26 @@ class Transactions(UnitPart):
 
     def add_heuristic(self, record: TransactionRecord) -> None:
         """Record how a transaction was ended without the decision of its coordinator."""
-        self.add(record)
+        assert record.xid is not None  # noqa: S101 - it was prepared
+        self.run(
+            _ADD_HEURISTIC,
+            space_id=record.space_id,
+            xid_format=record.xid.format_id,
+            xid_global=record.xid.gtrid,
+            xid_branch=record.xid.bqual,
+            trans_id=record.id,
+            owner_id=record.owner_id,
+            state=record.state.value,
+            started_at=record.started_us,
+            prepared_at=record.prepared_us,
+            consumer=record.consumer,
+            ended_at=record.ended_us,
+            ended_by=record.ended_by,
+        )
+
+    def heuristics(self, space_id: int) -> list[TransactionRecord]:
+        """Return those of a queue space that were ended so, the longest first."""
+        return list(map(_heuristic, self.all(_HEURISTICS, of_space=space_id)))
 
     def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
         """Remove such a record; False where there is none."""
@@ -192,7 +233,7 @@ def _named(xid: Xid) -> dict[str, Any]:
 
 def _record(row: Row) -> TransactionRecord:
     number, space_id, owner_id, state, started, deadline, form, gtrid, bqual, prepared, queues, *rest = row
-    consumer, nonpersistent, ended, ended_by = rest
+    consumer, nonpersistent = rest
     return TransactionRecord(
         id=number,
         space_id=space_id,
@@ -205,6 +246,21 @@ def _record(row: Row) -> TransactionRecord:
         queue_ids=tuple(map(int, queues.split())) if queues else (),
         consumer=consumer or "",
         nonpersistent=nonpersistent or 0,
+    )
+
+
+def _heuristic(row: Row) -> TransactionRecord:
+    number, space_id, owner_id, state, started, form, gtrid, bqual, prepared, consumer, ended, ended_by = row
+    return TransactionRecord(
+        id=number,
+        space_id=space_id,
+        owner_id=owner_id,
+        state=Outcome(state),
+        started_us=started,
+        deadline_us=None,
+        xid=Xid(form, bytes(gtrid), bytes(bqual)),
+        prepared_us=prepared,
+        consumer=consumer,
         ended_us=ended,
-        ended_by=ended_by or "",
+        ended_by=ended_by,
     )

@@ -252,6 +252,25 @@ class TestRecord:
         )
         assert entry.outcome.startswith(f"forgotten: committed heuristically by {administrator()}, ")
 
+    def test_what_is_in_memory_is_ended_with_the_rest(self, shared_store, memory_dir):
+        space = in_memory(shared_store)
+        with shared_store.another().open_space("SPACE") as other:
+            other.commit_transaction(TEXT)
+            assert (drain(other), drain(other, "OUT")) == ([], ["first", "second"])
+            # By then, memory has followed the disk.
+            assert not other.usage("OUT").messages
+            (info,) = other.transactions()
+            assert (info.state, info.messages) == (Outcome.HEURISTIC_COMMIT, 0)
+            other.tpc_forget(TEXT)
+        assert truth(space, "OUT") == ([], [])
+
+    def test_so_it_is_given_back(self, shared_store, memory_dir):
+        space = in_memory(shared_store)
+        with shared_store.another().open_space("SPACE") as other:
+            other.abort_transaction(TEXT)
+            assert (drain(other), drain(other, "OUT")) == (["request"], [])
+        assert truth(space) == ([], [])
+
     def test_what_was_lost_with_the_memory_is_recorded(self, shared_store, memory_dir):
         space = in_memory(shared_store)
         space.device.clear_memory("SPACE", force=True)

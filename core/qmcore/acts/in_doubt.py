@@ -71,12 +71,13 @@ def recover(unit: Unit, opened: OpenSpace) -> list[Xid]:
 
     They are prepared, or were ended heuristically.
     """
-    records = unit.transactions.of_space(opened.space.id)
-    return [
-        record.xid
-        for record in records
-        if record.xid is not None and (record.state is Outcome.PREPARED or record.state.is_heuristic)
-    ]
+    records = [*prepared(unit, opened.space.id), *unit.transactions.heuristics(opened.space.id)]
+    return [record.xid for record in sorted(records, key=started) if record.xid is not None]
+
+
+def started(record: TransactionRecord) -> tuple[int, int]:
+    """Return by what transactions are listed: the longest first."""
+    return record.started_us, record.id
 
 
 def forget(unit: Unit, opened: OpenSpace, xid: Xid) -> str:
@@ -175,8 +176,8 @@ def _record_heuristic(unit: Unit, record: TransactionRecord, outcome: Outcome, n
 
 def _in_memory(unit: Unit, space_id: int, record: TransactionRecord) -> int:
     memory = unit.memory(space_id) if record.nonpersistent else None
-    counts = {} if memory is None else memory.holdings.count_held()
-    return sum(counts.get((record.id, role), 0) for role in (Role.DEQUEUED, Role.ENQUEUED))
+    counts = [] if memory is None else [memory.holdings.counts(record.id, each) for each in record.queue_ids]
+    return sum(count.get(role, 0) for count in counts for role in (Role.DEQUEUED, Role.ENQUEUED))
 
 
 def _tell_lost(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> int:

@@ -41,7 +41,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
     space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
-        return unit.transactions.of_space(space_id), unit.owners.of_space(space_id), held(unit, space_id)
+        return _listed(unit, space_id), unit.owners.of_space(space_id), held(unit, space_id)
 
     records, owners, counts = volume.read(found)
     living = volume.liveness.living(owners)
@@ -103,7 +103,7 @@ def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     if ":" in name:
         return in_doubt.found(unit, opened, Xid.of(name))
     space = opened.definitions(unit).space
-    for record in unit.transactions.of_space(space.id):
+    for record in _listed(unit, space.id):
         if shown(record.id) == name:
             return record
     raise InvalidArgumentError(
@@ -114,14 +114,26 @@ def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     )
 
 
+def _listed(unit: Unit, space_id: int) -> list[TransactionRecord]:
+    records = [*unit.transactions.of_space(space_id), *unit.transactions.heuristics(space_id)]
+    return sorted(records, key=in_doubt.started)
+
+
 def _refusal(record: TransactionRecord) -> ProtocolError:
     name = shown(record.id)
     return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
 
 
 def _messages(unit: Unit, record: TransactionRecord) -> int:
-    counts = held(unit, record.space_id)
-    return sum(counts.get((record.id, role), 0) for role in Role)
+    if record.state is Outcome.PREPARED:
+        counts = [
+            store.holdings.counts(record.id, queue_id)
+            for store in stores(unit, record.space_id)
+            for queue_id in record.queue_ids
+        ]
+        return sum(sum(count.values()) for count in counts)
+    of_all = held(unit, record.space_id)
+    return sum(of_all.get((record.id, role), 0) for role in Role)
 
 
 def held(unit: Unit, space_id: int) -> dict[tuple[int, Role], int]:

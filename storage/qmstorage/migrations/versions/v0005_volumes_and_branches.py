@@ -44,13 +44,6 @@ def upgrade() -> None:
         sa.Column(
             "nonpersistent", sa.BigInteger(), nullable=True, comment="messages in memory that it had as it was prepared"
         ),
-        sa.Column(
-            "ended_at",
-            sa.BigInteger(),
-            nullable=True,
-            comment="when it was ended without the decision of its coordinator",
-        ),
-        sa.Column("ended_by", _TEXT, nullable=True),
     )
     for column in branches:
         op.add_column("trans", column, schema=schema)
@@ -62,4 +55,23 @@ def upgrade() -> None:
         schema=schema,
         sqlite_where=sa.text("xid_format IS NOT NULL"),
         postgresql_where=sa.text("xid_format IS NOT NULL"),
+    )
+    op.create_table(
+        "heuristic",
+        sa.Column("space_id", sa.Integer(), nullable=False),
+        sa.Column("xid_format", sa.BigInteger(), nullable=False),
+        sa.Column("xid_global", sa.LargeBinary(), nullable=False),
+        sa.Column("xid_branch", sa.LargeBinary(), nullable=False),
+        sa.Column("trans_id", sa.BigInteger(), nullable=False),
+        sa.Column("owner_id", sa.BigInteger(), nullable=False),
+        sa.Column("state", _TEXT, nullable=False, comment="heuristic commit, heuristic rollback"),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("prepared_at", sa.BigInteger(), nullable=False),
+        sa.Column("consumer", _TEXT, nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_by", _TEXT, nullable=False),
+        sa.PrimaryKeyConstraint("space_id", "xid_format", "xid_global", "xid_branch"),
+        schema=schema,
+        sqlite_with_rowid=False,
+        comment="how prepared transactions were ended without the decision of their coordinators, which are to be told",
     )
