@@ -285,7 +285,16 @@ class Volumes:
 
     def _take_from_other(self, volume: Volume) -> None:
         """Make a volume of another device one of this."""
-        its, spaces = volume.read(lambda unit: (unit.device.info(), unit.spaces.listed()))
+        its, spaces, listed = volume.read(
+            lambda unit: (unit.device.info(), unit.spaces.listed(), unit.device.entries())
+        )
+        others = sorted({entry.path for entry in listed} - {each.path for each in listed[:1]})
+        if others:
+            raise BadResourceError(
+                f"{volume.path!r} is a device itself, and its device list names {', '.join(map(repr, others))} too",
+                hint="Name a volume of that device instead, or remove those entries from its list with dsdl.",
+                path=volume.path,
+            )
         if its.page_size != self._info.page_size:
             raise BadResourceError(
                 f"{volume.path!r} has pages of {its.page_size} bytes, and device {self._path!r} of"

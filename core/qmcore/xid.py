@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 from qmcore.errors import InvalidArgumentError
@@ -11,6 +12,9 @@ GTRID_MAX: Final = 64
 BQUAL_MAX: Final = 64
 """Bytes of a branch qualifier."""
 _FORMAT_MAX: Final = 2**31 - 1
+_TEXT: Final = re.compile(r"([0-9]{1,10}):((?:[0-9a-fA-F]{2})*):((?:[0-9a-fA-F]{2})*)")
+_SHOWN: Final = 100
+"""Characters of a wrong text that are shown."""
 
 
 class Xid(NamedTuple):
@@ -69,12 +73,11 @@ def _part(value: Any, what: str, least: int, most: int) -> bytes:
 
 
 def _read(text: str) -> Xid:
-    try:
-        number, gtrid, bqual = text.split(":")
-        parts = int(number), bytes.fromhex(gtrid), bytes.fromhex(bqual)
-    except ValueError:
+    found = _TEXT.fullmatch(text)
+    if found is None:
         raise InvalidArgumentError(
-            f"{text!r} is not the text of an xid",
+            f"{text[:_SHOWN]!r} is not the text of an xid",
             hint="It is a number and two rows of hexadecimal digits with colons in between, as qprinttrans shows it.",
-        ) from None
-    return Xid.of(parts)
+        )
+    number, gtrid, bqual = found.groups()
+    return Xid.of((int(number), bytes.fromhex(gtrid), bytes.fromhex(bqual)))

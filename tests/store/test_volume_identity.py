@@ -209,6 +209,17 @@ def test_a_volume_of_another_device_that_is_in_use_is_not_taken(place):
     assert device.take_back_space("LIVES").name == "LIVES"
 
 
+def test_a_device_of_several_volumes_is_not_taken_for_one(place):
+    with create_device(place.store.path.replace(place.main, place.other), 30_000) as other:
+        further = other.create_entry(place.third, 0, 100).path
+    device = place.store.another()
+    with pytest.raises(BadResourceError, match=r"is a device itself, and its device list names .* too") as refused:
+        device.rename_entry(1, place.other, force=True)
+    assert further in str(refused.value)
+    with open_device(place.store.path.replace(place.main, place.other)) as again:
+        assert len(again.entries()) == 2
+
+
 AT_CRDL = {
     "text": "exists and is not empty|is not a qmadmin device",
     "other_device": "belongs to another device than",
