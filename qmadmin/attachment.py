@@ -62,6 +62,10 @@ class PendingRollbacks:
 
         return roll_back
 
+    def insist(self, branch: Branch) -> None:
+        """Do the rollback of a branch if it is not done yet; raises what the store refuses."""
+        self._roll_back(branch)
+
     def roll_back_all(self) -> None:
         """Do all noted rollbacks, as far as the store allows; errors do not concern the caller."""
         for branch, _ in self.left.copy().values():
@@ -200,6 +204,8 @@ class Attachment:
         """Leave the queue space."""
         if self.opened.me is None:
             return
+        # Others end what is active, and not what may be prepared.
+        self.owed.roll_back_all()
         try:
             processes.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:
@@ -262,6 +268,11 @@ class SpaceHandle:
         """Run a reading act on the queue space; return its result."""
         attachment = self._attachment
         return attachment.volume.read(lambda unit: act(unit, attachment.opened, *given, **named))
+
+    def _promise(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Run an act that others rely on, on other machines and disks: what it does is on the disk in any case."""
+        attachment = self._attachment
+        return attachment.volume.write(lambda unit: act(unit, attachment.opened, *given, **named), Purpose.PROMISE)
 
     def _write(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
         """Run an act of an administrator that changes the queue space; return its result."""

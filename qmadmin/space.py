@@ -304,7 +304,7 @@ class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSched
         Raises InvalidArgumentError if there is no such transaction, or no longer, HeuristicError if it was ended
         heuristically before.
         """
-        self._tell_end("rolled back", self._write(outstanding.abort, transaction, self._now, self._administrator))
+        self._tell_end("rolled back", self._promise(outstanding.abort, transaction, self._now, self._administrator))
 
     @destructive("transaction {handle.name}/{transaction}")
     def commit_transaction(self, transaction: str) -> None:
@@ -313,7 +313,7 @@ class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSched
         Where its coordinator rolls it back then, that raises HeuristicError. Raises ProtocolError if it is active, as
         only its own process can commit it then; otherwise as `abort_transaction`.
         """
-        self._tell_end("committed", self._write(outstanding.commit, transaction, self._now, self._administrator))
+        self._tell_end("committed", self._promise(outstanding.commit, transaction, self._now, self._administrator))
 
     def _tell_end(self, how: str, ended: outstanding.Ended) -> None:
         what = f"{how} heuristically" if ended.heuristic else how

@@ -10,7 +10,6 @@ from qmadmin.transacting import Transaction, current, refuse_nesting
 from qmcore.acts import in_doubt, preparing
 from qmcore.acts.returning import Cause, Ending
 from qmcore.errors import HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
-from qmcore.purpose import Purpose
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
@@ -45,6 +44,11 @@ class TwoPhaseTransaction(Transaction):
             raise
         self._ended = _PREPARED if changes else "over"
         return changes
+
+    def roll_back_again(self) -> None:
+        """Do the rollback that a failed preparation owes, if it is not done yet; raises what the store refuses."""
+        for attachment, branch in self._branches.values():
+            attachment.owed.insist(branch)
 
     def check_here(self) -> None:
         """Refuse a call in another thread than the one that began it, or in a forked process."""
@@ -105,8 +109,8 @@ class TwoPhase(SpaceHandle):
 
         No timeout and no death ends it, and no call can be made in it any more. Its messages are held, and what it
         enqueues has its room. Returns False for a branch that has changed nothing: it has let go of what it had locked,
-        and is over. Raises as the commit of a transaction does; nothing of the branch remains then, and `tpc_rollback`
-        ends it. ProtocolError: there is no branch, or it is prepared.
+        and is over. Raises as the commit of a transaction does: the branch is rolled back, and `tpc_rollback` ends it,
+        or raises for as long as the store cannot be reached. ProtocolError: there is no branch, or it is prepared.
         """
         transaction = self._branch()
         if transaction.prepare():
@@ -151,6 +155,7 @@ class TwoPhase(SpaceHandle):
             return
         if transaction.active:
             transaction.rollback()
+        transaction.roll_back_again()
         transaction.leave_context()
 
     def tpc_recover(self) -> list[Xid]:
@@ -168,7 +173,7 @@ class TwoPhase(SpaceHandle):
         """
         identifier = Xid.of(xid)
         with act(self._device, f"transaction {self.name}/{identifier}", "QueueSpace.tpc_forget", {"xid": identifier}):
-            tell(self._write(in_doubt.forget, identifier))
+            tell(self._promise(in_doubt.forget, identifier))
 
     def _branch(self) -> TwoPhaseTransaction:
         """Return the branch that this thread has begun."""
@@ -206,15 +211,11 @@ class TwoPhase(SpaceHandle):
                 transaction.leave_context()
 
     def _end_by(self, xid: Xid, *, commits: bool) -> None:
-        attachment = self._ready()
-        now = self._now
+        self._ready()
         if commits:
-            attachment.volume.write(lambda unit: in_doubt.commit(unit, attachment.opened, xid, now), Purpose.PROMISE)
+            self._promise(in_doubt.commit, xid, self._now)
         else:
-            attachment.volume.write(
-                lambda unit: in_doubt.roll_back(unit, attachment.opened, xid, now, Ending(Cause.ROLLBACK)),
-                Purpose.PROMISE,
-            )
+            self._promise(in_doubt.roll_back, xid, self._now, Ending(Cause.ROLLBACK))
 
 
 _PREPARED: Final = "prepared"

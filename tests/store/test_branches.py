@@ -1,6 +1,7 @@
 """A branch of a distributed transaction: prepared it is kept, whatever happens, until its coordinator ends it."""
 
 import contextlib
+import errno
 import gc
 import itertools
 import threading
@@ -17,6 +18,7 @@ from qmcore.errors import (
     InUseError,
     InvalidArgumentError,
     NoSpaceError,
+    OutcomeUnknownError,
     ProtocolError,
     QueueError,
     Resource,
@@ -380,6 +382,22 @@ class TestCosts:
                     end()
                     assert len(syncs) == 2
 
+    def test_so_is_what_an_administrator_does(self, tmp_path):
+        with qmadmin.create_device(tmp_path / "QUE", 10_000, durability="relaxed") as device:
+            device.create_space(space_definition())
+            with device.open_space("SPACE") as space:
+                make_queue(space, "Q")
+                space.tpc_begin(XID)
+                space.enqueue("Q", "x")
+                space.tpc_prepare()
+                syncs = noted(device.probe, Point.AFTER_SYNC)
+                assert Work(lambda: space.commit_transaction(TEXT)).results() == [None]
+                assert len(syncs) == 1
+                space.tpc_forget(TEXT)
+                assert len(syncs) == 2
+                with pytest.raises(UnknownXidError):
+                    space.tpc_commit()
+
     def test_one_that_has_changed_nothing_is_brought_to_no_disk(self, file_store):
         space = file_store.space()
         make_queue(space, "Q")
@@ -504,6 +522,21 @@ class TestWhatMayFollowWhat:
         space.tpc_begin(TEXT)
         space.tpc_rollback()
 
+    def test_of_several_who_begin_with_one_identifier_at_the_same_time_one_does(self, shared_store):
+        shared_store.space()
+        spaces = [shared_store.another().open_space("SPACE") for _ in range(4)]
+
+        def begin(space, number):
+            try:
+                space.tpc_begin((7, f"{number}", ""))
+            except InUseError:
+                return False
+            return True
+
+        for number in range(8):
+            work = Work(*(lambda space=space, number=number: begin(space, number) for space in spaces))
+            assert sorted(work.results()) == [False, False, False, True]
+
     def test_the_same_identifier_names_another_branch_in_another_queue_space(self, store, space, branch):
         other = store.space("OTHER", ipc_key=40_001)
         make_queue(other, "Q")
@@ -543,6 +576,28 @@ def _refused(call):
     except QueueError as error:
         return error
     raise AssertionError("it was not refused")
+
+
+class TestFailures:
+    def test_a_rollback_that_is_owed_is_no_success_until_it_is_done(self, file_store):
+        space = file_store.space()
+        make_queue(space, "Q")
+        space.tpc_begin(XID)
+        space.enqueue("Q", "x")
+
+        def fail(_fact):
+            raise OSError(errno.EIO, "the disk fails")
+
+        file_store.device.probe.at(Point.BEFORE_SYNC, fail)
+        with pytest.raises(OutcomeUnknownError):
+            space.tpc_prepare()
+        for _ in range(2):
+            with pytest.raises(QueueError):
+                space.tpc_rollback()
+        with file_store.another().open_space("SPACE") as other:
+            assert other.tpc_recover() == [XID]
+            other.tpc_rollback(XID)
+            assert (other.tpc_recover(), other.transactions()) == ([], [])
 
 
 class TestInterrupts:
@@ -630,6 +685,10 @@ class TestIdentifiers:
             (None, "an xid has three parts"),
             ("1:zz:", "'1:zz:' is not the text of an xid"),
             ("global", "'global' is not the text of an xid"),
+            ("1_0:61:", "'1_0:61:' is not the text of an xid"),
+            (" 7: 61:", "is not the text of an xid"),
+            ("7:6:", "is not the text of an xid"),
+            ("7" * 5000, "'7{100}' is not the text of an xid"),
             ((OUR_FORMAT, b"g", b""), "is that of the transactions that qmadmin coordinates"),
         ],
     )

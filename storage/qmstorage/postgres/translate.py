@@ -176,6 +176,7 @@ _IN_JOINED: Final = {_CONFLICT: _CONFLICT_IN_JOINED, _LOST: _LOST_IN_JOINED, _AB
 FORGOTTEN: Final = "26000"
 """The session has no such prepared statement: the driver discards all of them at times, as after a rollback."""
 _RETRIABLE: Final = frozenset({"40001", "40P01", FORGOTTEN})
+_UNIQUE_VIOLATION: Final = "23505"
 _ENDED_IDLE: Final = frozenset({"25P03", "57P05"})
 _LOST_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "57P04"})
 """States with which a server ends the session."""
@@ -264,6 +265,11 @@ def from_psycopg(error: psycopg.Error, shown: str, *, joined: bool = False) -> Q
 def is_retriable(error: psycopg.Error) -> bool:
     """Return whether others, or the driver, have undone the transaction, so that it may be tried again."""
     return error.sqlstate in _RETRIABLE
+
+
+def is_taken_meanwhile(error: psycopg.Error) -> bool:
+    """Return whether another session has recorded an xid since it was looked for: the next look finds that."""
+    return error.sqlstate == _UNIQUE_VIOLATION and error.diag.constraint_name == "trans_by_xid"
 
 
 def was_idle(error: psycopg.Error) -> bool:

@@ -351,7 +351,7 @@ class PostgresVolume:
     def before_commit(self, error: psycopg.Error, session: Session) -> Exception:
         """Return what to raise for an error by which nothing has been done."""
         is_lost = session.is_lost or translate.is_connection_lost(error)
-        if is_lost or translate.is_retriable(error):
+        if is_lost or translate.is_retriable(error) or translate.is_taken_meanwhile(error):
             return Again(error, is_lost=is_lost)
         return translate.from_psycopg(error, self.path)
 
