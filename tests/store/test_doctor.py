@@ -268,9 +268,11 @@ class TestUse:
         clock.advance(1)
         found = the_one(shared_store.device, "transaction-in-doubt")
         assert (found.severity, found.target) == (Severity.WARNING, "transaction 7:67:62")
-        assert found.sentence.startswith(f"it is prepared since {times.show(begun)} and waits for its coordinator:")
-        assert f": coordinator {os.getpid()}" in found.sentence
-        assert found.sentence.endswith(", which is gone; it has 1 message in SPACE")
+        assert found.sentence.startswith(f"coordinator {os.getpid()} on ")
+        assert found.sentence.endswith(
+            f" prepared it, {times.show(begun)}, and is no longer attached; it waits for its coordinator; it has 1"
+            " message in SPACE"
+        )
         assert found.advice.endswith("type qcommittrans 7:67:62 or qaborttrans 7:67:62")
 
     def test_a_transaction_that_was_ended_without_its_coordinator_until_that_is_forgotten(self, store, space):

@@ -324,8 +324,9 @@ def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> It
                     Severity.WARNING,
                     "transaction-in-doubt",
                     f"transaction {info.name}",
-                    f"it is prepared since {show(info.prepared_us)} and waits for its coordinator: {info.whose},"
-                    f" {'which lives' if info.lives else 'which is gone'}; {has} in {space.name}",
+                    f"{info.whose or 'a process'} prepared it, {show(info.prepared_us)}, and is"
+                    f" {'' if info.lives else 'no longer '}attached; it waits for its coordinator; {has} in"
+                    f" {space.name}",
                     "Start its coordinator again; or find out how it decided, and type"
                     f" qcommittrans {info.name} or qaborttrans {info.name}",
                 )

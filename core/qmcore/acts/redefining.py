@@ -78,12 +78,14 @@ def _refuse_others(unit: Unit, present: Space, me: Owner | None) -> None:
             hint="End it; everything else about the queue space can be changed meanwhile.",
             space=present.name,
         )
-    for record in in_doubt.prepared(unit, present.id):
+    prepared = in_doubt.prepared(unit, present.id)
+    if prepared:
+        xid = str(prepared[0].xid)
         raise InUseError(
-            f"the memory of queue space {present.name!r} cannot be changed while transaction {record.xid} is prepared",
+            f"the memory of queue space {present.name!r} cannot be changed while transaction {xid} is prepared",
             hint="Have its coordinator end it, or end it with qcommittrans or qaborttrans.",
             space=present.name,
-            xid=str(record.xid),
+            xid=xid,
         )
     if unit.transactions.count(present.id):
         raise InUseError(

@@ -27,7 +27,6 @@ Asked = TypeVar("Asked")
 
 _LIMITS = {Reason.MESSAGES: Resource.MESSAGES, Reason.PAGES: Resource.PAGES, Reason.MEMORY: Resource.MEMORY}
 
-
 _OF_TRANSACTIONS = (Reason.GIVEN_UP, Reason.LOST, Reason.TRANSACTIONS, Reason.XID)
 
 
