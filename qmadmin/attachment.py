@@ -66,9 +66,14 @@ class PendingRollbacks:
         """Do the rollback of a branch if it is not done yet; raises what the store refuses."""
         self._roll_back(branch)
 
-    def roll_back_all(self) -> None:
-        """Do all noted rollbacks, as far as the store allows; errors do not concern the caller."""
+    def roll_back_all(self, *, prepared: bool = False) -> None:
+        """Do all noted rollbacks, or those of what may be prepared, as far as the store allows.
+
+        Errors do not concern the caller.
+        """
         for branch, _ in self.left.copy().values():
+            if prepared and branch.promised is None:
+                continue
             try:
                 self._roll_back(branch)
             except Exception as error:  # noqa: BLE001 - it does not concern the caller
@@ -205,7 +210,7 @@ class Attachment:
         if self.opened.me is None:
             return
         # Others end what is active, and not what may be prepared.
-        self.owed.roll_back_all()
+        self.owed.roll_back_all(prepared=True)
         try:
             processes.detach(self.volume, self.opened, self.opened.me, self._clock)
         except QueueError as refusal:

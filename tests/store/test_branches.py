@@ -18,6 +18,7 @@ from qmcore.errors import (
     InUseError,
     InvalidArgumentError,
     NoSpaceError,
+    OperatingSystemError,
     OutcomeUnknownError,
     ProtocolError,
     QueueError,
@@ -598,6 +599,29 @@ class TestFailures:
             assert other.tpc_recover() == [XID]
             other.tpc_rollback(XID)
             assert (other.tpc_recover(), other.transactions()) == ([], [])
+
+    def test_what_is_owed_is_done_at_the_closing(self, file_store):
+        space, probe = file_store.space(), file_store.device.probe
+        make_queue(space, "Q")
+        space.tpc_begin(XID)
+        space.enqueue("Q", "x")
+
+        def interrupt(_fact):
+            probe.leave(Point.AFTER_COMMIT)
+            probe.at(Point.BEFORE_WRITE, refuse)
+            raise KeyboardInterrupt
+
+        def refuse(_fact):
+            probe.leave(Point.BEFORE_WRITE)
+            raise OperatingSystemError("the disk is full")
+
+        probe.at(Point.AFTER_COMMIT, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            space.tpc_prepare()
+        assert space.tpc_recover() == [XID]
+        file_store.device.close()
+        with file_store.another().open_space("SPACE") as other:
+            assert (other.tpc_recover(), other.transactions(), drain(other)) == ([], [], [])
 
 
 class TestInterrupts:
