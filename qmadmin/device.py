@@ -46,7 +46,7 @@ class Device(Maintenance):
         self.readonly = main.readonly
         self.clock = clock
         self._maker = maker
-        self.info: DeviceInfo = main.read(lambda unit: unit.device.info())
+        self.info: DeviceInfo = _info_of(main)
         """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
         self._volumes = Volumes(path, main, maker, self.info, clock)
         self._attachments: dict[str, Attachment] = {}
@@ -343,6 +343,15 @@ class Device(Maintenance):
         if not volume.readonly:
             processes.attach(volume, opened, role, self.clock)
         return Attachment(volume, opened, self.clock)
+
+
+def _info_of(main: Volume) -> DeviceInfo:
+    """Return a device's record about itself; nobody has the volume yet who would close it if that cannot be read."""
+    try:
+        return main.read(lambda unit: unit.device.info())
+    except BaseException:
+        main.close()
+        raise
 
 
 def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: int) -> None:
