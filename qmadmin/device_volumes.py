@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -309,8 +308,7 @@ class Volumes:
                     hint="End them first.",
                     space=space.name,
                 )
-        identifier = os.urandom(8).hex()
-        volume.write(lambda unit: unit.device.join_device(self._info, identifier), Purpose.ADMINISTRATION)
+        volume.write(lambda unit: unit.device.join_device(self._info), Purpose.ADMINISTRATION)
 
     def _refusal(self, path: str, error: QueueError) -> QueueError:
         """Return the refusal of what is at a path of the device list in the words of that."""

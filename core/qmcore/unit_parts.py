@@ -140,7 +140,7 @@ class DeviceRecords(Protocol):
     def set_opened(self, opened: int) -> None:
         """Set the number of the volume itself, where it is lower."""
 
-    def join_device(self, info: DeviceInfo, volume: str) -> None:
+    def join_device(self, info: DeviceInfo) -> None:
         """Make the volume itself one of another device, under an identifier that nobody else knows."""
 
     def extents(self) -> list[Extent]:

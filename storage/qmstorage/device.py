@@ -85,7 +85,7 @@ class Device(UnitPart):
         self.run(_SET_OPENED, new_opened=opened)
 
     @alone
-    def join_device(self, info: DeviceInfo, volume: str) -> None:
+    def join_device(self, info: DeviceInfo) -> None:
         """Make the volume itself one of another device, under an identifier that nobody else knows."""
         self.run(
             _JOIN_DEVICE,
@@ -93,7 +93,7 @@ class Device(UnitPart):
             new_main=False,
             new_durability=info.durability,
             new_commands=info.commands,
-            new_volume=volume,
+            new_volume=new_volume_id(),
         )
 
     def record(self, info: DeviceInfo, *, first: DeviceEntry | None) -> None:

@@ -9,13 +9,12 @@ rolled back. So a record goes only after memory was seen to have followed, in a 
 from __future__ import annotations
 
 from qmcore.acts.returning import Cause, Ending, give_back
-from qmcore.acts.routes import route_of, source_of
+from qmcore.acts.routes import commit_by_record
 from qmcore.acts.sending import start_afterwards
 from qmcore.definitions import OpenSpace
 from qmcore.port import Unit
-from qmcore.records import Outcome, TransactionRecord, Use
+from qmcore.records import Outcome, TransactionRecord
 from qmcore.store import MemoryStore
-from qmcore.transitions import Commit
 
 
 def has_to_follow(unit: Unit, opened: OpenSpace) -> bool:
@@ -75,7 +74,5 @@ def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
 
 def _follow_commit(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> None:
     known = opened.definitions(unit)
-    queues = known.queues.values()
-    sources, stored = [source_of(known, queue) for queue in queues], [route_of(known, queue) for queue in queues]
-    its = record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ()
-    start_afterwards(unit, opened, unit.follow(Commit(opened.guard(known), *its)))
+    command = commit_by_record(known, opened.guard(known), record, known.queues.values())
+    start_afterwards(unit, opened, unit.follow(command))

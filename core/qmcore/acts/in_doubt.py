@@ -12,16 +12,16 @@ import logging
 from functools import partial
 
 from qmcore.acts.returning import Ending, give_back
-from qmcore.acts.routes import route_of, source_of
+from qmcore.acts.routes import commit_by_record
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import OpenSpace
 from qmcore.errors import HeuristicError, InUseError, ProtocolError, UnknownXidError
 from qmcore.port import Unit
 from qmcore.queue import Queue
-from qmcore.records import Outcome, Role, TransactionRecord, Use
+from qmcore.records import Outcome, Role, TransactionRecord
 from qmcore.space import Space
 from qmcore.times import show
-from qmcore.transitions import Commit, Guard, Refused
+from qmcore.transitions import Guard, Refused
 from qmcore.xid import Xid
 
 logger = logging.getLogger("qmadmin.transacting")
@@ -42,9 +42,7 @@ def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str =
     known = opened.definitions(unit)
     queues = [known.by_id[queue_id] for queue_id in record.queue_ids if queue_id in known.by_id]
     lost = _tell_lost(unit, opened, record)
-    sources, stored = [source_of(known, queue) for queue in queues], [route_of(known, queue) for queue in queues]
-    its = record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ()
-    result = unit.settle(Commit(_promised(opened.guard(known), record), *its))
+    result = unit.settle(commit_by_record(known, _promised(opened.guard(known), record), record, queues))
     if isinstance(result, Refused):
         raise refusal(known, result)
     start_afterwards(unit, opened, result.reached)

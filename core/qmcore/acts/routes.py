@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from qmcore.definitions import Definitions
 from qmcore.order import Criterion
 from qmcore.queue import FOREVER, Queue
+from qmcore.records import TransactionRecord, Use
 from qmcore.times import MICROS
-from qmcore.transitions import Level, Route, Source
+from qmcore.transitions import Commit, Guard, Level, Route, Source
 
 _SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
 """What an order goes by in which the keys of all messages begin in the same way."""
@@ -55,3 +57,10 @@ def _low_levels(known: Definitions, queue: Queue) -> list[Level]:
         for memory, threshold, capacity in known.thresholds_of(queue)
         if threshold.command
     ]
+
+
+def commit_by_record(known: Definitions, guard: Guard, record: TransactionRecord, queues: Iterable[Queue]) -> Commit:
+    """Return the commit of a transaction of which only the record is known: all that it has stands in these queues."""
+    its = list(queues)
+    sources, stored = [source_of(known, queue) for queue in its], [route_of(known, queue) for queue in its]
+    return Commit(guard, record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ())
