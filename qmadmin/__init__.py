@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         NoMessageError,
         NoSpaceError,
         NotOpenError,
+        NotSuspendedError,
         OperatingSystemError,
         OutcomeUnknownError,
         ProtocolError,
@@ -111,13 +112,13 @@ __all__ = [
     "Codec", "Condition", "ConsumedMessage", "Delivery", "Device", "DeviceEntry", "EnqueueControl", "Failure",
     "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse", "InUseError",
     "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MetricsCollector", "Missed",
-    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "OperatingSystemError", "Origin", "OutOfOrder",
-    "OutcomeUnknownError", "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition",
-    "QueueError", "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource",
-    "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition",
-    "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
-    "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__", "create_device",
-    "decode", "open_device", "restore_device",
+    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "NotSuspendedError", "OperatingSystemError",
+    "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes",
+    "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError",
+    "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes",
+    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction",
+    "TransactionInfo", "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__",
+    "create_device", "decode", "open_device", "restore_device",
 ]  # fmt: skip
 
 

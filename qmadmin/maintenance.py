@@ -24,7 +24,7 @@ from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX
 
 if TYPE_CHECKING:
-    from qmcore.attached import AttachedProcess, MemoryFile
+    from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
 
@@ -52,6 +52,14 @@ class Maintenance(ManagingSpaces):
         """Return the processes attached to a queue space, the first to attach first, and dead ones not yet noticed."""
         volume, found = self._found(name, looks=True)
         return outstanding.attached(volume, found.id)
+
+    def transactions(self, name: str) -> list[TransactionInfo]:
+        """Return the transactions of a queue space that other processes can see, the oldest first.
+
+        This is what `QueueSpace.transactions` returns, but no process is attached for it.
+        """
+        volume, found = self._found(name, looks=True)
+        return outstanding.transactions(volume, found.id, self.clock)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues of a queue space, with their statistics.

@@ -15,6 +15,7 @@ from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, parsed, parts_of
 from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.queue_watch import QueueWatch
+from qmadmin.resuming import Resuming
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmadmin.two_phase import TwoPhase
 from qmcore import times
@@ -50,7 +51,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSchedules):
+class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -288,7 +289,8 @@ class QueueSpace(Enqueuing, Dequeuing, TwoPhase, ManagingMessages, ManagingSched
         space; a branch of a distributed transaction from its beginning on. Branches that an administrator has ended in
         place of their coordinator are listed until that has asked, or somebody forgets them.
         """
-        return self._run(outstanding.transactions, self._device.clock)
+        attachment = self._attachment
+        return outstanding.transactions(attachment.volume, attachment.opened.space.id, self._device.clock)
 
     @destructive("transaction {handle.name}/{transaction}")
     def abort_transaction(self, transaction: str) -> None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 from qmadmin import tracing
+from qmadmin.suspending import Suspendable
 from qmcore.acts import commit, rolling_back
 from qmcore.acts.enqueue import prepare
 from qmcore.acts.returning import Cause, Ending, Verdict, cause_of, is_of_the_store
@@ -120,7 +121,7 @@ def refuse_nesting(device: Device, space: str | None) -> None:
             )
 
 
-class Transaction:
+class Transaction(Suspendable):
     """A logical unit of work: all of its enqueues and dequeues take effect together at its commit, or not at all.
 
     The messages that it dequeues are hidden from all others until it ends; those that it enqueues are not visible
@@ -169,7 +170,7 @@ class Transaction:
 
     @property
     def active(self) -> bool:
-        """Whether the transaction has neither been committed nor rolled back."""
+        """Whether the transaction has been neither committed, rolled back nor suspended."""
         return not self._ended
 
     def commit(self) -> None:
@@ -252,8 +253,7 @@ class Transaction:
         `others` False: this counts as a try only for that message.
         """
         verdict = _verdict(permanent, retry_after, park, retry_policy)
-        if self._ended:
-            raise ProtocolError(f"the transaction was {self._ended} already")
+        self._refuse_ended()
         self._check_thread()
         self._roll_back(Ending(Cause.ROLLBACK if counts else Cause.UNTRIED, reason, verdict, only, others))
 
@@ -399,7 +399,7 @@ class Transaction:
         if self._aborted is not None:
             raise copy.copy(self._aborted)
         if self._ended:
-            raise ProtocolError(f"the transaction was {self._ended} already")
+            self._refuse_ended()
         if self._doomed is not None:
             self._abort(
                 cause_of(self._doomed),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from qmadmin.attachment import SpaceHandle
 from qmadmin.audit import act, tell
@@ -10,11 +10,13 @@ from qmadmin.transacting import Transaction, current, refuse_nesting
 from qmcore.acts import in_doubt, preparing
 from qmcore.acts.returning import Cause, Ending
 from qmcore.errors import HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
+from qmcore.suspension import Token
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from qmadmin.attachment import Attachment
     from qmadmin.device import Device
 
 OUR_FORMAT: Final = int.from_bytes(b"QMTX")
@@ -27,6 +29,13 @@ class TwoPhaseTransaction(Transaction):
     def __init__(self, device: Device, timeout: float | timedelta | None, space: str, xid: Xid) -> None:
         super().__init__(device, timeout, space)
         self.xid = xid
+
+    @classmethod
+    def resumed(cls, attachment: Attachment, device: Device, token: Token) -> Self:
+        """Return the one that was suspended with a token."""
+        transaction = cls(device, None, attachment.opened.space.name, _UNKNOWN)
+        transaction.xid = transaction.take_over([attachment], token, coordinated=True) or _UNKNOWN
+        return transaction
 
     @property
     def is_prepared(self) -> bool:
@@ -61,6 +70,7 @@ class TwoPhaseTransaction(Transaction):
     def _check_usable(self) -> None:
         if self._ended and self._aborted is None:
             self._check_thread()
+            self._refuse_suspended()
             raise ProtocolError(
                 f"transaction {self.xid} is {self._ended}, and takes no more calls",
                 hint="End it with tpc_commit or tpc_rollback." if self.is_prepared else "End it with tpc_rollback.",
@@ -103,6 +113,26 @@ class TwoPhase(SpaceHandle):
             transaction.rollback(counts=False)
             raise
         transaction.join_context()
+
+    def tpc_suspend(self) -> str:
+        """Suspend this thread's branch, and return the token by which `tpc_resume` goes on with it.
+
+        It must not be prepared: such a one needs no thread, and is ended by its xid. Raises as `Transaction.suspend`,
+        and ProtocolError where there is no branch.
+        """
+        return self._branch().suspend()
+
+    def tpc_resume(self, token: str) -> Xid:
+        """Make a suspended branch that of this thread, and return its identifier.
+
+        Raises as `resume`, and ProtocolError for a transaction that `tpc_begin` has not begun.
+        """
+        wanted = Token.of(token)
+        attachment = self._ready()
+        refuse_nesting(self._device, self.name)
+        transaction = TwoPhaseTransaction.resumed(attachment, self._device, wanted)
+        transaction.join_context()
+        return transaction.xid
 
     def tpc_prepare(self) -> bool:
         """Promise the commit of this thread's branch: nothing but `tpc_commit` and `tpc_rollback` ends it from now on.
@@ -219,3 +249,5 @@ class TwoPhase(SpaceHandle):
 
 
 _PREPARED: Final = "prepared"
+_UNKNOWN: Final = Xid(0, b"?")
+"""What a branch has for an identifier until the store has told its own."""

@@ -36,11 +36,12 @@ class AttachedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
-    """A transaction that is open or prepared, or that an administrator has ended in place of its coordinator.
+    """A transaction that is open, suspended or prepared, or that an administrator has ended for its coordinator.
 
     `index` numbers those of one listing from 0, the longest first, and `id` is a number of 16 hexadecimal digits.
-    `owner` is None where its process has left. `dequeued` messages go when it commits, `locked` ones stay, `spilled`
-    ones arrive; what it enqueues and its process still keeps is not known to others.
+    `owner` is None where its process has left; a suspended one is still that of the process that has suspended it.
+    `dequeued` messages go when it commits, `locked` ones stay, `spilled` ones arrive; what it enqueues and its process
+    still keeps is not known to others.
 
     A branch of a distributed transaction has an `xid`, else None. `consumer` tells whose a prepared one was, also when
     that process is gone. One that has ended heuristically has no messages any more; `ended_by` tells who ended it, with
@@ -61,6 +62,7 @@ class TransactionInfo:
     consumer: str = ""
     ended_us: int | None = None
     ended_by: str = ""
+    suspended_us: int | None = None
 
     @property
     def messages(self) -> int:
@@ -86,6 +88,11 @@ class TransactionInfo:
     def prepared(self) -> datetime | None:
         """Since when it is prepared (UTC), if it is or was."""
         return None if self.prepared_us is None else times.to_datetime(self.prepared_us)
+
+    @property
+    def suspended(self) -> datetime | None:
+        """Since when it is suspended (UTC), if it is."""
+        return None if self.suspended_us is None else times.to_datetime(self.suspended_us)
 
     @property
     def ended(self) -> datetime | None:

@@ -121,6 +121,15 @@ class UnknownXidError(InvalidArgumentError):
     """No transaction of the queue space has the identifier, or has it any more."""
 
 
+class NotSuspendedError(InvalidArgumentError):
+    """No suspended transaction has the token, or has it any more: it was resumed, or has ended."""
+
+    def __init__(self, message: str, *, resumed: bool = False, **known: Any) -> None:
+        """Take also whether the transaction is there, and was resumed before."""
+        super().__init__(message, **known)
+        self.resumed = resumed
+
+
 class BodyError(InvalidArgumentError, ValueError):
     """The body of a message cannot be read as what was asked for; reading it again fails again."""
 

@@ -223,6 +223,8 @@ class Outcome(enum.Enum):
     """What the volume knows of a transaction."""
 
     ACTIVE = "active"
+    SUSPENDED = "suspended"
+    """It is active, and used by nobody until it is resumed. The volume has it as an active one."""
     PREPARED = "prepared"
     COMMITTED = "committed"
     """It is committed on disk, and its changes in memory may still have to follow."""
@@ -239,6 +241,8 @@ class Outcome(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
     """A transaction as the volume records it: its number, owner and state, since and until when.
+
+    One that is suspended since `suspended_us` is active, and its owner is the process that has suspended it.
 
     `started_us` is a time of day, `deadline_us` one of the steady clock, which no setting of the time of day moves.
 
@@ -260,6 +264,7 @@ class TransactionRecord:
     nonpersistent: int = 0
     ended_us: int | None = None
     ended_by: str = ""
+    suspended_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

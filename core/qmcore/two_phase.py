@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Begin(NamedTuple):
-    """A transaction is to be known by an identifier from its beginning on, before it holds anything."""
+    """A transaction is to be known before it holds anything, and by an identifier where it has one."""
 
     guard: Guard
     holder: Holder
-    xid: Xid
+    xid: Xid | None
 
 
 class Begun(NamedTuple):

@@ -5,7 +5,7 @@ They belong to the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.audit import AuditEntry
@@ -266,6 +266,18 @@ class TransactionRecords(Protocol):
 
     def is_active(self, transaction_id: int, owner_id: int) -> bool:
         """Return whether that owner still has the transaction, and it is active."""
+
+    def suspend(self, transaction_id: int, owner_id: int, secret: str, now_us: int, queue_ids: Sequence[int]) -> bool:
+        """Let an active transaction be resumed by a secret; False where that owner has it no more."""
+
+    def resume(self, space_id: int, transaction_id: int, owner_id: int, secret: str) -> TransactionRecord | None:
+        """Give the suspended transaction that has the secret, which is used up, to another owner.
+
+        Return it, with the queues in which it has messages; None where there is none that has that secret.
+        """
+
+    def is_known(self, space_id: int, transaction_id: int) -> bool:
+        """Return whether the queue space has the transaction, in whatever state it is."""
 
     def of_space(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space."""

@@ -120,6 +120,7 @@ class Device(OpenFace[device.Device]):
     refuse_space = awaited(_Sync.refuse_space)
     attached = awaited(_Sync.attached)
     forwardings = awaited(_Sync.forwardings)
+    transactions = awaited(_Sync.transactions)
     memory_files = awaited(_Sync.memory_files)
     backup = awaited(_Sync.backup)
     audited = awaited(_Sync.audited)

@@ -24,6 +24,7 @@ from qmcore.values import dataclass
 _XID = "TA_XID"
 _STATES = {
     Outcome.ACTIVE: "ACT",
+    Outcome.SUSPENDED: "SUS",
     Outcome.PREPARED: "REA",
     Outcome.COMMITTED: "DEC",
     Outcome.HEURISTIC_ROLLBACK: "HAB",
@@ -94,9 +95,10 @@ def _told_moment(micros: int | None) -> str | None:
 T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
     name="T_APPQTRANS",
     noun="transaction",
-    about="Transactions of a queue space that are open, from their first dequeue on, prepared, or ended heuristically.",
+    about="Transactions of a queue space: open (from the first dequeue on), suspended, prepared, ended heuristically.",
     states={
         "ACT": "its process is using it",
+        "SUS": "its process has suspended it, and nobody has resumed it",
         "REA": "it is prepared",
         "DEC": "it is committed, but not yet in the memory for non-persistent messages",
         "HAB": "it was rolled back without the decision of its coordinator, which has not asked since",
@@ -120,7 +122,7 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
             field="xid",
         ),
         *common(
-            "GET ACT, REA, DEC, HAB, HCO; SET HAB, HCO",
+            "GET ACT, SUS, REA, DEC, HAB, HCO; SET HAB, HCO",
             marks=Mark.KEY | Mark.NEEDED | Mark.SET_KEY,
             permissions="R-XR-XR--",
         ),
@@ -130,6 +132,12 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
             "The xid by which its coordinator knows it; omitted where it has none.",
             lambda info: None if info.xid is None else str(info.xid),
             "branch",
+        ),
+        _of_branch(
+            "TA_SUSPENDTIME",
+            "a time",
+            "Since when it is suspended; omitted where it is not.",
+            lambda info: _told_moment(info.suspended_us),
         ),
         _of_branch(
             "TA_PREPARETIME",

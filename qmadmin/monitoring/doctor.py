@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from qmadmin.console import counted
 from qmadmin.volume_makers import MEMORY
 from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
-from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.findings import Fault, Finding, Severity
 from qmcore.port import Snapshot, Unit, Volume
@@ -292,8 +291,7 @@ class Doctor:
         yield from diagnosis.limits(space, self._device.space_usage(space.name), page_size)
         yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
         yield from diagnosis.forwarders(space, forwarding.forwardings(volume, space.id))
-        opened = OpenSpace(space, page_size=page_size)
-        yield from diagnosis.transactions(space, outstanding.transactions(volume, opened, self._device.clock), now)
+        yield from diagnosis.transactions(space, outstanding.transactions(volume, space.id, self._device.clock), now)
         yield from diagnosis.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from diagnosis.clock(space, latest, now)
 

@@ -15,6 +15,7 @@ from qmadmin.shell.spaces import SPACES, no_table
 from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmcore.space import PAGE_QUANTUM, rounded_pages
+from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
@@ -146,18 +147,34 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: 
 def ipcs(session: Session, queue_space_name: str) -> Outcome:
     """List the resources that a queue space has in addition to its file.
 
-    It lists the attached processes, including this program if it has the queue space open, and the files of the memory
-    for non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
+    It lists the attached processes, including this program if it has the queue space open, the suspended transactions,
+    with the process that has suspended each, since when and for how long, and the files of the memory for
+    non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
 
         ipcs QSPACE
     """
     processes = session.device.attached(queue_space_name)
     rows: list[tuple[str | int | Moment | None, ...]] = [
-        ("process", each.role, each.pid, each.host, Moment(each.since_us), "alive" if each.alive else "dead", None)
+        ("process", each.role, each.pid, each.host, Moment(each.since_us), _alive(each.alive), None, None)
         for each in processes
     ]
+    now_us = session.device.clock.now()
+    rows += [
+        (
+            "suspended",
+            info.name,
+            None if info.owner is None else info.owner.pid,
+            None if info.owner is None else info.owner.host,
+            Moment(info.suspended_us),
+            _alive(info.lives),
+            None,
+            max(0, now_us - info.suspended_us) // MICROS,
+        )
+        for info in session.device.transactions(queue_space_name)
+        if info.suspended_us is not None
+    ]
     files = session.device.memory_files(queue_space_name)
-    rows += [("memory", file.path, None, None, None, None, file.size) for file in files]
+    rows += [("memory", file.path, None, None, None, None, file.size, None) for file in files]
     if rows:
         return Table(_COLUMNS, rows)
     return session.nothing(f"Queue space '{queue_space_name}' has no attached processes and no memory", _COLUMNS)
@@ -171,7 +188,12 @@ _COLUMNS = (
     Column("since", "Since"),
     Column("state", "State"),
     Column("bytes", "Bytes", right=True),
+    Column("age", "Age (s)", right=True),
 )
+
+
+def _alive(alive: bool) -> str:
+    return "alive" if alive else "dead"
 
 
 def _removal(session: Session, given: Given) -> str:

@@ -30,7 +30,8 @@ def qprinttrans(session: Session) -> Outcome:
 
     It shows the index, identifier and xid, which the other commands take, the state, process and messages: dequeued,
     locked, and enqueued as far as they are stored already. Of a prepared one it shows since when, and whose it was; of
-    one that was ended heuristically when, and by whom. Others can see a transaction from its first dequeue on.
+    one that was ended heuristically when, and by whom; of a suspended one since when. Others can see a transaction
+    from its first dequeue on.
 
         qprinttrans
     """
@@ -62,6 +63,7 @@ def _columns(now_us: int) -> tuple[Column, ...]:
         Column("whose", "Whose", of=lambda info: info.consumer or None),
         Column("ended", "Ended", of="ended_us"),
         Column("ended_by", "Ended by", of=lambda info: info.ended_by or None),
+        Column("suspended", "Suspended", of="suspended_us"),
     )
 
 

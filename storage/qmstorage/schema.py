@@ -272,9 +272,11 @@ trans = Table(
     Column("xid_global", LargeBinary),
     Column("xid_branch", LargeBinary),
     Column("prepared_at", BigInteger),
-    Column("queues", Text, comment="numbers of those in which it has messages, once it is prepared"),
+    Column("queues", Text, comment="numbers of those in which it has messages, once it is suspended or prepared"),
     Column("consumer", Text, comment="who has them, once it is prepared"),
     Column("nonpersistent", BigInteger, comment="messages in memory that it had as it was prepared"),
+    Column("secret", Text, comment="by which it is resumed, while it is suspended"),
+    Column("suspended_at", BigInteger),
 )
 Index(
     "trans_by_xid",

@@ -96,11 +96,11 @@ def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
 
 
 def begin(unit: SqlUnit, command: Begin) -> Begun | Refused:
-    """Make a transaction known by an identifier, before it holds anything."""
+    """Make a transaction known before it holds anything, and by an identifier where it has one."""
     guard, holder, xid = command
     if unit.generation(guard.space_id) != guard.generation:
         return STALE
-    if unit.transactions.find(guard.space_id, xid) is not None:
+    if xid is not None and unit.transactions.find(guard.space_id, xid) is not None:
         return Refused(Reason.XID, what=str(xid))
     begun = begin_holding(unit, guard, holder, xid)
     return begun if isinstance(begun, Refused) else Begun(begun)

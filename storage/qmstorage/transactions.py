@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from qmcore.purpose import WrongPurposeError
+from qmcore.purpose import WrongPurposeError, once
 from qmcore.records import Outcome, TransactionRecord
 from qmcore.two_phase import Prepare
 from qmcore.xid import Xid
@@ -55,6 +56,7 @@ _RECORD = select(
     trans.c.queues,
     trans.c.consumer,
     trans.c.nonpersistent,
+    trans.c.suspended_at,
 )
 _OF_SPACE = given(trans.c.space_id, "of_space")
 _TRANSACTIONS = _RECORD.where(_OF_SPACE).order_by(trans.c.started_at, trans.c.id)
@@ -90,6 +92,20 @@ _REOPEN = (
     )
     .values(state=literal(Outcome.ACTIVE.value), xid_format=null(), xid_global=null(), xid_branch=null())
 )
+_SUSPEND = (
+    update(trans)
+    .where(*ACTIVE_OF_OWNER)
+    .values(secret=bindparam("its_secret"), suspended_at=bindparam("suspended"), queues=bindparam("of_queues"))
+)
+_IN_SPACE = (given(trans.c.id, "trans_id"), _OF_SPACE)
+# One statement: of several that have the secret one finds it, and whoever ends it for the owner of before does not.
+_RESUME = (
+    update(trans)
+    .where(*_IN_SPACE, given(trans.c.secret, "its_secret"), trans.c.state == written_state(Outcome.ACTIVE))
+    .values(owner_id=bindparam("new_owner"), secret=null(), suspended_at=null())
+    .returning(*_RECORD.selected_columns)
+)
+_IS_KNOWN = select(trans.c.id).where(*_IN_SPACE)
 _ADD_HEURISTIC = insert_into(heuristic)
 _HEURISTIC = select(
     heuristic.c.trans_id,
@@ -138,6 +154,8 @@ class Transactions(UnitPart):
             queues=None,
             consumer=None,
             nonpersistent=None,
+            secret=None,
+            suspended_at=None,
         )
 
     def end(self, transaction_id: int, owner_id: int) -> bool:
@@ -153,6 +171,22 @@ class Transactions(UnitPart):
         if self.purpose.again:
             raise WrongPurposeError(self.purpose, "goes on with a transaction, and may be done twice")
         return self.one(_IS_ACTIVE, trans_id=transaction_id, of_owner=owner_id) is not None
+
+    @once
+    def suspend(self, transaction_id: int, owner_id: int, secret: str, now_us: int, queue_ids: Sequence[int]) -> bool:
+        """Let an active transaction be resumed by a secret; False where that owner has it no more."""
+        its = {"trans_id": transaction_id, "of_owner": owner_id, "its_secret": secret, "suspended": now_us}
+        return self.run(_SUSPEND, of_queues=" ".join(map(str, queue_ids)), **its).rowcount > 0
+
+    @once
+    def resume(self, space_id: int, transaction_id: int, owner_id: int, secret: str) -> TransactionRecord | None:
+        """Give the suspended transaction that has the secret, which is used up, to another owner, and return it."""
+        row = self.one(_RESUME, trans_id=transaction_id, of_space=space_id, its_secret=secret, new_owner=owner_id)
+        return None if row is None else _record(row)
+
+    def is_known(self, space_id: int, transaction_id: int) -> bool:
+        """Return whether the queue space has the transaction, in whatever state it is."""
+        return self.one(_IS_KNOWN, trans_id=transaction_id, of_space=space_id) is not None
 
     def of_space(self, space_id: int) -> list[TransactionRecord]:
         """Return the transactions of a queue space, the longest first."""
@@ -233,7 +267,7 @@ def _named(xid: Xid) -> dict[str, Any]:
 
 def _record(row: Row) -> TransactionRecord:
     number, space_id, owner_id, state, started, deadline, form, gtrid, bqual, prepared, queues, *rest = row
-    consumer, nonpersistent = rest
+    consumer, nonpersistent, suspended = rest
     return TransactionRecord(
         id=number,
         space_id=space_id,
@@ -246,6 +280,7 @@ def _record(row: Row) -> TransactionRecord:
         queue_ids=tuple(map(int, queues.split())) if queues else (),
         consumer=consumer or "",
         nonpersistent=nonpersistent or 0,
+        suspended_us=suspended,
     )
 
 

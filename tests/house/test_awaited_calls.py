@@ -17,13 +17,17 @@ FACES = {
     qmadmin.QueueSpace: (
         aio.QueueSpace,
         # A task awaits messages itself, and an App has coroutines work on them. PEP 249's branches belong to threads.
-        {"consume", "watch"} | {f"tpc_{name}" for name in ("begin", "prepare", "commit", "rollback")},
+        # What a task does with a transaction is one block.
+        {"consume", "resume", "watch"}
+        | {f"tpc_{name}" for name in ("begin", "prepare", "commit", "rollback", "suspend", "resume")},
     ),
     qmadmin.Transaction: (
         aio.Transaction,
         # For consumers, and for calls that belong to it.
         {"answer_failure", "branch", "commit_and_take", "forget_since", "give_up", "is_here", "join_context"}
-        | {"leave_context", "marks", "note", "return_untried", "successor"},
+        | {"leave_context", "marks", "note", "return_untried", "successor"}
+        # A task goes on with its transaction, whatever it awaits.
+        | {"is_untouched", "suspend", "take_over"},
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 import qmadmin
 
-WITHIN = {"Attachment", "Branch", "Clock", "Mark", "Volume"}
+WITHIN = {"Attachment", "Branch", "Clock", "Mark", "Token", "Volume"}
 """What only our own programs and tests ask for or are given."""
 
 OF_OTHERS = {

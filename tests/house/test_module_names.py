@@ -29,6 +29,7 @@ SHARED = {
     "snapshot": "a device as it was at one moment",
     "space": "a queue space",
     "spaces": "queue spaces as administrators define them",
+    "suspending": "suspending transactions, for others to go on with them",
     "transactions": "transactions of a queue space",
     "transitions": "what is done to messages",
     "two_phase": "branches of distributed transactions",

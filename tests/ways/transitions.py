@@ -89,6 +89,7 @@ DEVICE: Final = {
     "table_of_contents": NONE,
     "take_back_space": NONE,
     "tidy_space": SETTLE | LOOK,
+    "transactions": NONE,
     "use": NONE,
     "volume_of": NONE,
     "volume_of_space": NONE,
@@ -137,6 +138,8 @@ SPACE: Final = {
     "remove": CLAIM | LOOK,
     "report_forwarding": NONE,
     "requeue": MOVE,
+    # What processes that died have left is ended first.
+    "resume": SETTLE,
     "resume_schedule": NONE,
     "schedule": NONE,
     "schedules": NONE,
@@ -148,7 +151,9 @@ SPACE: Final = {
     "tpc_forget": NONE,
     "tpc_prepare": SETTLE,
     "tpc_recover": NONE,
+    "tpc_resume": SETTLE,
     "tpc_rollback": SETTLE,
+    "tpc_suspend": NONE,
     "transactions": NONE,
     "unpark": MOVE,
     "usage": LOOK,
@@ -174,6 +179,8 @@ TRANSACTION: Final = {
     "return_untried": SETTLE,
     "rollback": SETTLE,
     "successor": NONE,
+    "suspend": NONE,
+    "take_over": SETTLE,
 }
 
 ATMI: Final = {

@@ -7,9 +7,9 @@ large: then the store has it as the transaction's own, and nobody sees it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
 from qmcore.acts.expiry import make_room, with_room
@@ -81,6 +81,35 @@ def bring_to_memory(volume: Volume, branch: Branch, now: int) -> None:
     """Put non-persistent messages into memory before the commit, so that they can follow it whatever happens."""
     bound = [item for item in branch.pending if item.delivery is Delivery.NONPERSIST]
     with_room(volume, [branch.opened], now, lambda: _spill(volume, branch, bound))
+
+
+def leave_to_store(volume: Volume, branch: Branch) -> None:
+    """Leave all to the store that the process keeps of what the transaction enqueues.
+
+    Raises NoSpaceError where there is no room for it any more; what is persistent stays with the process then.
+    """
+    now = volume.clock.now()
+    if Delivery.NONPERSIST in branch.brings:
+        bring_to_memory(volume, branch, now)
+    if branch.pending:
+        with_room(
+            volume,
+            [branch.opened],
+            now,
+            lambda: _send_to_store(volume, branch, branch.pending, _all_spilled, branch),
+        )
+
+
+def spills_of_all(guard: Guard, known: Definitions, branch: Branch) -> list[Command]:
+    """Return what leaves all to the store that the process keeps, if there is room beside what the transaction frees.
+
+    It is all persistent: what is not was brought to memory before.
+    """
+    if not branch.pending:
+        return []
+    holds = branch.holds.get(Delivery.PERSIST, NO_USE)
+    frees = Use(-holds.messages, -holds.pages, -holds.size), NO_USE
+    return [admission(guard, frees, branch.pending, 0), *spills(guard, known, branch, branch.pending)]
 
 
 def by_queue(known: Definitions, items: Sequence[Accepted]) -> list[tuple[Route, list[Arrival]]]:
@@ -168,9 +197,20 @@ def _completed(items: Sequence[Accepted], sequences: Sequence[int], places: Sequ
 
 def _spill(volume: Volume, branch: Branch, items: Sequence[Accepted], new: Sequence[Accepted] = ()) -> None:
     """Leave messages to the store, and keep them no longer; those that are `new` need room."""
+    _send_to_store(volume, branch, items, _spilled, (branch, items, new))
+
+
+def _send_to_store(
+    volume: Volume,
+    branch: Branch,
+    items: Sequence[Accepted],
+    build: Callable[[OpenSpace, Definitions, Any], list[Command]],
+    asked: Any,
+) -> None:
+    """Leave messages to the store by commands that begin with an admission, and keep them no longer."""
     with branch.at_risk():
         branch.may_spill = True
-        _, *results = send(volume, branch.opened, _spilled, (branch, items, new), purpose=Purpose.HOLDING)
+        _, *results = send(volume, branch.opened, build, asked, purpose=Purpose.HOLDING)
     branch.recorded = True
     # It was of the time before.
     branch.level = None
@@ -188,6 +228,10 @@ def _spilled(
     branch, items, new = asked
     guard = opened.guard(known)
     return [admission(guard, _has(guard, branch), new, 0), *spills(guard, known, branch, items)]
+
+
+def _all_spilled(opened: OpenSpace, known: Definitions, branch: Branch) -> list[Command]:
+    return spills_of_all(opened.guard(known), known, branch)
 
 
 def spills(guard: Guard, known: Definitions, branch: Branch, items: Sequence[Accepted]) -> list[Command]:

@@ -34,11 +34,9 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
-def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[TransactionInfo]:
+def transactions(volume: Volume, space_id: int, clock: Clock) -> list[TransactionInfo]:
     """Return the transactions of a queue space, the longest first."""
     from qmcore.attached import TransactionInfo
-
-    space_id = opened.space.id
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
         return _listed(unit, space_id), unit.owners.of_space(space_id), held(unit, space_id)
@@ -51,7 +49,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
         TransactionInfo(
             index=index,
             id=shown(record.id),
-            state=record.state,
+            state=Outcome.SUSPENDED if record.suspended_us is not None else record.state,
             since_us=record.started_us,
             deadline_us=None if record.deadline_us is None else moved(record.deadline_us, now - steady),
             owner=processes.get(record.owner_id),
@@ -63,6 +61,7 @@ def transactions(volume: Volume, opened: OpenSpace, clock: Clock) -> list[Transa
             consumer=record.consumer,
             ended_us=record.ended_us,
             ended_by=record.ended_by,
+            suspended_us=record.suspended_us,
         )
         for index, record in enumerate(records)
     ]
@@ -88,8 +87,11 @@ def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) ->
     """Commit a prepared transaction heuristically, in the same way; another one is refused."""
     record = _find(unit, opened, name)
     if record.state is Outcome.ACTIVE:
+        is_suspended = record.suspended_us is not None
         raise ProtocolError(
-            f"transaction {name} is active and not prepared; only its own process can commit it",
+            f"transaction {name} is suspended and not prepared; only the process that resumes it can commit it"
+            if is_suspended
+            else f"transaction {name} is active and not prepared; only its own process can commit it",
             hint="Wait until its process has prepared it; qaborttrans rolls the transaction back.",
             transaction=name,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from qmcore.acts import rolling_back
 from qmcore.acts.commit import consumed_from
-from qmcore.acts.enqueue_in_transaction import admission, bring_to_memory, spills
+from qmcore.acts.enqueue_in_transaction import bring_to_memory, spills_of_all
 from qmcore.acts.expiry import with_room
 from qmcore.acts.returning import Cause, Ending
 from qmcore.acts.sending import send
@@ -17,14 +17,14 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
-from qmcore.records import Role, Use
+from qmcore.records import Role
 from qmcore.transitions import Command
 from qmcore.two_phase import Begin, Begun, Prepare
 from qmcore.xid import Xid
 
 
-def begin(volume: Volume, branch: Branch, xid: Xid) -> None:
-    """Make a transaction known by an identifier, before it holds anything.
+def begin(volume: Volume, branch: Branch, xid: Xid | None) -> None:
+    """Make a transaction known before it holds anything, and by an identifier where it has one.
 
     Raises InUseError where another transaction of the queue space has it, in whatever state that is, and NoSpaceError
     where there are as many transactions as the queue space allows.
@@ -66,7 +66,7 @@ def _changes(branch: Branch) -> bool:
     return bool(branch.pending) or branch.may_spill or any(use.messages for use in branch.holds.values())
 
 
-def _beginning(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid]) -> list[Command]:
+def _beginning(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid | None]) -> list[Command]:
     branch, xid = asked
     return [Begin(opened.guard(known), holder_of(branch, known.space, Role.DEQUEUED, 0), xid)]
 
@@ -79,10 +79,7 @@ def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid
         if queue is not None:
             # What a commit would be refused for is refused now: the commit of a prepared one never is.
             consumed_from(known, queue)
-    commands: list[Command] = []
-    if branch.pending:
-        frees = Use(-holds.messages, -holds.pages, -holds.size), NO_USE
-        commands += [admission(guard, frees, branch.pending, 0), *spills(guard, known, branch, branch.pending)]
+    commands = spills_of_all(guard, known, branch)
     spilled = branch.spilled + len(branch.pending)
     its = branch.id, branch.owner.id, xid, sorted(branch.stands_in), holds.messages, spilled
     return [*commands, Prepare(guard, *its)]

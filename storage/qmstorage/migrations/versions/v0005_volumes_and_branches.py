@@ -1,4 +1,4 @@
-"""What schema version 5 adds: identifiers of volumes, and what is known of prepared branches.
+"""What schema version 5 adds: identifiers of volumes, and what is known of prepared and suspended transactions.
 
 Each volume has an identifier, and a number by which an older copy of it is known.
 
@@ -38,12 +38,17 @@ def upgrade() -> None:
     branches = (
         sa.Column("prepared_at", sa.BigInteger(), nullable=True),
         sa.Column(
-            "queues", _TEXT, nullable=True, comment="numbers of those in which it has messages, once it is prepared"
+            "queues",
+            _TEXT,
+            nullable=True,
+            comment="numbers of those in which it has messages, once it is suspended or prepared",
         ),
         sa.Column("consumer", _TEXT, nullable=True, comment="who has them, once it is prepared"),
         sa.Column(
             "nonpersistent", sa.BigInteger(), nullable=True, comment="messages in memory that it had as it was prepared"
         ),
+        sa.Column("secret", _TEXT, nullable=True, comment="by which it is resumed, while it is suspended"),
+        sa.Column("suspended_at", sa.BigInteger(), nullable=True),
     )
     for column in branches:
         op.add_column("trans", column, schema=schema)
