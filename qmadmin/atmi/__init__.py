@@ -14,7 +14,8 @@ caller and the queue.
     reply = tpdequeue("QSPACE", "RPLYQ", ctl)
     tpterm()
 
-Queue spaces are opened when they are first named, and every thread has its own transaction. A forked process is not in
+Queue spaces are opened when they are first named, and every thread has its own transaction, which tpsuspend() and
+tpresume() pass to another thread or process. A forked process is not in
 a transaction, and stays joined.
 
 Each flag and each error has a text about its meaning to the two calls, such as `TPNOTRAN.enqueue` and
@@ -46,6 +47,6 @@ __all__ = [
     "TPQBEFOREMSGID", "TPQCORRID", "TPQCTL", "TPQDELIVERYQOS", "TPQEXPTIME_ABS", "TPQEXPTIME_NONE", "TPQEXPTIME_REL",
     "TPQFAILUREQ", "TPQGETBYCORRID", "TPQGETBYCORRIDOLD", "TPQGETBYMSGID", "TPQGETBYMSGIDOLD", "TPQMSGID", "TPQPEEK",
     "TPQPRIORITY", "TPQQOSDEFAULTPERSIST", "TPQQOSNONPERSISTENT", "TPQQOSPERSISTENT", "TPQREPLYQ", "TPQREPLYQOS",
-    "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP", "TPQWAIT", "TPSIGRSTRT", "TPException", "tpabort", "tpbegin", "tpcommit",
-    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpsprio", "tpterm",
+    "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP", "TPQWAIT", "TPSIGRSTRT", "TPTRANID", "TPException", "tpabort", "tpbegin",
+    "tpcommit", "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpresume", "tpsprio", "tpsuspend", "tpterm",
 ]  # fmt: skip

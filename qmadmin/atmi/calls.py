@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.atmi.context import Context, SignalWatch
-from qmadmin.atmi.control import TPQCTL, TPQMSGID, dequeue_control, enqueue_control, fill
+from qmadmin.atmi.control import TPQCTL, TPQMSGID, TPTRANID, dequeue_control, enqueue_control, fill
 from qmadmin.atmi.errno import (
     TPEABORT,
     TPEBLOCK,
@@ -66,7 +66,7 @@ TPABSOLUTE: Final = Value(0x040)
 
 __all__ = [
     "TPABSOLUTE", "TPNOBLOCK", "TPNOCHANGE", "TPNOTIME", "TPNOTRAN", "TPSIGRSTRT", "tpabort", "tpbegin", "tpcommit",
-    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpsprio", "tpterm",
+    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpresume", "tpsprio", "tpsuspend", "tpterm",
 ]  # fmt: skip
 
 _ENQUEUE_FLAGS = TPNOTRAN | TPNOBLOCK | TPNOTIME | TPSIGRSTRT
@@ -138,9 +138,35 @@ def tpcommit(flags: int = 0) -> None:
 def tpabort(flags: int = 0) -> None:
     """Roll back the transaction of this thread."""
     _call_flags(flags, 0)
-    ended = _context.end("tpabort")
-    if ended.transaction.active:
-        ended.transaction.rollback()
+    _context.end("tpabort").roll_back()
+
+
+def tpsuspend(flags: int = 0) -> TPTRANID:
+    """Suspend the transaction of this thread, which has none afterwards, and return by what tpresume() goes on with it.
+
+    All resources of the transaction stay with it, and its timeout goes on. It is rolled back when this process dies or
+    calls tpterm() before it is resumed. One that has done nothing yet can be resumed in this process only.
+
+    Fails with TPEPROTO outside of a transaction; with TPEABORT if the transaction was rolled back instead, because its
+    time was over or an earlier call had failed: the thread is in no transaction then. With TPESYSTEM or TPEOS, as when
+    there is no room for what it enqueues, the thread stays in it.
+    """
+    _call_flags(flags, 0)
+    return TPTRANID(_context.suspend())
+
+
+def tpresume(tranid: TPTRANID | str | bytes, flags: int = 0) -> None:
+    """Go on in this thread with a transaction that tpsuspend() has suspended, here or in another process.
+
+    `tranid` is what tpsuspend() has returned, or its text or bytes. The device is the one that is joined; the queue
+    spaces of the transaction are opened.
+
+    Fails with TPEPROTO in a transaction; with TPEMATCH if the transaction was resumed already; with TPEINVAL if there
+    is no such transaction, or no longer: it has ended, by its timeout too, or is not one of this device.
+    """
+    _call_flags(flags, 0)
+    given = bytes(tranid) if isinstance(tranid, bytes | bytearray | memoryview) else tranid
+    _context.resume(given.decode("ascii", "replace") if isinstance(given, bytes) else given)
 
 
 def tpgetlev() -> int:

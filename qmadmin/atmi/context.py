@@ -12,8 +12,18 @@ from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from qmadmin.atmi.control import LONG_RANGE
-from qmadmin.atmi.errno import TPEINVAL, TPENOENT, TPEPROTO, TPETIME, TPException, failure_to_join
+from qmadmin.atmi.control import LONG_RANGE, TPTRANID
+from qmadmin.atmi.errno import (
+    TPEABORT,
+    TPEINVAL,
+    TPENOENT,
+    TPEPROTO,
+    TPETIME,
+    TPException,
+    failure_to_join,
+    failure_to_resume,
+    failure_to_suspend,
+)
 from qmadmin.device import Device
 from qmadmin.opening import open_device
 from qmadmin.space import QueueSpace
@@ -21,7 +31,8 @@ from qmadmin.transacting import Transaction
 from qmadmin.volume_makers import path_of
 from qmcore import names
 from qmcore.checks import check_int, flag_of, number_of
-from qmcore.errors import InvalidArgumentError, QueueError
+from qmcore.errors import AbortedError, InvalidArgumentError, NotSuspendedError, QueueError
+from qmcore.suspension import Token
 
 ALIASES: Final = "QMALIASES"
 """The environment variable with other names of queue spaces, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
@@ -42,6 +53,11 @@ class OpenTransaction:
         """Whether its timeout has passed, so that it can only be aborted."""
         return self.timed_out or self.transaction.remaining() <= 0
 
+    def roll_back(self, reason: str = "") -> None:
+        """Roll it back, unless that is done."""
+        if self.transaction.active:
+            self.transaction.rollback(reason)
+
 
 class Context:
     """The context of a process: its device, its open queue spaces, its identity, and the transaction of each thread.
@@ -55,6 +71,10 @@ class Context:
         self._named = ""
         self._spaces: dict[str, QueueSpace] = {}
         self._aliases: dict[str, str] = {}
+        self._kept: dict[Token, OpenTransaction] = {}
+        """Suspended transactions that have done nothing yet."""
+        self._resumed_in: dict[str, QueueSpace] = {}
+        """Queue spaces that are open because a transaction was resumed in them."""
         self._local = threading.local()
         self.timeout = OPERATION_SECONDS
         self.client = ""
@@ -105,7 +125,8 @@ class Context:
         """Close everything, and forget the identity of the client."""
         with self._lock:
             device, self._device = self._device, None
-            self._spaces.clear()
+            for kept in (self._spaces, self._kept, self._resumed_in):
+                kept.clear()
             self.timeout, self.client, self.appkey = OPERATION_SECONDS, "", 0
             self.set_priority(None)
             if device is not None:
@@ -122,11 +143,38 @@ class Context:
         transaction.join_context()
         self._local.transaction = OpenTransaction(device, transaction)
 
+    def suspend(self) -> str:
+        """Suspend the transaction of this thread, and return its token; the thread has none from then on."""
+        present = self._present("tpsuspend")
+        if present.is_over:
+            self.end("tpsuspend").roll_back("its time was over")
+            raise TPException(TPEABORT, "the transaction was rolled back: its time was over")
+        if present.transaction.is_untouched:
+            return self._keep(self.end("tpsuspend"))
+        try:
+            token = present.transaction.suspend()
+        except QueueError as error:
+            if isinstance(error, AbortedError):
+                self.end("tpsuspend").roll_back()
+            raise failure_to_suspend(error) from error
+        self._local.transaction = None
+        return token
+
+    def resume(self, token: object) -> None:
+        """Go on with a suspended transaction in this thread."""
+        if self.transaction is not None:
+            raise TPException(TPEPROTO, "tpresume() was called inside a transaction")
+        try:
+            wanted = Token.of(str(token) if isinstance(token, TPTRANID) else token)
+            found = self._taken_over(wanted) if wanted.parts else self._given_back(wanted)
+        except QueueError as error:
+            raise failure_to_resume(error) from error
+        found.transaction.join_context()
+        self._local.transaction = found
+
     def end(self, call: str) -> OpenTransaction:
         """Return the transaction of this thread, which has none from now on."""
-        found = self.transaction
-        if found is None:
-            raise TPException(TPEPROTO, f"{call}() was called outside a transaction")
+        found = self._present(call)
         found.transaction.leave_context()
         self._local.transaction = None
         return found
@@ -171,6 +219,51 @@ class Context:
         """Return a transaction on a queue space that is independent of the one of this thread."""
         return Transaction(self._joined(), None, space.name)
 
+    def _present(self, call: str) -> OpenTransaction:
+        found = self.transaction
+        if found is None:
+            raise TPException(TPEPROTO, f"{call}() was called outside a transaction")
+        return found
+
+    def _keep(self, untouched: OpenTransaction) -> str:
+        """Keep a suspended transaction that no queue space knows yet."""
+        token = Token.new(())
+        with self._lock:
+            self._kept[token] = untouched
+        return str(token)
+
+    def _given_back(self, token: Token) -> OpenTransaction:
+        with self._lock:
+            found = self._kept.pop(token, None)
+        if found is None:
+            raise NotSuspendedError(
+                "the suspended transaction had done nothing yet, and was resumed already, or is another process's",
+                hint="One that has used a queue space can be resumed in another process.",
+            )
+        if found.is_over:
+            raise NotSuspendedError("the suspended transaction is over: its timeout passed")
+        found.transaction.thread = threading.get_ident()
+        return found
+
+    def _taken_over(self, token: Token) -> OpenTransaction:
+        """Return the transaction that queue spaces know, which is this thread's from now on."""
+        device = self._joined()
+        present = {space.incarnation: space.name for space in device.spaces()}
+        lacking = [incarnation for incarnation, _ in token.parts if incarnation not in present]
+        if lacking:
+            raise NotSuspendedError(
+                f"the suspended transaction has messages in a queue space that device {device.path!r} does not have",
+                hint="Join the device, with tpinit(), on which it was suspended.",
+            )
+        named = [present[incarnation] for incarnation, _ in token.parts]
+        with self._lock:
+            for name in named:
+                if name not in self._resumed_in:
+                    self._resumed_in[name] = device.open_space(name)
+        transaction = Transaction(device, None)
+        transaction.take_over([device.attachment(name, "application") for name in named], token)
+        return OpenTransaction(device, transaction)
+
     def _joined(self) -> Device:
         self.join(None)
         assert self._device is not None  # noqa: S101 - joined above
@@ -189,6 +282,7 @@ class Context:
 
     def _begin_in_child(self) -> None:
         self._lock = threading.RLock()
+        self._kept.clear()
         if self.transaction is not None:
             self.end("fork")
 

@@ -120,7 +120,7 @@ __all__ = [
     "TPQEXPTIME_ABS", "TPQEXPTIME_NONE", "TPQEXPTIME_REL", "TPQFAILUREQ", "TPQGETBYCORRID", "TPQGETBYCORRIDOLD",
     "TPQGETBYMSGID", "TPQGETBYMSGIDOLD", "TPQMSGID", "TPQPEEK", "TPQPRIORITY", "TPQQOSDEFAULTPERSIST",
     "TPQQOSNONPERSISTENT", "TPQQOSPERSISTENT", "TPQREPLYQ", "TPQREPLYQOS", "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP",
-    "TPQWAIT",
+    "TPQWAIT", "TPTRANID",
 ]  # fmt: skip
 
 _TRAVELS = TPQCORRID | TPQREPLYQ | TPQFAILUREQ | TPQMSGID | TPQPRIORITY | TPQDELIVERYQOS | TPQREPLYQOS
@@ -208,6 +208,23 @@ class TPQCTL:
         "", "output", "The type of the message's buffer, such as STRING or CARRAY, as tptypes() would return it."
     )
     subtype: str = _field("", "output", "The subtype of the message's buffer, empty for none.")
+
+
+@dataclass(frozen=True, slots=True)
+class TPTRANID:
+    """The identifier of a suspended transaction, as tpsuspend() returns it.
+
+    Another process gets it pickled, as `str(tranid)`, or as `bytes(tranid)`; tpresume() takes each of them. They are of
+    36 bytes, and 33 more for each queue space that the transaction has used.
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __bytes__(self) -> bytes:
+        return self.text.encode()
 
 
 def enqueue_control(ctl: TPQCTL, kind: str, *, client: str, appkey: int, priority: int | None = None) -> EnqueueControl:

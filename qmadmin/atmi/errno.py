@@ -9,8 +9,10 @@ from qmcore.errors import (
     AbortedError,
     BadResourceError,
     InvalidArgumentError,
+    NotSuspendedError,
     OperatingSystemError,
     OutcomeUnknownError,
+    ProtocolError,
     QueueError,
     ReleaseError,
 )
@@ -188,6 +190,19 @@ def failure_to_join(error: QueueError) -> TPException:
         if isinstance(error, kind):
             return TPException(tperrno, str(error))
     return TPException(TPESYSTEM, str(error))
+
+
+def failure_to_suspend(error: QueueError) -> TPException:
+    """Return the exception of tpsuspend; after TPEABORT nothing of the transaction remains."""
+    return TPException(TPEABORT, str(error)) if isinstance(error, AbortedError) else failure_to_join(error)
+
+
+def failure_to_resume(error: QueueError) -> TPException:
+    """Return the exception of tpresume."""
+    if isinstance(error, NotSuspendedError) and error.resumed:
+        return TPException(TPEMATCH, str(error))
+    # A coordinator's branch is not to be resumed so.
+    return TPException(TPEINVAL, str(error)) if isinstance(error, ProtocolError) else failure_to_join(error)
 
 
 def failure_to_commit(error: QueueError) -> TPException:

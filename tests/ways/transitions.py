@@ -191,7 +191,9 @@ ATMI: Final = {
     "tpenqueue": ARRIVE,
     "tpgetlev": NONE,
     "tpinit": NONE,
+    "tpresume": SETTLE,
     "tpsprio": NONE,
+    "tpsuspend": NONE,
     "tpterm": SETTLE,
 }
 
