@@ -32,11 +32,11 @@ _ROOM = pytest.StashKey[Path]()
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist where the server of this run is, or will be."""
-    node.workerinput["postgres_room"] = str(_room(node.config))
+    node.workerinput["postgres_room"] = str(room_of_run(node.config))
 
 
-def _room(config: pytest.Config) -> Path:
-    """Return the room of this run's server, which the process that was called holds until it ends."""
+def room_of_run(config: pytest.Config) -> Path:
+    """Return the room of this run, with its server: the process that was called holds it until it ends."""
     if given := getattr(config, "workerinput", {}).get("postgres_room"):
         return Path(given)
     if _ROOM not in config.stash:
@@ -86,7 +86,7 @@ def postgres_server(request: pytest.FixtureRequest) -> Server:
             scheme, _, rest = named.partition("://")
             assert scheme.partition("+")[0] in {"postgresql", "postgres"}, "QM_TEST_POSTGRES is no URL of PostgreSQL"
             return Server(f"postgresql://{rest}")
-        return _running(_room(request.config))
+        return _running(room_of_run(request.config))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ import pytest
 from tests.doom import Doom, environment_of, over_beside
 from tests.fix_process import PATIENCE, environment, eventually, kill_all_of
 from tests.fix_qmspark import PROGRAM
-from tests.fix_spark import QUICK_TO_START
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Two machines, for Spark: it gives a task that lags behind to another machine than the one that has it."""
@@ -138,8 +137,8 @@ def of_spark(home: Path, host: str = "127.0.0.1") -> dict[str, str]:
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(home / "scratch"),
         "SPARK_DAEMON_MEMORY": "256m",
-        # Half of what a test takes is the start of Java.
-        "JAVA_TOOL_OPTIONS": QUICK_TO_START,
+        # Half of what a test takes is the start of Java: of executors and servers, too.
+        "JAVA_TOOL_OPTIONS": os.environ["SPARK_LAUNCHER_OPTS"],
         "PYSPARK_PYTHON": sys.executable,
     }
 

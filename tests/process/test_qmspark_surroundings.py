@@ -36,12 +36,10 @@ def unshared():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("as_users_start_it")
 def test_spark_works_without_a_network_on_a_machine_with_an_odd_name(qmspark, unshared):
     there = qmspark.empty_device()
     settings = environment(HOSTNAME="no_such.machine_")
-    for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"):
-        settings.pop(name, None)
     for arguments in (
         ("export", "--master", "local[1]", qmspark.device, "archive"),
         ("import", "--master", "local[1]", "--start", "archive", there),

@@ -29,7 +29,7 @@ def test_missing_java_is_told_with_what_to_install(qmspark, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("as_users_start_it")
 @pytest.mark.parametrize("place", ["device", "archive"])
 def test_a_query_is_answered_and_nothing_else_is_said(qmspark, place):
     named = qmspark.device if place == "device" else qmspark.archive()
