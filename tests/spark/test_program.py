@@ -7,6 +7,8 @@ import json
 import pytest
 
 ARGUMENTS = ["--master", "local[2]", "--memory", "768m", "--format", "json"]
+COUNT = "SELECT queue, count(*) AS messages FROM messages GROUP BY queue ORDER BY queue"
+COUNTED = [{"queue": "errq", "messages": 1}, {"queue": "orders", "messages": 4}]
 
 
 def test_a_query_without_words_is_a_mistake(qmspark):
@@ -30,29 +32,33 @@ def test_missing_java_is_told_with_what_to_install(qmspark, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_users_start_it")
-@pytest.mark.parametrize("place", ["device", "archive"])
-def test_a_query_is_answered_and_nothing_else_is_said(qmspark, place):
-    named = qmspark.device if place == "device" else qmspark.archive()
-    sql = "SELECT queue, count(*) AS messages FROM messages GROUP BY queue ORDER BY queue"
-    started = qmspark.start("query", *ARGUMENTS, named, sql)
+def test_a_query_is_answered_and_nothing_else_is_said(qmspark):
+    started = qmspark.start("query", *ARGUMENTS, qmspark.device, COUNT)
     out, err = started.communicate(timeout=240)
     assert (err, started.returncode) == ("", 0)
-    document = json.loads(out)
-    assert document["rows"] == [{"queue": "errq", "messages": 1}, {"queue": "orders", "messages": 4}]
+    assert json.loads(out)["rows"] == COUNTED
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_archive_is_asked_as_a_device_is(qmspark):
+    said = qmspark.json("query", qmspark.archive(), COUNT)
+    assert said.err == ""
+    assert json.loads(said.out)["rows"] == COUNTED
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-@pytest.mark.parametrize(
-    ("sql", "status", "reason"),
-    [
-        ("SELECT CAST(queue AS INT) FROM messages", 1, "cannot be cast to"),
-        ("SELECT nothing FROM messages", 2, "`nothing`"),
-    ],
-)
-def test_a_query_that_fails_on_its_way_or_is_none_is_one_sentence(qmspark, sql, status, reason):
-    started = qmspark.start("query", *ARGUMENTS[:4], qmspark.device, sql)
+def test_a_query_that_fails_on_its_way_is_one_sentence(qmspark):
+    started = qmspark.start("query", *ARGUMENTS[:4], qmspark.device, "SELECT CAST(queue AS INT) FROM messages")
     out, err = started.communicate(timeout=240)
-    assert (out, started.returncode) == ("", status)
+    assert (out, started.returncode) == ("", 1)
     assert len(err.splitlines()) == 2
-    assert reason in err
+    assert "cannot be cast to" in err
+
+
+@pytest.mark.usefixtures("spark")
+def test_so_is_what_is_no_query_of_what_there_is(qmspark):
+    said = qmspark("query", qmspark.device, "SELECT nothing FROM messages", status=2)
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 2
+    assert "`nothing`" in said.err
