@@ -43,6 +43,9 @@ QUICK_TO_START = (
 _WORTH_IT = 6
 """How many starts of Java take as long as it takes to write the archive."""
 
+_PATIENCE = 240
+"""Seconds after which whatever writes the archive is taken for hung."""
+
 _LOG = resources.files("qmadmin.spark") / "conf" / "log4j2.properties"
 _NOWHERE = "/nonexistent"
 """A directory that adds nothing to the class path."""
@@ -133,15 +136,13 @@ def _make_archive(archive: Path) -> None:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     theirs = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    command = [submit, "--master", "local[2]", "--driver-memory", "768m", *options, program]
     theirs |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": QUICK_TO_START}
-    subprocess.run(
-        [submit, "--master", "local[2]", "--driver-memory", "768m", *options, program],
-        env=os.environ | _with_archive(f"-XX:ArchiveClassesAtExit={unfinished}") | theirs,
-        capture_output=True,
-        check=False,
-    )
-    with contextlib.suppress(FileNotFoundError):
-        unfinished.rename(archive)
+    environment = os.environ | _with_archive(f"-XX:ArchiveClassesAtExit={unfinished}") | theirs
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=_PATIENCE, check=False)
+        if done.returncode == 0 and unfinished.exists():
+            unfinished.rename(archive)
 
 
 def _with_archive(option: str) -> dict[str, str]:
