@@ -17,7 +17,7 @@ pytest_plugins = ["tests.rings", *(f"tests.{path.stem}" for path in sorted(Path(
 pytest.register_assert_rewrite(*pytest_plugins)
 
 # An example may wait for the disk, which says nothing about the code.
-hypothesis.settings.register_profile("qmadmin", deadline=None)
+hypothesis.settings.register_profile("qmadmin", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("qmadmin")
 
 # What the caller's shell is set up for is none of the tests' business.

@@ -82,7 +82,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=240,
+            timeout=900,
         )
         assert "Traceback" not in done.stdout, done.stdout
         assert done.returncode == 0, done.stdout

@@ -111,7 +111,7 @@ def test_an_import_of_an_export_is_the_same_whoever_of_the_two_has_done_which(sp
         max_examples=8,
         # Making smaller what fails takes minutes where an example takes seconds.
         phases=(Phase.explicit, Phase.reuse, Phase.generate),
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     @given(acts=DRAWN, memory=st.booleans(), exporter=RUNNERS, importer=RUNNERS)
     def check(acts: list[Act], memory: bool, exporter: str, importer: str) -> None:

@@ -90,7 +90,7 @@ def test_headers_that_not_every_store_can_keep_are_refused(space, wrong):
     assert space.usage("Q").messages == 0
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     body=st.binary(max_size=10_000),
     corrid=st.binary(max_size=32),

@@ -128,7 +128,7 @@ VALUES = st.recursive(
 WHOLE_VALUES = VALUES.filter(lambda value: value is not None and not isinstance(value, str))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(value=WHOLE_VALUES, inside=st.booleans())
 def test_whatever_value_goes_in_comes_out_equal(space, value, inside):
     if inside:

@@ -71,7 +71,7 @@ def test_an_import_of_an_export_is_the_same_in_everything_that_can_be_seen(
         max_examples=min(EXAMPLES[source], EXAMPLES[target]),
         # Making smaller what fails takes minutes where a device takes a second.
         phases=tuple(Phase) if source == target == "file" else (Phase.explicit, Phase.reuse, Phase.generate),
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     @given(acts=ACTS, memory=st.booleans())
     def check(acts: list[Act], memory: bool) -> None:
