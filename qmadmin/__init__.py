@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
     from qmadmin.defaults import QueueAttributes, SpaceAttributes
     from qmadmin.device import Device
+    from qmadmin.distributed import outcome, transaction
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.monitoring.prometheus import MetricsCollector
     from qmadmin.opening import create_device, open_device, restore_device
@@ -96,6 +97,7 @@ _HOME = {
     "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
     "qmadmin.consumers": ("Failure", "Park", "Reply", "Snooze", "Unavailable"),
     "qmadmin.device": ("Device",),
+    "qmadmin.distributed": ("outcome", "transaction"),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.monitoring.prometheus": ("MetricsCollector",),
     "qmadmin.opening": ("create_device", "open_device", "restore_device"),
@@ -118,7 +120,7 @@ __all__ = [
     "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes",
     "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction",
     "TransactionInfo", "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__",
-    "create_device", "decode", "open_device", "restore_device",
+    "create_device", "decode", "open_device", "outcome", "restore_device", "transaction",
 ]  # fmt: skip
 
 

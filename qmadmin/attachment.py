@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
-from qmcore.acts import housekeeping, processes, rolling_back, waiting
+from qmcore.acts import deciding, housekeeping, processes, rolling_back, waiting
 from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError, may_pass
 from qmcore.purpose import Purpose
 from qmcore.records import HousekeepingTurn
 
 if TYPE_CHECKING:
     from qmadmin.device import Device
+    from qmadmin.recovery import Recovery
+    from qmcore.acts.deciding import Place
     from qmcore.acts.returning import Ending
     from qmcore.acts.transaction_part import Branch
     from qmcore.definitions import OpenSpace
@@ -135,10 +138,23 @@ class PendingRollbacks:
 class Attachment:
     """This process's attachment to a queue space, shared by everything in the process that has the space open."""
 
-    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+    def __init__(
+        self,
+        volume: Volume,
+        opened: OpenSpace,
+        clock: Clock,
+        place: Place,
+        *,
+        is_durable: bool,
+        recovery: Recovery,
+    ) -> None:
+        """Take where the queue space is, whether commits there are on the disk, and what ends branches in doubt."""
         self.volume = volume
         self.opened = opened
-        self._clock = clock
+        self.clock = clock
+        self.place = place
+        self.is_durable = is_durable
+        self.recovery = recovery
         self.next_housekeeping = clock.monotonic() + _HOUSEKEEPING_SECONDS
         """When it is due, by the monotonic clock."""
         self.owed = PendingRollbacks(volume, opened, clock)
@@ -157,7 +173,7 @@ class Attachment:
         the last time, no other process can have taken this one for dead. Nothing is done in a transaction of the
         application (`connection`), which would have to end before.
         """
-        moment = self._clock.monotonic()
+        moment = self.clock.monotonic()
         if not now and moment < self.next_housekeeping:
             return
         self.volume.check_place()
@@ -167,15 +183,21 @@ class Attachment:
             waiting.forget_left(self.volume, self.opened)
             if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
+            self.recover()
+
+    def recover(self) -> None:
+        """Have branches in doubt ended, and their decisions told, beside the work; nobody waits for that."""
+        if self.opened.has_distributed:
+            self.recovery.see_to(self)
 
     def _is_attached(self, *, now: bool, waits: bool, unchanged: bool) -> bool:
         """Clean up after dead processes if it is due, or `now`; return whether this process still counts as alive."""
         me = self.opened.me
         turn = self.volume.take_housekeeping_turn(
-            self.opened.space.id, None if me is None else me.id, self._clock.now(), unchanged=unchanged or now
+            self.opened.space.id, None if me is None else me.id, self.clock.now(), unchanged=unchanged or now
         )
         if now or turn is HousekeepingTurn.OURS:
-            return housekeeping.run(self.volume, self.opened, self._clock, one_step=not waits)
+            return housekeeping.run(self.volume, self.opened, self.clock, one_step=not waits)
         return turn is HousekeepingTurn.OTHERS
 
     def renew(self, error: BaseException) -> None:
@@ -187,7 +209,7 @@ class Attachment:
             self._attach_again(lost)
 
     def _attach_again(self, lost: Owner) -> None:
-        processes.attach(self.volume, self.opened, lost.role, self._clock)
+        processes.attach(self.volume, self.opened, lost.role, self.clock)
         self.volume.liveness.release(lost)
         self.volume.memories.detach(self.opened.space)
         logger.warning(
@@ -211,8 +233,12 @@ class Attachment:
             return
         # Others end what is active, and not what may be prepared.
         self.owed.roll_back_all(prepared=True)
+        if self.opened.known_outcomes:
+            # Otherwise the decisions are kept for a day.
+            with contextlib.suppress(QueueError):
+                deciding.forget(self.volume, self.opened, ())
         try:
-            processes.detach(self.volume, self.opened, self.opened.me, self._clock)
+            processes.detach(self.volume, self.opened, self.opened.me, self.clock)
         except QueueError as refusal:
             name = self.opened.space.name
             logger.error("detaching from queue space %r failed and is left to other processes: %s", name, refusal)  # noqa: TRY400

@@ -9,7 +9,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
 from qmadmin import tracing
 from qmadmin.attachment import Attachment
@@ -17,12 +18,15 @@ from qmadmin.audit import act, destructive, tell, user_name
 from qmadmin.capacity import CapacityCommands, refusal
 from qmadmin.device_volumes import Volumes
 from qmadmin.maintenance import Maintenance
+from qmadmin.recovery import ROLE, Recovery
 from qmadmin.schedule_rules import following
 from qmadmin.space import QueueSpace
+from qmadmin.transacting import Transaction, refuse_nesting
 from qmadmin.volume_makers import MEMORY, VolumeMaker
 from qmcore import device as rules
 from qmcore import names
 from qmcore.acts import manage_devices, manage_spaces, processes
+from qmcore.acts.deciding import Place
 from qmcore.checks import check_int
 from qmcore.definitions import OpenSpace
 from qmcore.device import DeviceEntry, DeviceInfo, PageRange, TableEntry
@@ -30,6 +34,9 @@ from qmcore.errors import InvalidArgumentError, NotOpenError, QueueError
 from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.times import Clock
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transacting")
@@ -41,7 +48,10 @@ class Device(Maintenance):
     After a fork, the child opens the files again by itself.
     """
 
-    def __init__(self, path: str, main: Volume, maker: VolumeMaker, clock: Clock) -> None:
+    def __init__(
+        self, path: str, main: Volume, maker: VolumeMaker, clock: Clock, opens: Callable[[str], Device]
+    ) -> None:
+        """Take the volume that QMCONFIG names, what makes and opens others, and what opens other devices."""
         self.path = path
         self.readonly = main.readonly
         self.clock = clock
@@ -49,6 +59,7 @@ class Device(Maintenance):
         self.info: DeviceInfo = _info_of(main)
         """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
         self._volumes = Volumes(path, main, maker, self.info, clock)
+        self._recovery = Recovery(self, opens)
         self._attachments: dict[str, Attachment] = {}
         self.probe = maker.probe
         self.probe.attachments = self._attachments
@@ -83,6 +94,7 @@ class Device(Maintenance):
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
+        self._recovery.stop()
         self._leave()
 
     def entries(self) -> list[DeviceEntry]:
@@ -231,6 +243,16 @@ class Device(Maintenance):
             observe_space(opened)
         return opened
 
+    def transaction(self, timeout: float | timedelta | None = None) -> Transaction:
+        """Return a transaction over all queue spaces of the device, to be used as `with device.transaction() as tx:`.
+
+        It is like that of a queue space, and commits together what was done on whatever volumes; then one volume
+        decides for all, and the others follow even if they cannot be reached just then (`tx.complete`).
+        """
+        self._check_ready()
+        refuse_nesting(self, None)
+        return Transaction(self, timeout)
+
     def comes_free(self, name: str, seconds: float) -> bool:
         """Return whether a write to a queue space could begin within these seconds; other writers may hold it up.
 
@@ -320,6 +342,7 @@ class Device(Maintenance):
         if self.path == MEMORY:
             raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
         self._lock = threading.RLock()
+        self._recovery = Recovery(self, self._recovery.opens)
         self._attachments = {}
         self.probe.attachments = self._attachments
         self._volumes = Volumes(self.path, self._maker.open(self.path), self._maker, self.info, self.clock)
@@ -342,7 +365,13 @@ class Device(Maintenance):
         )
         if not volume.readonly:
             processes.attach(volume, opened, role, self.clock)
-        return Attachment(volume, opened, self.clock)
+        is_durable = self.info.durability == rules.FULL
+        attachment = Attachment(
+            volume, opened, self.clock, Place(self.path, name), is_durable=is_durable, recovery=self._recovery
+        )
+        if role != ROLE:
+            attachment.recover()
+        return attachment
 
 
 def _info_of(main: Volume) -> DeviceInfo:

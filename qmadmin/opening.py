@@ -68,7 +68,7 @@ def _opened(path: str, maker: VolumeMaker) -> Device:
     if path == MEMORY:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
     main = maker.open(path)
-    return Device(path, main, maker, maker.clock())
+    return Device(path, main, maker, maker.clock(), open_device)
 
 
 def other_owner(path_or_url: str | os.PathLike[str]) -> str:
@@ -123,7 +123,7 @@ def create_device(
         created_at=clock.now(),
         partitions=partitions,
     )
-    return Device(path, maker.create(path, info, first=first), maker, clock)
+    return Device(path, maker.create(path, info, first=first), maker, clock, open_device)
 
 
 def restore_device(

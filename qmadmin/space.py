@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qmadmin import defaults
-from qmadmin.audit import destructive, tell, user_name
+from qmadmin.audit import destructive, tell
 from qmadmin.console import counted
 from qmadmin.dequeuing import Dequeuing, seconds_of
 from qmadmin.enqueuing import Enqueuing
 from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, parsed, parts_of
 from qmadmin.managing_schedules import ManagingSchedules
+from qmadmin.managing_transactions import ManagingTransactions
 from qmadmin.queue_watch import QueueWatch
 from qmadmin.resuming import Resuming
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
@@ -26,7 +27,6 @@ from qmcore.acts import (
     looking,
     manage_queues,
     manage_schedules,
-    outstanding,
     purging,
     waiting,
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from qmadmin.consumers.handler_options import HandlerOptions
     from qmadmin.defaults import QueueAttributes
-    from qmcore.attached import AttachedProcess, TransactionInfo
+    from qmcore.attached import AttachedProcess
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
 
@@ -51,7 +51,7 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules):
+class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules, ManagingTransactions):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -281,52 +281,6 @@ class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, Man
         """Delete the retained messages of a queue that were consumed before a time, or all, and return their number."""
         limit = times.LATEST if before is None else times.from_datetime(before)
         return self._run(purging.purge_retained, queue, limit)
-
-    def transactions(self) -> list[TransactionInfo]:
-        """Return the transactions that other processes can see, the oldest first.
-
-        A transaction can be seen from its first dequeue on, or from its first enqueue that is stored in the queue
-        space; a branch of a distributed transaction from its beginning on. Branches that an administrator has ended in
-        place of their coordinator are listed until that has asked, or somebody forgets them.
-        """
-        attachment = self._attachment
-        return outstanding.transactions(attachment.volume, attachment.opened.space.id, self._device.clock)
-
-    @destructive("transaction {handle.name}/{transaction}")
-    def abort_transaction(self, transaction: str) -> None:
-        """Roll back a transaction by its id, or the text of its xid, even if it is active.
-
-        The messages that it dequeued come back, which counts as a try; a message that has used up its tries goes to the
-        error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError.
-
-        The end of a prepared transaction is heuristic, as its coordinator has not decided: who ended it, how and when
-        is kept until the coordinator asks with `tpc_commit` or `tpc_rollback`, or `tpc_forget` removes it. Where the
-        coordinator commits, that raises HeuristicError.
-
-        Raises InvalidArgumentError if there is no such transaction, or no longer, HeuristicError if it was ended
-        heuristically before.
-        """
-        self._tell_end("rolled back", self._promise(outstanding.abort, transaction, self._now, self._administrator))
-
-    @destructive("transaction {handle.name}/{transaction}")
-    def commit_transaction(self, transaction: str) -> None:
-        """Commit a prepared transaction by its id, or the text of its xid, heuristically as `abort_transaction` does.
-
-        Where its coordinator rolls it back then, that raises HeuristicError. Raises ProtocolError if it is active, as
-        only its own process can commit it then; otherwise as `abort_transaction`.
-        """
-        self._tell_end("committed", self._promise(outstanding.commit, transaction, self._now, self._administrator))
-
-    def _tell_end(self, how: str, ended: outstanding.Ended) -> None:
-        what = f"{how} heuristically" if ended.heuristic else how
-        tell(f"{what} with {counted(ended.messages, 'message')}")
-        if ended.lost:
-            tell(f"{counted(ended.lost, 'non-persistent message')} had been lost with the memory")
-
-    @property
-    def _administrator(self) -> str:
-        """Return who this is, for the record of what was ended in place of a coordinator."""
-        return f"{user_name()} ({self._attachment.owner})"
 
     def report_forwarding(self, told: Sequence[Forwarding], *, whole: bool = False) -> None:
         """Record which queues this process forwards, with statistics; this replaces earlier records of these queues.

@@ -15,6 +15,7 @@ from qmcore.times import MICROS
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
+    from qmcore.acts.deciding import Place
     from qmcore.xid import Xid
 
 _SUSPENDED: Final = "suspended"
@@ -26,7 +27,7 @@ class Suspendable:
     # What it uses of the transaction.
     _device: Device
     _space: str | None
-    _branches: dict[str, tuple[Attachment, Branch]]
+    _branches: dict[Place, tuple[Attachment, Branch]]
     _started_us: int
     _timeout_us: int | None
     _end: float
@@ -70,7 +71,7 @@ class Suspendable:
         if not attachments or by_incarnation.keys() != numbers.keys():
             raise wrong_place(attachments, token)
         self._branches = {
-            each.opened.space.definition.name: (
+            each.place: (
                 each,
                 Branch(each.opened, each.opened.me or each.owner, 0, None, numbers[incarnation]),
             )
@@ -96,7 +97,12 @@ class Suspendable:
     def _suspended(self) -> str:
         if not self._branches:
             raise ProtocolError("the transaction has done nothing in any queue space, so that none can keep it")
-        (attachment, *_), branches = zip(*self._branches.values(), strict=True)
+        (attachment, *others), branches = zip(*self._branches.values(), strict=True)
+        if any(other.volume is not attachment.volume for other in others):
+            raise ProtocolError(
+                "the transaction has parts on several volumes, and is not suspended",
+                hint="Commit it, or use queue spaces on one volume.",
+            )
         token = Token.new([(branch.opened.space.incarnation, branch.id) for branch in branches])
         try:
             suspending.suspend(attachment.volume, branches, token.secret)

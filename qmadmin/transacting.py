@@ -15,9 +15,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
 
 from qmadmin import tracing
+from qmadmin.over_volumes import OverVolumes, are_apart
 from qmadmin.suspending import Suspendable
 from qmcore.acts import commit, rolling_back
 from qmcore.acts.enqueue import prepare
@@ -38,6 +39,7 @@ from qmcore.times import MICROS, span
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
+    from qmcore.acts.deciding import Place
     from qmcore.message import Body, EnqueueControl, Message
 
 
@@ -121,7 +123,11 @@ def refuse_nesting(device: Device, space: str | None) -> None:
             )
 
 
-class Transaction(Suspendable):
+Marks: TypeAlias = "Mapping[Any, Mark]"
+"""How much a transaction has enqueued by some time in each queue space."""
+
+
+class Transaction(Suspendable, OverVolumes):
     """A logical unit of work: all of its enqueues and dequeues take effect together at its commit, or not at all.
 
     The messages that it dequeues are hidden from all others until it ends; those that it enqueues are not visible
@@ -140,7 +146,7 @@ class Transaction(Suspendable):
         self._started_us = device.clock.now()
         self._timeout_us = None if timeout is None else span(timeout, "timeout")
         self._end = math.inf if self._timeout_us is None else device.clock.monotonic() + self._timeout_us / MICROS
-        self._branches: dict[str, tuple[Attachment, Branch]] = {}
+        self._branches: dict[Place, tuple[Attachment, Branch]] = {}
         self._doomed: BaseException | None = None
         self._aborted: AbortedError | None = None
         self._ended = ""
@@ -178,10 +184,13 @@ class Transaction(Suspendable):
 
         Raises AbortedError if it was rolled back instead because its time was over or the store failed, and
         NoSpaceError or BadQueueError if the messages that it enqueues no longer fit or have lost their queue. In all of
-        these cases nothing of it remains.
+        these cases nothing of it remains. After OutcomeUnknownError of a commit over several volumes its branches wait
+        for the decision, and end by themselves.
         """
         self._check_usable()
-        if self._branches:
+        if len(self._branches) > 1 and are_apart(self._branches):
+            self._commit_over_volumes()
+        elif self._branches:
             (attachment, *_), branches = zip(*self._branches.values(), strict=True)
             try:
                 commit.commit(attachment.volume, branches)
@@ -322,15 +331,15 @@ class Transaction(Suspendable):
         self._aborted = AbortedError(f"the transaction was rolled back: {reason}")
         self._roll_back(Ending(Cause.UNTRIED, reason))
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self) -> Mapping[Any, Mark]:
         """Return how much the transaction has enqueued by now, for `forget_since`."""
-        return {name: branch.mark() for name, (_, branch) in self._branches.items()}
+        return {its: branch.mark() for its, (_, branch) in self._branches.items()}
 
-    def forget_since(self, marks: Mapping[str, Mark]) -> bool:
+    def forget_since(self, marks: Mapping[Any, Mark]) -> bool:
         """Forget what was enqueued since the marks were made; return False if that is too late: then roll back."""
         nothing = Mark(0, 0)
         return all(
-            rolling_back.forget_since(branch, marks.get(name, nothing)) for name, (_, branch) in self._branches.items()
+            rolling_back.forget_since(branch, marks.get(its, nothing)) for its, (_, branch) in self._branches.items()
         )
 
     def join_context(self) -> None:
@@ -349,10 +358,10 @@ class Transaction(Suspendable):
     def branch(self, attachment: Attachment) -> Branch:
         """Return the transaction's part in a queue space, for the next operation in it."""
         self._check_usable()
-        name = attachment.opened.space.definition.name
-        found = self._branches.get(name)
+        its = attachment.place
+        found = self._branches.get(its)
         if found is None:
-            found = self._branches[name] = attachment, self._new_branch(attachment)
+            found = self._branches[its] = attachment, self._new_branch(attachment)
         return found[1]
 
     def remaining(self) -> float:
@@ -378,18 +387,12 @@ class Transaction(Suspendable):
         self._roll_back(Ending(cause_of(error), str(error)))
 
     def _new_branch(self, attachment: Attachment) -> Branch:
-        for other, _ in self._branches.values():
-            if other.volume.path != attachment.volume.path:
-                raise ProtocolError(
-                    f"the transaction works on {other.volume.path!r} and cannot take queue space"
-                    f" {attachment.opened.space.name!r} on {attachment.volume.path!r} too",
-                    hint="Use queue spaces on one file of the device in one transaction.",
-                )
-        started, deadline = self._started_us, None
+        is_of_its_clock = attachment.clock is self._device.clock
+        started, deadline = self._started_us if is_of_its_clock else attachment.clock.now(), None
         if self._timeout_us is not None:
             left = round(self.remaining() * MICROS)
             # At one moment: others end it, and a clock that is set in between would change the length of the timeout.
-            now, steady = self._device.clock.now_and_steady()
+            now, steady = attachment.clock.now_and_steady()
             started, deadline = now - (self._timeout_us - left), steady + left
         return Branch(attachment.opened, attachment.opened.me or attachment.owner, started, deadline)
 
@@ -433,7 +436,7 @@ class Transaction(Suspendable):
 
     def _put_off(self, ending: Ending) -> list[Callable[[], None]]:
         """Note all that is to be rolled back: an interrupt may come anywhere behind that. Return what does it."""
-        return [attachment.owed.add(branch, ending) for attachment, branch in self._branches.values()]
+        return [attachment.owed.add(branch, ending) for attachment, branch in self._undecided()]
 
 
 def _verdict(permanent: bool, retry_after: float | timedelta | None, park: bool, retry_policy: RetryPolicy) -> Verdict:

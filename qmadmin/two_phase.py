@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from qmadmin.attachment import SpaceHandle
-from qmadmin.audit import act, tell
 from qmadmin.transacting import Transaction, current, refuse_nesting
 from qmcore.acts import in_doubt, preparing
 from qmcore.acts.returning import Cause, Ending
 from qmcore.errors import HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
 from qmcore.suspension import Token
+from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
-
-OUR_FORMAT: Final = int.from_bytes(b"QMTX")
-"""The format identifier of transactions that this library coordinates."""
 
 
 class TwoPhaseTransaction(Transaction):
@@ -196,15 +193,6 @@ class TwoPhase(SpaceHandle):
         """
         return self._read(in_doubt.recover)
 
-    def tpc_forget(self, xid: Xid | str | tuple[int, Any, Any]) -> None:
-        """Remove the record of how an administrator has ended a prepared branch.
-
-        Raises UnknownXidError if no transaction has the identifier, ProtocolError if it has not ended so.
-        """
-        identifier = Xid.of(xid)
-        with act(self._device, f"transaction {self.name}/{identifier}", "QueueSpace.tpc_forget", {"xid": identifier}):
-            tell(self._promise(in_doubt.forget, identifier))
-
     def _branch(self) -> TwoPhaseTransaction:
         """Return the branch that this thread has begun."""
         self._check_open()
@@ -241,6 +229,11 @@ class TwoPhase(SpaceHandle):
                 transaction.leave_context()
 
     def _end_by(self, xid: Xid, *, commits: bool) -> None:
+        if xid.format_id == OUR_FORMAT:
+            raise ProtocolError(
+                f"transaction {xid} is one of qmadmin.transaction, and ends as its decider says",
+                hint="It does so by itself; an administrator ends it with qcommittrans or qaborttrans.",
+            )
         self._ready()
         if commits:
             self._promise(in_doubt.commit, xid, self._now)

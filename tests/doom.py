@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -69,6 +70,8 @@ def meet(doom: Doom, mark: Path) -> None:
         if left == -1 and event == "return":
             over_beside(mark).touch()
 
+    # Also in threads that it starts from now on.
+    threading.setprofile(watch)
     sys.setprofile(watch)
 
 

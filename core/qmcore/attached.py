@@ -45,7 +45,8 @@ class TransactionInfo:
 
     A branch of a distributed transaction has an `xid`, else None. `consumer` tells whose a prepared one was, also when
     that process is gone. One that has ended heuristically has no messages any more; `ended_by` tells who ended it, with
-    the user, the program and its machine.
+    the user, the program and its machine. Of a branch of `qmadmin.transaction` `decider` tells which queue space
+    decides, on which device, and `decided` what that is, "committed" or "rolled back", where it was ended otherwise.
     """
 
     index: int
@@ -63,6 +64,8 @@ class TransactionInfo:
     ended_us: int | None = None
     ended_by: str = ""
     suspended_us: int | None = None
+    decider: str = ""
+    decided: str = ""
 
     @property
     def messages(self) -> int:

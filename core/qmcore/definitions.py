@@ -18,6 +18,7 @@ from qmcore.records import Owner
 from qmcore.schedule import Following
 from qmcore.space import Limited, Space
 from qmcore.transitions import Guard, Reached, Route, Source, Terms
+from qmcore.two_phase import Era
 from qmcore.values import dataclass
 
 
@@ -149,6 +150,12 @@ class OpenSpace:
         self.known: Definitions | None = None
         """The definitions as they were when they were last asked for; None where they never were."""
         self._guard: Guard | None = None
+        self.era: Era | None = None
+        """In which this process counts what it decides, where it has decided anything."""
+        self.known_outcomes: deque[bytes] = deque()
+        """The global identifiers of transactions whose callers know by now that they are committed."""
+        self.has_distributed = False
+        """Whether the last look has found branches or decisions that recovery has to see to."""
         self.highest: dict[str, int] = {}
         """The highest use of limits that is noted, as far as we know: what is not above it need not be noted."""
 

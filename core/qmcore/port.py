@@ -11,6 +11,7 @@ from qmcore.probe import Probe
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
 from qmcore.records import HousekeepingTurn, Owner, Use
+from qmcore.refusals import Refused
 from qmcore.space import Space
 from qmcore.store import MemoryStore, Store
 from qmcore.transitions import (
@@ -23,7 +24,6 @@ from qmcore.transitions import (
     Enqueued,
     Guard,
     Reached,
-    Refused,
     Result,
     Route,
     Source,
@@ -308,6 +308,10 @@ class Volume(Protocol):
     @property
     def readonly(self) -> bool:
         """Whether the volume can only be read."""
+
+    @property
+    def instance(self) -> str:
+        """What no copy of the volume has, be it restored or copied; a server that takes over for another has it."""
 
     @property
     def has_vanished(self) -> bool:

@@ -27,6 +27,8 @@ class Promise(NamedTuple):
     """It may be done twice: where nobody can tell whether it was committed, it is done again."""
     always: bool = False
     """It is durable on a device, too, whose commits need not be."""
+    decided: bool = False
+    """What it does is decided, and durable elsewhere: where a crash takes it away, it is done again."""
 
 
 class Purpose(enum.Enum):
@@ -40,6 +42,8 @@ class Purpose(enum.Enum):
     """Messages arrive, go, or are moved, and a transaction commits."""
     PROMISE = Promise(durable=True, always=True)
     """A commit is promised, or what was promised is done: others rely on it, on other machines and disks."""
+    COMPLETING = Promise(decided=True)
+    """A branch of a distributed transaction commits that is decided, and would be committed by recovery."""
     HOLDING = Promise()
     """A process gets what it loses when it dies: messages that a transaction holds, numbers, its attachment."""
     TIDY = Promise(again=True)
@@ -53,13 +57,13 @@ class Purpose(enum.Enum):
     ADMINISTRATION = Promise(durable=True, alone=True)
     """An administrator changes definitions, devices, or what others have left; it looks, and then acts."""
 
-    def __init__(self, durable: bool, alone: bool, patient: bool, again: bool, always: bool) -> None:
+    def __init__(self, durable: bool, alone: bool, patient: bool, again: bool, always: bool, decided: bool) -> None:
         self.durable = durable
         self.alone = alone
         self.patient = patient
         self.again = again
         self.always = always
-        self.settles = durable and not again
+        self.settles = (durable or decided) and not again
         """Whether messages may come and go for good: what was told to have come stays, and comes once."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message import MessageInfo, Reason
+from qmcore.two_phase import Told
 from qmcore.values import dataclass
 from qmcore.xid import Xid
 
@@ -248,7 +249,8 @@ class TransactionRecord:
 
     A branch of a distributed transaction has an `xid`. Once it is prepared, at `prepared_us`, the queues are known in
     which it has messages, who `consumer` is that has them, and how many are `nonpersistent`. One that was ended without
-    the decision of its coordinator was so at `ended_us`, by whom `ended_by` says.
+    the decision of its coordinator was so at `ended_us`, by whom `ended_by` says. `decider` tells whom recovery asks;
+    `decided` is what it was told where that is not how the branch was ended, "committed" or "rolled back".
     """
 
     id: int
@@ -265,6 +267,16 @@ class TransactionRecord:
     ended_us: int | None = None
     ended_by: str = ""
     suspended_us: int | None = None
+    decider: str = ""
+    decided: str = ""
+
+
+class Decision(NamedTuple):
+    """A decision to commit a distributed transaction, and one who is to be told of it."""
+
+    gtrid: bytes
+    told: Told
+    decided_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,6 +180,9 @@ class Counters(Protocol):
     def reserve(self, space_id: int, count: int) -> Sequence[int]:
         """Give out `count` sequence numbers, which ascend; others may get some that lie between them."""
 
+    def bring_to_disk(self, space_id: int) -> None:
+        """Change something on disk, so that with the commit all is there that was committed before."""
+
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from qmcore.message import Body
 from qmcore.records import Holding, Use
 from qmcore.selection import Choice
-from qmcore.two_phase import Begin, Begun, Prepare, Prepared
+from qmcore.two_phase import Begin, Begun, Decide, Decided, Prepare, Prepared
 
 
 class Guard(NamedTuple):
@@ -402,49 +402,5 @@ class Disposed(NamedTuple):
     reached: Sequence[Reached] = ()
 
 
-class Reason(enum.IntEnum):
-    """Why a store has done nothing."""
-
-    STALE = 0
-    """The definitions are those of another generation."""
-    MESSAGES = 1
-    PAGES = 2
-    MEMORY = 3
-    """The limits of the queue space."""
-    NO_MEMORY = 4
-    """The memory of the queue space cannot take part in this."""
-    NO_SUCH_MESSAGE = 5
-    """The message that another was to stand before is not there."""
-    DAMAGED = 6
-    """A message cannot be read."""
-    GIVEN_UP = 7
-    """Others have rolled the transaction back."""
-    TRANSACTIONS = 8
-    """The limit of the queue space."""
-    LOST = 9
-    """The store lacks something that the transaction had taken or spilled."""
-    GONE = 10
-    """A message is not where it was looked at, which is found out as it is done."""
-    XID = 11
-    """Another transaction has the identifier."""
-
-
-class Refused(NamedTuple):
-    """Nothing was done. Of a limit it says how much was in use, the limit, and what was wanted.
-
-    Of NO_SUCH_MESSAGE and DAMAGED `used` is the number of the queue, `wanted` that of the message, and `what` says what
-    is wrong with it. `command` says which of several was refused.
-    """
-
-    reason: Reason
-    used: int = 0
-    limit: int = 0
-    wanted: int = 0
-    what: str = ""
-    command: int = 0
-
-
-STALE = Refused(Reason.STALE)
-
-Command: TypeAlias = Enqueue | Claim | Admit | Commit | Dispose | Begin | Prepare
-Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed | Disposed | Begun | Prepared
+Command: TypeAlias = Enqueue | Claim | Admit | Commit | Dispose | Begin | Prepare | Decide
+Result: TypeAlias = Enqueued | Claimed | Empty | Admitted | Committed | Disposed | Begun | Prepared | Decided

@@ -13,7 +13,7 @@ from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
 from qmcore.queue import Queue, QueueDefinition
-from qmcore.records import Cursor, Forwarding, ImportRecord, Owner, Part, Place, TransactionRecord, Use
+from qmcore.records import Cursor, Decision, Forwarding, ImportRecord, Owner, Part, Place, TransactionRecord, Use
 from qmcore.schedule import Schedule
 from qmcore.space import Limited, Space, SpaceDefinition
 from qmcore.volume_record import VolumeRecord
@@ -255,8 +255,37 @@ class ImportRecords(Protocol):
         """Hide a queue that an import has replaced, and change the generation."""
 
 
+class DecisionRecords(Protocol):
+    """Decisions to commit distributed transactions, each as long as somebody is to be told."""
+
+    def begin_era(self, space_id: int, era_id: int, now_us: int) -> None:
+        """Begin to count decisions in an era."""
+
+    def eras(self, space_id: int) -> dict[int, int]:
+        """Return how many decisions were made in each era."""
+
+    def forget_old(self, space_id: int, callers_before_us: int, eras_before_us: int) -> None:
+        """Forget callers who were to be told before a time, and eras that began before another one."""
+
+    def has_work(self, space_id: int) -> bool:
+        """Return whether anybody is to be told of a decision, or a heuristic end to be compared with one."""
+
+    def is_decided(self, space_id: int, gtrid: bytes) -> bool:
+        """Return whether there is a decision on a transaction."""
+
+    def of_space(self, space_id: int, most: int) -> list[Decision]:
+        """Return at most so many branches that are to be told, the longest first."""
+
+    def forget(self, space_id: int, gtrid: bytes, branch: bytes) -> None:
+        """Note that a branch, or the caller, need not be told any more."""
+
+
 class TransactionRecords(Protocol):
-    """Transactions."""
+    """Transactions, and what was decided on distributed ones."""
+
+    @property
+    def decisions(self) -> DecisionRecords:
+        """Decisions on distributed transactions."""
 
     def end(self, transaction_id: int, owner_id: int) -> bool:
         """Remove the transaction if that owner still has it; False means that it was given up, or is committed."""
@@ -297,8 +326,14 @@ class TransactionRecords(Protocol):
     def add_heuristic(self, record: TransactionRecord) -> None:
         """Record how a transaction was ended without the decision of its coordinator."""
 
+    def note_decided(self, space_id: int, xid: Xid, decided: str) -> None:
+        """Record what was decided on a transaction that was ended otherwise."""
+
     def heuristics(self, space_id: int) -> list[TransactionRecord]:
         """Return those of a queue space that were ended so, the longest first."""
+
+    def forget_uncompared(self, space_id: int, xid: Xid) -> None:
+        """Remove such a record where it is not noted that otherwise was decided."""
 
     def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
         """Remove such a record; False where there is none."""

@@ -11,7 +11,11 @@ Each call has the signature and the meaning of that of `qmadmin`, and is done by
 
 from qmadmin.aio.async_device import Device, create_device, open_device
 from qmadmin.aio.async_space import QueueSpace
+from qmadmin.aio.over_resources import outcome, transaction
 from qmadmin.aio.task_transactions import Transaction
 from qmadmin.connections import AsyncApplicationConnection as ApplicationConnection
 
-__all__ = ["ApplicationConnection", "Device", "QueueSpace", "Transaction", "create_device", "open_device"]
+__all__ = [
+    "ApplicationConnection", "Device", "QueueSpace", "Transaction", "create_device", "open_device", "outcome",
+    "transaction",
+]  # fmt: skip

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from qmadmin import device, opening
 from qmadmin.aio.async_space import QueueSpace
 from qmadmin.aio.face import OpenFace, Opening, awaited, iterated
+from qmadmin.aio.task_transactions import Transaction
 from qmadmin.aio.threads import Threads
 from qmadmin.aio.waits import Waits
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from qmcore.device import DeviceInfo
 
 P = ParamSpec("P")
@@ -55,6 +58,13 @@ class Device(OpenFace[device.Device]):
     def info(self) -> DeviceInfo:
         """The device's record about itself."""
         return self.synchronous.info
+
+    def transaction(self, timeout: float | timedelta | None = None) -> Transaction:
+        """Return a transaction over all queue spaces of the device: `async with device.transaction() as tx:`.
+
+        It is like that of a queue space, and commits together what was done on whatever volumes.
+        """
+        return Transaction((self,), functools.partial(self.synchronous.transaction, timeout))
 
     async def do(self, act: Callable[[device.Device], T]) -> T:
         """Have a thread do something with the device, and return its result."""

@@ -56,7 +56,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         It commits at the end of the block and rolls back on an exception. After `timeout` seconds it is rolled back, by
         itself or by others; None means no limit. Transactions do not nest (ProtocolError).
         """
-        return Transaction(self, timeout)
+        return Transaction((self,), functools.partial(self.synchronous.transaction, timeout))
 
     async def close(self) -> None:
         """Close the queue space; its waiting calls end with NotOpenError."""

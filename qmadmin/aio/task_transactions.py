@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from qmadmin import transacting
 from qmadmin.aio.face import Face, awaited
@@ -16,7 +15,10 @@ from qmadmin.aio.threads import something
 from qmcore.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from qmadmin.aio.async_device import Device
     from qmadmin.aio.async_space import QueueSpace
+
+    Resource: TypeAlias = QueueSpace | Device
 
 T = TypeVar("T")
 
@@ -33,11 +35,11 @@ class Transaction(Face[transacting.Transaction]):
     time are done one after the other.
     """
 
-    def __init__(self, space: QueueSpace, timeout: float | timedelta | None) -> None:
+    def __init__(self, resources: Sequence[Resource], begin: Callable[[], transacting.Transaction]) -> None:
         # Not that of a face, which has been begun already.
-        self._space = space
-        self._timeout = timeout
-        self._threads = space.threads
+        self._resources = resources
+        self._begin = begin
+        self._threads = resources[0].threads
         self._begun: transacting.Transaction | None = None
         self._task: asyncio.Task[object] | None = None
         self._turn = asyncio.Lock()
@@ -48,8 +50,9 @@ class Transaction(Face[transacting.Transaction]):
     async def __aenter__(self) -> Self:
         if self._begun is not None:
             raise ProtocolError("a transaction is begun once", hint="Ask the queue space for another one.")
-        refuse_nesting(self._space)
-        self._begun = await self._threads.do(lambda: self._space.synchronous.transaction(self._timeout))
+        for resource in self._resources:
+            refuse_nesting(resource)
+        self._begun = await self._threads.do(self._begin)
         self._task = asyncio.current_task()
         _open.set((*_open.get(), self))
         return self
@@ -71,6 +74,11 @@ class Transaction(Face[transacting.Transaction]):
         """Whether the transaction has begun, and has neither been committed nor rolled back."""
         return self._begun is not None and self._begun.active
 
+    @property
+    def complete(self) -> bool:
+        """Whether it is committed on all volumes that have a part in it, of which one may follow the others later."""
+        return self._begun is not None and self._begun.complete
+
     commit = awaited(transacting.Transaction.commit)
     rollback = awaited(transacting.Transaction.rollback)
     give_back = awaited(transacting.Transaction.give_back)
@@ -79,9 +87,13 @@ class Transaction(Face[transacting.Transaction]):
         """Return the seconds until the transaction's time is over; infinity if it has no limit."""
         return self._usable().remaining()
 
-    def covers(self, space: QueueSpace) -> bool:
-        """Return whether the transaction is for a queue space, through whichever handle of the same device."""
-        return self._space.device is space.device and self._space.name == space.name
+    def covers(self, space: Resource) -> bool:
+        """Return whether the transaction is for a queue space, or any of a device, through whichever handle."""
+        device, name = _covered(space)
+        return any(
+            its_device is device and (None in (name, its_name) or its_name == name)
+            for its_device, its_name in map(_covered, self._resources)
+        )
 
     def is_of(self, task: asyncio.Task[object] | None) -> bool:
         """Return whether it was a task that began the transaction."""
@@ -165,12 +177,18 @@ def current(space: QueueSpace) -> Transaction | None:
     return None
 
 
-def refuse_nesting(space: QueueSpace) -> None:
+def refuse_nesting(resource: Resource) -> None:
     """Refuse a transaction inside another one on the same queue space."""
     for joined in _open.get():
-        if joined.covers(space) and joined.active:
+        if joined.covers(resource) and joined.active:
             where = "this task" if joined.is_of(asyncio.current_task()) else "the task that began this one,"
             raise ProtocolError(
-                f"a transaction is open already in {where} on {space.name}",
+                f"a transaction is open already in {where} on {_covered(resource)[1] or _covered(resource)[0].path}",
                 hint="End it first; transactions do not nest.",
             )
+
+
+def _covered(resource: Resource) -> tuple[Device, str | None]:
+    """Return the device of a resource, and the name of the queue space; None where it is the whole device."""
+    its_device = getattr(resource, "device", None)
+    return (resource, None) if its_device is None else (its_device, resource.name)  # type: ignore[return-value,union-attr]

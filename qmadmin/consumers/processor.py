@@ -7,7 +7,7 @@ import enum
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from qmadmin.consumers import (
@@ -33,7 +33,7 @@ from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_an
 from qmadmin.consumers.statistics import Statistics
 from qmadmin.settings import SECONDS_MAX
 from qmadmin.space import QueueSpace
-from qmadmin.transacting import Transaction
+from qmadmin.transacting import Marks, Transaction
 from qmcore.damage import is_damage
 from qmcore.errors import (
     AbortedError,
@@ -51,7 +51,6 @@ from qmcore.times import MICROS
 
 if TYPE_CHECKING:
     from qmadmin.consumers.worker_pool import Poll
-    from qmcore.acts.transaction_part import Mark
 
 T = TypeVar("T")
 
@@ -415,7 +414,11 @@ def _give_back(transaction: Transaction, reason: str) -> None:
 
 
 def _give_back_ended(
-    transaction: Transaction, msgid: str, outcome: Failure | Snooze | Park, marks: Mapping[str, Mark], policy: Policy
+    transaction: Transaction,
+    msgid: str,
+    outcome: Failure | Snooze | Park,
+    marks: Marks,
+    policy: Policy,
 ) -> None:
     """Give back the message of a call of a batch that failed or put it off, and forget what the call has enqueued."""
     reason, terms = str(outcome), rollback_terms(outcome)

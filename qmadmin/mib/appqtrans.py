@@ -164,5 +164,17 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
             "Who ended it heuristically; omitted where it was not.",
             lambda info: info.ended_by or None,
         ),
+        _of_branch(
+            "TA_DECIDER",
+            "a queue space and its device",
+            "Who decides on it, and is asked by recovery; omitted where another coordinator does.",
+            lambda info: info.decider or None,
+        ),
+        _of_branch(
+            "TA_DECIDED",
+            "committed | rolled back",
+            "What was decided, where it was ended otherwise and that is known.",
+            lambda info: info.decided or None,
+        ),
     ),
 )

@@ -30,8 +30,8 @@ def qprinttrans(session: Session) -> Outcome:
 
     It shows the index, identifier and xid, which the other commands take, the state, process and messages: dequeued,
     locked, and enqueued as far as they are stored already. Of a prepared one it shows since when, and whose it was; of
-    one that was ended heuristically when, and by whom; of a suspended one since when. Others can see a transaction
-    from its first dequeue on.
+    one that was ended heuristically when, and by whom; of a suspended one since when; and who decides on a branch.
+    Others can see a transaction from its first dequeue on.
 
         qprinttrans
     """
@@ -64,6 +64,8 @@ def _columns(now_us: int) -> tuple[Column, ...]:
         Column("ended", "Ended", of="ended_us"),
         Column("ended_by", "Ended by", of=lambda info: info.ended_by or None),
         Column("suspended", "Suspended", of="suspended_us"),
+        Column("decider", "Decider", of=lambda info: info.decider or None),
+        Column("decided", "Decided", of=lambda info: info.decided or None),
     )
 
 
@@ -128,13 +130,15 @@ def _asking(verb: str) -> Callable[[Session, Given], str]:
         info = _meant(session, given)
         if info.state is not records.Outcome.PREPARED:
             return f"{verb} {_described(info)}"
+        if info.decider:
+            return f"{verb} {_described(info)}, as {info.decider} has decided, or heuristically if that cannot be asked"
         return f"{verb} {_described(info)}, without the decision of its coordinator, which may be the opposite"
 
     return action
 
 
 def _done(given: str, info: TransactionInfo, how: str) -> Line:
-    heuristically = " heuristically" if info.state is records.Outcome.PREPARED else ""
+    heuristically = " heuristically" if info.state is records.Outcome.PREPARED and not info.decider else ""
     return Line(f"Transaction {given} {how}{heuristically}", {"transaction": info.id})
 
 

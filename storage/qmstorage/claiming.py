@@ -9,8 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 from qmcore.message_rows import GROUP, ID
 from qmcore.order import rank
 from qmcore.records import Outcome, Role, TransactionRecord
+from qmcore.refusals import Reason, Refused
 from qmcore.selection import FIRST_CHOICE, Choice
-from qmcore.transitions import Claim, Empty, Guard, Holder, Reason, Refused, Source, Taken
+from qmcore.transitions import Claim, Empty, Guard, Holder, Source, Taken
 from qmcore.xid import Xid
 from qmstorage.messages import Sound
 from qmstorage.statements import Row

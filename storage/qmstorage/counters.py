@@ -140,6 +140,10 @@ class Counters(StorePart):
         self.run_in_order(_RESERVE, count, space_id, 0)
         return range(last + 1, last + count + 1)
 
+    def bring_to_disk(self, space_id: int) -> None:
+        """Change something on disk, so that with the commit all is there that was committed before."""
+        self.reserve(space_id, 0)
+
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
         return int(self.all(_LAST_SEQUENCE, space_id=space_id)[0][0])

@@ -9,8 +9,8 @@ from qmcore import numbers
 from qmcore.message import PARKED_UNTIL
 from qmcore.order import head_of, ordinary_key
 from qmcore.records import Holding, Place
+from qmcore.refusals import STALE, Reason, Refused
 from qmcore.transitions import (
-    STALE,
     Change,
     Dispose,
     Disposed,
@@ -19,8 +19,6 @@ from qmcore.transitions import (
     Park,
     PutBack,
     Reached,
-    Reason,
-    Refused,
     Removal,
     Remove,
 )

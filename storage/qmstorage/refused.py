@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qmcore.transitions import Refused
+from qmcore.refusals import Refused
 
 
 class RefusedError(Exception):

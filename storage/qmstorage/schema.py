@@ -26,6 +26,7 @@ from qmstorage.sql import (
     literal_column,
     text,
 )
+from qmstorage.transaction_tables import decision, era, heuristic, trans
 
 __all__ = [
     "APPLICATION_ID",
@@ -38,13 +39,16 @@ __all__ = [
     "audit",
     "chunk",
     "counter",
+    "decision",
     "device",
     "due",
     "entry",
+    "era",
     "expiring",
     "extent",
     "forwarding",
     "held",
+    "heuristic",
     "highest",
     "history",
     "import_batch",
@@ -257,55 +261,6 @@ threshold = Table(
     Column("claimed_at", BigInteger),
     PrimaryKeyConstraint("queue_id", "memory"),
     comment="queues whose high limit was reached, until their use is down at the low limit",
-)
-
-trans = Table(
-    "trans",
-    metadata,
-    Column("id", NUMBER, primary_key=True, autoincrement=False, comment="random, so that none is used twice"),
-    Column("space_id", Integer, nullable=False),
-    Column("owner_id", BigInteger, nullable=False),
-    Column("state", Text, nullable=False, comment="active, prepared, or committed (until memory follows)"),
-    Column("started_at", BigInteger, nullable=False),
-    Column("deadline", BigInteger),
-    Column("xid_format", BigInteger),
-    Column("xid_global", LargeBinary),
-    Column("xid_branch", LargeBinary),
-    Column("prepared_at", BigInteger),
-    Column("queues", Text, comment="numbers of those in which it has messages, once it is suspended or prepared"),
-    Column("consumer", Text, comment="who has them, once it is prepared"),
-    Column("nonpersistent", BigInteger, comment="messages in memory that it had as it was prepared"),
-    Column("secret", Text, comment="by which it is resumed, while it is suspended"),
-    Column("suspended_at", BigInteger),
-)
-Index(
-    "trans_by_xid",
-    trans.c.space_id,
-    trans.c.xid_format,
-    trans.c.xid_global,
-    trans.c.xid_branch,
-    unique=True,
-    sqlite_where=trans.c.xid_format.is_not(None),
-)
-
-heuristic = Table(
-    "heuristic",
-    metadata,
-    Column("space_id", Integer, nullable=False),
-    Column("xid_format", BigInteger, nullable=False),
-    Column("xid_global", LargeBinary, nullable=False),
-    Column("xid_branch", LargeBinary, nullable=False),
-    Column("trans_id", BigInteger, nullable=False),
-    Column("owner_id", BigInteger, nullable=False),
-    Column("state", Text, nullable=False, comment="heuristic commit, heuristic rollback"),
-    Column("started_at", BigInteger, nullable=False),
-    Column("prepared_at", BigInteger, nullable=False),
-    Column("consumer", Text, nullable=False),
-    Column("ended_at", BigInteger, nullable=False),
-    Column("ended_by", Text, nullable=False),
-    PrimaryKeyConstraint("space_id", "xid_format", "xid_global", "xid_branch"),
-    comment="how prepared transactions were ended without the decision of their coordinators, which are to be told",
-    **NARROW,
 )
 
 owner = Table(

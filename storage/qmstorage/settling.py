@@ -13,9 +13,9 @@ from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Place, Role, Spilled, Standing, Use
+from qmcore.refusals import STALE, Reason, Refused
 from qmcore.transitions import (
     NEVER,
-    STALE,
     TOP,
     Admit,
     Admitted,
@@ -24,8 +24,6 @@ from qmcore.transitions import (
     Enqueue,
     Enqueued,
     Reached,
-    Reason,
-    Refused,
     Route,
     Source,
     Terms,

@@ -15,6 +15,8 @@ from qmstorage.schema import (
     adopted,
     chunk,
     counter,
+    decision,
+    era,
     heuristic,
     highest,
     import_batch,
@@ -62,7 +64,7 @@ _EMPTY = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
     *(
         delete(table).where(given(table.c.space_id, "space_id"))
-        for table in (trans, heuristic, owner, adopted, import_job, counter, highest, schedule)
+        for table in (trans, heuristic, decision, era, owner, adopted, import_job, counter, highest, schedule)
     ),
 ]
 

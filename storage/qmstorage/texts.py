@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "some_schema_of_qmadmin"
 """Stands in a text for the schema of the tables."""
 
-_FOUNDATIONS: Final = ("definition_tables.py", "schema.py", "elements.py", "compiling.py")
+_FOUNDATIONS: Final = ("definition_tables.py", "transaction_tables.py", "schema.py", "elements.py", "compiling.py")
 _HERE: Final = Path(__file__).parent
 
 __loader__: Any

@@ -9,6 +9,7 @@ from qmcore.purpose import WrongPurposeError, once
 from qmcore.records import Outcome, TransactionRecord
 from qmcore.two_phase import Prepare
 from qmcore.xid import Xid
+from qmstorage.decisions import Decisions
 from qmstorage.schema import heuristic, trans
 from qmstorage.sql import (
     ColumnElement,
@@ -57,6 +58,7 @@ _RECORD = select(
     trans.c.consumer,
     trans.c.nonpersistent,
     trans.c.suspended_at,
+    trans.c.decider,
 )
 _OF_SPACE = given(trans.c.space_id, "of_space")
 _TRANSACTIONS = _RECORD.where(_OF_SPACE).order_by(trans.c.started_at, trans.c.id)
@@ -81,6 +83,7 @@ _PREPARE = (
         queues=bindparam("of_queues"),
         consumer=bindparam("by"),
         nonpersistent=bindparam("in_memory"),
+        decider=bindparam("decided_by"),
     )
 )
 _REOPEN = (
@@ -120,6 +123,8 @@ _HEURISTIC = select(
     heuristic.c.consumer,
     heuristic.c.ended_at,
     heuristic.c.ended_by,
+    heuristic.c.decider,
+    heuristic.c.decided,
 )
 _HEURISTICS = _HEURISTIC.where(given(heuristic.c.space_id, "of_space")).order_by(heuristic.c.started_at)
 _IS_HEURISTIC = (
@@ -129,11 +134,19 @@ _IS_HEURISTIC = (
     given(heuristic.c.xid_branch, "of_branch"),
 )
 _FIND_HEURISTIC = _HEURISTIC.where(*_IS_HEURISTIC)
+_IS_UNCOMPARED = (*_IS_HEURISTIC, heuristic.c.decided.is_(None))
+_FORGET_UNCOMPARED = delete(heuristic).where(*_IS_UNCOMPARED)
+_NOTE_DECIDED = update(heuristic).where(*_IS_UNCOMPARED).values(decided=bindparam("now_decided"))
 _FORGET_HEURISTIC = delete(heuristic).where(*_IS_HEURISTIC)
 
 
 class Transactions(UnitPart):
-    """Transactions."""
+    """Transactions, and what was decided on distributed ones."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """Decisions on distributed transactions."""
+        return Decisions(self.unit)
 
     def add(self, record: TransactionRecord) -> None:
         """Record an active transaction."""
@@ -156,6 +169,7 @@ class Transactions(UnitPart):
             nonpersistent=None,
             secret=None,
             suspended_at=None,
+            decider=None,
         )
 
     def end(self, transaction_id: int, owner_id: int) -> bool:
@@ -218,6 +232,7 @@ class Transactions(UnitPart):
                 of_queues=" ".join(map(str, command.queue_ids)),
                 by=command.guard.consumer,
                 in_memory=nonpersistent,
+                decided_by=command.decider or None,
             ).rowcount
             > 0
         )
@@ -246,7 +261,13 @@ class Transactions(UnitPart):
             consumer=record.consumer,
             ended_at=record.ended_us,
             ended_by=record.ended_by,
+            decider=record.decider or None,
+            decided=record.decided or None,
         )
+
+    def note_decided(self, space_id: int, xid: Xid, decided: str) -> None:
+        """Record what was decided on a transaction that was ended otherwise."""
+        self.run(_NOTE_DECIDED, of_space=space_id, now_decided=decided, **_named(xid))
 
     def heuristics(self, space_id: int) -> list[TransactionRecord]:
         """Return those of a queue space that were ended so, the longest first."""
@@ -255,6 +276,10 @@ class Transactions(UnitPart):
     def forget_heuristic(self, space_id: int, xid: Xid) -> bool:
         """Remove such a record; False where there is none."""
         return self.run(_FORGET_HEURISTIC, of_space=space_id, **_named(xid)).rowcount > 0
+
+    def forget_uncompared(self, space_id: int, xid: Xid) -> None:
+        """Remove such a record where it is not noted that otherwise was decided."""
+        self.run(_FORGET_UNCOMPARED, of_space=space_id, **_named(xid))
 
     def count(self, space_id: int) -> int:
         """Return how many transactions of the queue space are open."""
@@ -267,7 +292,7 @@ def _named(xid: Xid) -> dict[str, Any]:
 
 def _record(row: Row) -> TransactionRecord:
     number, space_id, owner_id, state, started, deadline, form, gtrid, bqual, prepared, queues, *rest = row
-    consumer, nonpersistent, suspended = rest
+    consumer, nonpersistent, suspended, decider = rest
     return TransactionRecord(
         id=number,
         space_id=space_id,
@@ -281,11 +306,13 @@ def _record(row: Row) -> TransactionRecord:
         consumer=consumer or "",
         nonpersistent=nonpersistent or 0,
         suspended_us=suspended,
+        decider=decider or "",
     )
 
 
 def _heuristic(row: Row) -> TransactionRecord:
-    number, space_id, owner_id, state, started, form, gtrid, bqual, prepared, consumer, ended, ended_by = row
+    number, space_id, owner_id, state, started, form, gtrid, bqual, prepared, consumer, *rest = row
+    ended, ended_by, decider, decided = rest
     return TransactionRecord(
         id=number,
         space_id=space_id,
@@ -298,4 +325,6 @@ def _heuristic(row: Row) -> TransactionRecord:
         consumer=consumer,
         ended_us=ended,
         ended_by=ended_by,
+        decider=decider or "",
+        decided=decided or "",
     )

@@ -10,7 +10,6 @@ import pytest
 
 import qmadmin
 from qmadmin import transacting, two_phase
-from qmadmin.two_phase import OUR_FORMAT
 from qmcore.acts import in_doubt, preparing
 from qmcore.errors import (
     AbortedError,
@@ -28,6 +27,7 @@ from qmcore.errors import (
 from qmcore.message import State
 from qmcore.probe import Point
 from qmcore.records import Outcome
+from qmcore.two_phase import OUR_FORMAT
 from tests.fix_store import Work, attachment_of, drain, make_queue, noted, space_definition, truth
 from tests.interrupts import at_every_line
 

@@ -12,8 +12,8 @@ from qmcore.errors import BadQueueError, InvalidArgumentError, SystemFailureErro
 from qmcore.message import Reason, State
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
+from qmcore.refusals import Reason as Refusal
 from qmcore.transitions import Dispose, Removal, Remove
-from qmcore.transitions import Reason as Refusal
 from tests.fix_store import attachment_of, bodies_held, connection_of, drain, make_queue
 
 

@@ -57,7 +57,7 @@ def prepare(unit, opened):
     branch = Branch(opened, opened.owner, 0, None)
     holder = holder_of(branch, known.space, Role.DEQUEUED, 0)
     guard = opened.guard(known)
-    commands = [Begin(guard, holder, xid), Prepare(guard, branch.id, branch.owner.id, xid, [], 0, 0)]
+    commands = [Begin(guard, holder, xid), Prepare(guard, branch.id, branch.owner.id, xid, [], 0, 0, "")]
     assert isinstance(unit.execute(commands)[1], Prepared)
 
 
@@ -84,7 +84,7 @@ def cut(unit, _opened):
 
 ALONE = {purpose for purpose in Purpose if purpose.alone}
 ONCE = {purpose for purpose in Purpose if not purpose.again}
-FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.ADMINISTRATION}
+FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.COMPLETING, Purpose.ADMINISTRATION}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.ADMINISTRATION}
     ids=lambda given: given.__name__ if callable(given) else "",
 )
 def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, space, act, allowed):
-    space.enqueue_many("Q", ["a", "b", "c", "d"])
+    space.enqueue_many("Q", "abcdef")
     attachment = attachment_of(space)
 
     def standing():

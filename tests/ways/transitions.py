@@ -42,7 +42,9 @@ FUNCTIONS: Final = {
     "create_device": NONE,
     "decode": NONE,
     "open_device": NONE,
+    "outcome": SETTLE,
     "restore_device": NONE,
+    "transaction": NONE,
 }
 
 DEVICE: Final = {
@@ -89,6 +91,7 @@ DEVICE: Final = {
     "table_of_contents": NONE,
     "take_back_space": NONE,
     "tidy_space": SETTLE | LOOK,
+    "transaction": NONE,
     "transactions": NONE,
     "use": NONE,
     "volume_of": NONE,

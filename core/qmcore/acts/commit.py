@@ -26,27 +26,34 @@ from qmcore.queue import Delivery, Queue
 from qmcore.records import Outcome
 from qmcore.selection import FIRST
 from qmcore.transitions import Claimed, Command, Commit, Route, Source
+from qmcore.two_phase import Decided
 
 logger = logging.getLogger("qmadmin.transacting")
 
 
-def commit(volume: Volume, branches: Sequence[Branch]) -> None:
-    """Remove what the transaction holds and enqueue what it brought, in one database transaction."""
+def commit(volume: Volume, branches: Sequence[Branch], decides: Part | None = None) -> Decided | None:
+    """Remove what the transaction holds and enqueue what it brought, in one database transaction.
+
+    With `decides` that contains the decision on a distributed transaction. What came of it is returned, unless memory
+    had to follow by itself.
+    """
     busy = []
     for branch in branches:
         if branch.recorded or branch.pending:
             busy.append(branch)
             if Delivery.NONPERSIST in branch.brings:
                 bring_to_memory(volume, branch, volume.clock.now())
+    decided = None
     if busy:
         try:
-            _commit_once(volume, busy)
+            decided = _commit_once(volume, busy, decides)
         except NoSpaceError:
             if sum(make_room(volume, branch.opened, volume.clock.now()) for branch in busy) == 0:
                 raise
-            _commit_once(volume, busy)
+            decided = _commit_once(volume, busy, decides)
     for branch in branches:
         leave_numbers(branch)
+    return decided
 
 
 def commit_and_take(
@@ -117,16 +124,20 @@ def consumed_from(known: Definitions, queue: Queue) -> Source:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _commit_once(volume: Volume, busy: Sequence[Branch]) -> None:
-    others = [Part(branch.opened, commits_of, branch) for branch in busy[1:]] if len(busy) > 1 else ()
+def _commit_once(volume: Volume, busy: Sequence[Branch], decides: Part | None) -> Decided | None:
+    others = [Part(branch.opened, commits_of, branch) for branch in busy[1:]] if len(busy) > 1 else []
+    if decides is not None:
+        others.append(decides)
     try:
-        send(volume, busy[0].opened, commits_of, busy[0], others=others)
+        results = send(volume, busy[0].opened, commits_of, busy[0], others=others)
+        return results[-1] if isinstance(results[-1], Decided) else None
     except (OperatingSystemError, SystemFailureError) as error:
         # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
         if not _is_committed(volume, busy):
             raise
         logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
         volume.write(lambda unit: _bring_to_disk(unit, busy), Purpose.MESSAGES)
+        return None
 
 
 def _commit_and_take(
@@ -174,6 +185,6 @@ def _is_committed(volume: Volume, branches: Sequence[Branch]) -> bool:
 def _bring_to_disk(unit: Unit, branches: Sequence[Branch]) -> None:
     """Change something on disk alone, so that what was written before becomes durable; tell those who wait."""
     for branch in branches:
-        unit.counters.reserve(branch.opened.space.id, 0)
+        unit.counters.bring_to_disk(branch.opened.space.id)
         for queue_id in branch.stands_in | {item.route.queue_id for item in branch.pending}:
             unit.waits.notify(queue_id)

@@ -13,8 +13,9 @@ from qmcore.names import storable
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Changeable, Holding, Routing
+from qmcore.refusals import Refused
 from qmcore.store import Store
-from qmcore.transitions import Change, Dispose, Disposition, Move, MoveOrigin, NewTerms, PutBack, Refused
+from qmcore.transitions import Change, Dispose, Disposition, Move, MoveOrigin, NewTerms, PutBack
 
 
 def dispose(

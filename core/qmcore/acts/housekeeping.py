@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from qmcore.acts import following, scheduling, thresholds
+from qmcore.acts import following, in_doubt, scheduling, thresholds
 from qmcore.acts.expiry import expire, forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
@@ -131,7 +131,9 @@ def end_what_was_left(
 
     def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord], bool]:
         looked(unit)
-        return unit.owners.of_space(space_id), unit.transactions.of_space(space_id), _is_left_behind(unit, opened)
+        records = unit.transactions.of_space(space_id)
+        opened.has_distributed = in_doubt.has_distributed(unit, space_id, records)
+        return unit.owners.of_space(space_id), records, _is_left_behind(unit, opened)
 
     owners, records, left = volume.read(look)
     living = volume.liveness.living(owners)

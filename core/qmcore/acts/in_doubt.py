@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from functools import partial
 
 from qmcore.acts.returning import Ending, give_back
@@ -19,9 +20,10 @@ from qmcore.errors import HeuristicError, InUseError, ProtocolError, UnknownXidE
 from qmcore.port import Unit
 from qmcore.queue import Queue
 from qmcore.records import Outcome, Role, TransactionRecord
+from qmcore.refusals import Refused
 from qmcore.space import Space
 from qmcore.times import show
-from qmcore.transitions import Guard, Refused
+from qmcore.transitions import Guard
 from qmcore.xid import Xid
 
 logger = logging.getLogger("qmadmin.transacting")
@@ -120,6 +122,13 @@ def prepared(unit: Unit, space_id: int) -> list[TransactionRecord]:
     return [record for record in unit.transactions.of_space(space_id) if record.state is Outcome.PREPARED]
 
 
+def has_distributed(unit: Unit, space_id: int, records: Sequence[TransactionRecord]) -> bool:
+    """Return whether recovery has anybody to ask for a branch, or to tell of a decision; given are the transactions."""
+    return any(record.state is Outcome.PREPARED and record.decider for record in records) or (
+        unit.transactions.decisions.has_work(space_id)
+    )
+
+
 def refuse_loss(unit: Unit, space: Space, action: str, *, in_memory: bool) -> None:
     """Refuse what would lose the messages of a prepared transaction, or its non-persistent ones, if it has any."""
     for record in prepared(unit, space.id):
@@ -131,6 +140,14 @@ def refuse_loss(unit: Unit, space: Space, action: str, *, in_memory: bool) -> No
                 space=space.name,
                 xid=str(record.xid),
             )
+    untold = [] if in_memory else unit.transactions.decisions.of_space(space.id, 1)
+    if untold:
+        raise InUseError(
+            f"queue space {space.name!r} has decided on transaction {untold[0].gtrid.hex()}, whose branches elsewhere"
+            f" are to be told, which {action} would keep from them",
+            hint="Wait until recovery has told them, or force it with -f.",
+            space=space.name,
+        )
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------

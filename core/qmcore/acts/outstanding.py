@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, NamedTuple
 
 from qmcore.acts import in_doubt
+from qmcore.acts.deciding import Decider
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
@@ -62,6 +63,8 @@ def transactions(volume: Volume, space_id: int, clock: Clock) -> list[Transactio
             ended_us=record.ended_us,
             ended_by=record.ended_by,
             suspended_us=record.suspended_us,
+            decider=_place_of(record),
+            decided=record.decided,
         )
         for index, record in enumerate(records)
     ]
@@ -72,7 +75,7 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> 
 
     `name` is what administrators call it, or the text of its xid.
     """
-    record = _find(unit, opened, name)
+    record = find(unit, opened, name)
     messages, ending = _messages(unit, record), Ending(Cause.ABORTED)
     if record.xid is not None and record.state is not Outcome.ACTIVE:
         lost = in_doubt.roll_back(unit, opened, record.xid, now, ending, ended_by=ended_by)
@@ -85,7 +88,7 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> 
 
 def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> Ended:
     """Commit a prepared transaction heuristically, in the same way; another one is refused."""
-    record = _find(unit, opened, name)
+    record = find(unit, opened, name)
     if record.state is Outcome.ACTIVE:
         is_suspended = record.suspended_us is not None
         raise ProtocolError(
@@ -101,7 +104,8 @@ def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) ->
     return Ended(messages, in_doubt.commit(unit, opened, record.xid, now, ended_by=ended_by), heuristic=True)
 
 
-def _find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
+def find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
+    """Return a transaction by what administrators call it, or the text of its xid, in whatever state it is."""
     if ":" in name:
         return in_doubt.found(unit, opened, Xid.of(name))
     space = opened.definitions(unit).space
@@ -124,6 +128,12 @@ def _listed(unit: Unit, space_id: int) -> list[TransactionRecord]:
 def _refusal(record: TransactionRecord) -> ProtocolError:
     name = shown(record.id)
     return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
+
+
+def _place_of(record: TransactionRecord) -> str:
+    """Return who decides on a transaction, as administrators read it; empty where another coordinator ends it."""
+    decider = Decider.of(record.decider)
+    return "" if decider is None else f"{decider.place.space} on {decider.place.device}"
 
 
 def _messages(unit: Unit, record: TransactionRecord) -> int:

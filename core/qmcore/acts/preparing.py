@@ -36,14 +36,14 @@ def begin(volume: Volume, branch: Branch, xid: Xid | None) -> None:
     branch.opened.know_transactions(begun.transactions)
 
 
-def prepare(volume: Volume, branch: Branch, xid: Xid) -> bool:
+def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "") -> bool:
     """Prepare a branch; False where it has changed nothing, and is over.
 
-    Raises AbortedError where it was given up, NoSpaceError where there is no room for what it brings, and what a commit
-    raises.
+    `decider` is the text of whom recovery asks, where no other coordinator ends it. Raises AbortedError where the
+    branch was given up, NoSpaceError where there is no room for what it brings, and what a commit raises.
     """
     now = volume.clock.now()
-    if not _changes(branch):
+    if not changes(branch):
         # It lets go of what it has only locked.
         rolling_back.roll_back(volume, branch, now, Ending(Cause.UNTRIED))
         return False
@@ -55,14 +55,15 @@ def prepare(volume: Volume, branch: Branch, xid: Xid) -> bool:
             volume,
             [branch.opened],
             now,
-            lambda: send(volume, branch.opened, _preparation, (branch, xid), purpose=Purpose.PROMISE),
+            lambda: send(volume, branch.opened, _preparation, (branch, xid, decider), purpose=Purpose.PROMISE),
         )
     branch.recorded = True
     leave_numbers(branch)
     return True
 
 
-def _changes(branch: Branch) -> bool:
+def changes(branch: Branch) -> bool:
+    """Return whether a commit of the branch would change anything: it has not only locked messages."""
     return bool(branch.pending) or branch.may_spill or any(use.messages for use in branch.holds.values())
 
 
@@ -71,8 +72,8 @@ def _beginning(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid |
     return [Begin(opened.guard(known), holder_of(branch, known.space, Role.DEQUEUED, 0), xid)]
 
 
-def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid]) -> list[Command]:
-    branch, xid = asked
+def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid, str]) -> list[Command]:
+    branch, xid, decider = asked
     guard, holds = opened.guard(known), branch.holds.get(Delivery.PERSIST, NO_USE)
     for queue_id in sorted(branch.queue_ids):
         queue = known.by_id.get(queue_id)
@@ -81,5 +82,5 @@ def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid
             consumed_from(known, queue)
     commands = spills_of_all(guard, known, branch)
     spilled = branch.spilled + len(branch.pending)
-    its = branch.id, branch.owner.id, xid, sorted(branch.stands_in), holds.messages, spilled
+    its = branch.id, branch.owner.id, xid, sorted(branch.stands_in), holds.messages, spilled, decider
     return [*commands, Prepare(guard, *its)]

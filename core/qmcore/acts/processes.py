@@ -14,7 +14,7 @@ from qmcore.purpose import Purpose
 from qmcore.records import Owner
 from qmcore.times import Clock
 
-ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB"))
+ADMINISTRATORS: Final = frozenset(("qmadmin", "MIB", "recovery"))
 """The roles of those of whom one is let in where as many processes are attached as the queue space allows."""
 
 

@@ -21,13 +21,19 @@ from qmcore.errors import (
 )
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
-from qmcore.transitions import Command, Enqueue, Enqueued, Reached, Reason, Refused
+from qmcore.refusals import Reason, Refused
+from qmcore.transitions import Command, Enqueue, Enqueued, Reached
 
 Asked = TypeVar("Asked")
 
 _LIMITS = {Reason.MESSAGES: Resource.MESSAGES, Reason.PAGES: Resource.PAGES, Reason.MEMORY: Resource.MEMORY}
 
-_OF_TRANSACTIONS = (Reason.GIVEN_UP, Reason.LOST, Reason.TRANSACTIONS, Reason.XID)
+_OF_TRANSACTIONS = (Reason.GIVEN_UP, Reason.LOST, Reason.TRANSACTIONS, Reason.XID, Reason.LATE, Reason.SET_BACK)
+
+_WHY_UNDECIDED = {
+    Reason.LATE: "it began more than a day ago",
+    Reason.SET_BACK: "decisions that were made there are gone: an earlier state of it was restored",
+}
 
 
 class Part(NamedTuple):
@@ -128,6 +134,13 @@ def _about_transaction(space: str, refused: Refused) -> QueueError:
         )
     if reason == Reason.TRANSACTIONS:
         return NoSpaceError(f"queue space {space!r}", Resource.TRANSACTIONS, used=refused.used, limit=refused.limit)
+    if reason in _WHY_UNDECIDED:
+        return AbortedError(
+            f"the transaction over several resources, which queue space {space!r} decides, was rolled back, because"
+            f" {_WHY_UNDECIDED[reason]}",
+            hint="Begin it again; nothing of it remains.",
+            space=space,
+        )
     return given_up(space) if reason == Reason.GIVEN_UP else _lost_in_part(space)
 
 

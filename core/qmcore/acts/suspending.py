@@ -22,8 +22,8 @@ from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Role, TransactionRecord, Use
+from qmcore.refusals import Reason, Refused
 from qmcore.times import Clock
-from qmcore.transitions import Reason, Refused
 from qmcore.xid import Xid
 
 

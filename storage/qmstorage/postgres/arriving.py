@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from qmcore import numbers
 from qmcore.limits import Unit
-from qmcore.transitions import (
-    STALE,
-    Arrival,
-    Enqueue,
-    Enqueued,
-    Guard,
-    Level,
-    Reached,
-    Reason,
-    Refused,
-    Route,
-    Terms,
-)
+from qmcore.refusals import STALE, Reason, Refused
+from qmcore.transitions import Arrival, Enqueue, Enqueued, Guard, Level, Reached, Route, Terms
 from qmstorage import bodies
 from qmstorage.postgres import keys
 from qmstorage.postgres.pipeline import Call

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from qmcore.message_rows import BODY_ID, FIELDS, ID, KEY, fault_in
 from qmcore.purpose import Purpose, WrongPurposeError
 from qmcore.records import Role, Use
-from qmcore.transitions import STALE, Claim, Claimed, Empty, Holder, Reason, Refused, Source, Taken
+from qmcore.refusals import STALE, Reason, Refused
+from qmcore.transitions import Claim, Claimed, Empty, Holder, Source, Taken
 from qmstorage import claiming
 from qmstorage.claiming import Part, Read, Store
 from qmstorage.messages import Sound

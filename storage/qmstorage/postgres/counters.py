@@ -152,6 +152,11 @@ class SharedCounters(Counters):
             return ()
         return sorted(row[0] for row in self.all(_NEXT, sequence=self.sequence_name(space_id), count=count))
 
+    def bring_to_disk(self, space_id: int) -> None:
+        """Write a record, so that with the commit all is on the disk that was committed before."""
+        del space_id
+        self.cursor.execute("SELECT pg_logical_emit_message(true, 'qmadmin', '')")
+
     def last_sequence(self, space_id: int) -> int:
         """Return the last sequence number that was given out."""
         self.cursor.execute(f"SELECT last_value, is_called FROM {self.sequence_name(space_id)}")  # noqa: S608 - ours

@@ -39,6 +39,10 @@ _ELSEWHERE: Final = "elsewhere"
 
 _MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 _SYSTEM: Final = "(SELECT system_identifier FROM pg_control_system())"
+_INSTANCE: Final = (
+    "SELECT concat_ws('.', (SELECT volume FROM {device}), {system},"
+    " (SELECT oid FROM pg_database WHERE datname = current_database()), '{device}'::regclass::oid)"
+)
 _HERE: Final = (
     "concat_ws('.', {system},"
     # The timeline of what is written now: that of the last checkpoint may be an older one.
@@ -53,6 +57,13 @@ def here(connection: psycopg.Connection[Any], address: Address) -> str:
     may_ask = _scalar(connection, _MAY_ASK)
     device = f"{quoted(address.schema)}.device"
     return str(_scalar(connection, f"SELECT {_HERE.format(system=_SYSTEM if may_ask else 'NULL', device=device)}"))
+
+
+def instance(connection: psycopg.Connection[Any], address: Address) -> str:
+    """Return what distinguishes the schema from restored copies of it, and not from what a standby goes on with."""
+    may_ask = _scalar(connection, _MAY_ASK)
+    device = f"{quoted(address.schema)}.device"
+    return str(_scalar(connection, _INSTANCE.format(system=_SYSTEM if may_ask else "NULL", device=device)))
 
 
 def look(connection: psycopg.Connection[Any], address: Address, accept: Accept | None) -> str:

@@ -18,7 +18,8 @@ import psycopg
 
 from qmcore.probe import Point
 from qmcore.purpose import WrongPurposeError
-from qmcore.transitions import STALE, Admit, Claim, Commit, Committed, Empty, Enqueue, Enqueued, Refused
+from qmcore.refusals import STALE, Refused
+from qmcore.transitions import Admit, Claim, Commit, Committed, Empty, Enqueue, Enqueued
 from qmstorage.postgres import arriving, claiming, committing, keys, own_marks, settling, translate, wakeup_notify
 from qmstorage.postgres.arriving import Kind
 from qmstorage.postgres.claiming import Found

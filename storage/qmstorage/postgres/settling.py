@@ -14,20 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Use
-from qmcore.transitions import (
-    STALE,
-    Admit,
-    Admitted,
-    Arrival,
-    Commit,
-    Committed,
-    Enqueue,
-    Guard,
-    Reached,
-    Reason,
-    Refused,
-    Route,
-)
+from qmcore.refusals import STALE, Reason, Refused
+from qmcore.transitions import Admit, Admitted, Arrival, Commit, Committed, Enqueue, Guard, Reached, Route
 from qmstorage import bodies, claiming, settling
 from qmstorage.postgres import arriving, own_marks
 from qmstorage.postgres.arriving import Caller

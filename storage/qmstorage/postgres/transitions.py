@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from qmcore.purpose import WrongPurposeError
+from qmcore.refusals import Reason, Refused
 from qmcore.transitions import (
     Admit,
     Arrival,
@@ -22,12 +23,11 @@ from qmcore.transitions import (
     Enqueue,
     Enqueued,
     Reached,
-    Reason,
-    Refused,
     Result,
 )
-from qmcore.two_phase import Begin, Prepare
+from qmcore.two_phase import Begin, Decide, Prepare
 from qmstorage import disposing
+from qmstorage.decisions import decide
 from qmstorage.postgres import arriving, claiming, settling
 from qmstorage.postgres.pipeline import Call
 from qmstorage.refused import RefusedError
@@ -155,4 +155,5 @@ _VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Dispose: Transitions.dispose,
     Begin: begin,
     Prepare: prepare,
+    Decide: decide,
 }

@@ -7,6 +7,7 @@ has the volume for itself, so that it can look at something and then act on what
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,8 +50,9 @@ from qmstorage.statements import Texts
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
+    from qmcore.refusals import Refused
     from qmcore.times import Clock
-    from qmcore.transitions import Command, Refused, Result
+    from qmcore.transitions import Command, Result
     from qmcore.volume_record import Accept
     from qmstorage.postgres.address import Address
     from qmstorage.postgres.clock import ServerClock
@@ -238,6 +240,11 @@ class PostgresVolume:
         if not self.readonly and not self._home.has(table):
             self.asked(lambda session: self._home.settle(session.connection))
         return turn
+
+    @functools.cached_property
+    def instance(self) -> str:
+        """What no copy of the schema has; a standby that was promoted has it."""
+        return self.asked(lambda session: database_identity.instance(session.connection, self.address))
 
     def compare_clocks(self) -> None:
         """Ask the server for the time."""

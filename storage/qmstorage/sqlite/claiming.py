@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.records import Outcome, Place, Role, Use
-from qmcore.transitions import STALE, Claim, Claimed, Empty, Guard, Holder, Reason, Refused, Taken
+from qmcore.refusals import STALE, Reason, Refused
+from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Taken
 from qmstorage import claiming, rows
 from qmstorage.claiming import Read, Store
 from qmstorage.messages import Sound

@@ -392,6 +392,12 @@ def version(connection: sqlite3.Connection, schema: str) -> int:
     return int(number)
 
 
+def instance(path: str, volume: str) -> str:
+    """Return what no copy of the file of a volume has, which has that identifier."""
+    found = identity(path)
+    return volume if found is None else f"{volume}.{found[1]}"
+
+
 def identity(path: str) -> tuple[int, int] | None:
     """Return what identifies a file; None where there is none, as for a device in memory."""
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgpack import Packer, unpackb
 
 from qmcore.records import Use
+from qmcore.refusals import Refused
 from qmcore.selection import Choice
 from qmcore.transitions import (
     Arrival,
@@ -24,7 +25,6 @@ from qmcore.transitions import (
     Enqueued,
     Guard,
     Level,
-    Refused,
     Result,
     Route,
     Source,

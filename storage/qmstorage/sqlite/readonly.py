@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,8 @@ from qmstorage.statements import Texts
 if TYPE_CHECKING:
     from qmcore.device import DeviceInfo
     from qmcore.findings import Finding
-    from qmcore.transitions import Command, Refused, Result
+    from qmcore.refusals import Refused
+    from qmcore.transitions import Command, Result
 
 T = TypeVar("T")
 
@@ -142,6 +144,11 @@ class ReadOnlyVolume:
         """Refuse."""
         del work, purpose
         raise self._refusal()
+
+    @functools.cached_property
+    def instance(self) -> str:
+        """What no copy of the file has."""
+        return files.instance(self.path, self.read(lambda unit: unit.device.volume().volume))
 
     def changes(self) -> None:
         """Return nothing: a reader does not wait."""

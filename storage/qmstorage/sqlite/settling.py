@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
-from qmcore.transitions import (
-    STALE,
-    Admit,
-    Admitted,
-    Arrival,
-    Commit,
-    Committed,
-    Reached,
-    Reason,
-    Refused,
-    Route,
-    Source,
-)
+from qmcore.refusals import STALE, Reason, Refused
+from qmcore.transitions import Admit, Admitted, Arrival, Commit, Committed, Reached, Route, Source
 from qmstorage import claiming, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update

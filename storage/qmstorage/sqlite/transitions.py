@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from qmcore.purpose import WrongPurposeError
+from qmcore.refusals import STALE, Reason, Refused
 from qmcore.transitions import (
-    STALE,
     Admit,
     Arrival,
     Claim,
@@ -25,13 +25,12 @@ from qmcore.transitions import (
     Enqueue,
     Enqueued,
     Reached,
-    Reason,
-    Refused,
     Result,
     Terms,
 )
-from qmcore.two_phase import Begin, Prepare
+from qmcore.two_phase import Begin, Decide, Prepare
 from qmstorage import disposing
+from qmstorage.decisions import decide
 from qmstorage.refused import RefusedError
 from qmstorage.settling import begin, follow, prepare, spill
 from qmstorage.sqlite import claiming, settling
@@ -138,6 +137,7 @@ VERBS: Final[dict[type, Callable[[Transitions, Any], Result | Refused]]] = {
     Dispose: Transitions.dispose,
     Begin: begin,
     Prepare: prepare,
+    Decide: decide,
 }
 """What executes a command, by its type."""
 

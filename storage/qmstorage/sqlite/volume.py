@@ -7,6 +7,7 @@ made durable after the gate is open again: one fdatasync of the log covers all t
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import threading
 import time
@@ -18,7 +19,8 @@ from qmcore.port import Unit
 from qmcore.probe import Point, Probe
 from qmcore.purpose import Purpose
 from qmcore.records import HousekeepingTurn, Use
-from qmcore.transitions import Dispose, Refused
+from qmcore.refusals import Refused
+from qmcore.transitions import Dispose
 from qmstorage.forks import FORKS
 from qmstorage.refused import RefusedError
 from qmstorage.sqlite import aliases, files, filling, joining, translate
@@ -201,6 +203,11 @@ class SqliteVolume:
         if connection is not None and joining.is_in_transaction(connection):
             return True
         return self.joined_transactions.is_joined_here()
+
+    @functools.cached_property
+    def instance(self) -> str:
+        """What no copy of the file has."""
+        return files.instance(self.path, self.read(lambda unit: unit.device.volume().volume))
 
     def memory_levels(self) -> dict[int, Use]:
         """Return how much the memories of queue spaces hold that this process has open, as far as it is known at once.

@@ -49,6 +49,12 @@ def upgrade() -> None:
         ),
         sa.Column("secret", _TEXT, nullable=True, comment="by which it is resumed, while it is suspended"),
         sa.Column("suspended_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "decider",
+            _TEXT,
+            nullable=True,
+            comment="who decides on it, for recovery; none: another coordinator ends it",
+        ),
     )
     for column in branches:
         op.add_column("trans", column, schema=schema)
@@ -75,8 +81,50 @@ def upgrade() -> None:
         sa.Column("consumer", _TEXT, nullable=False),
         sa.Column("ended_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_by", _TEXT, nullable=False),
+        sa.Column("decider", _TEXT, nullable=True, comment="as in trans"),
+        sa.Column(
+            "decided",
+            _TEXT,
+            nullable=True,
+            comment="committed, rolled back: what was decided, if it differs and is known",
+        ),
         sa.PrimaryKeyConstraint("space_id", "xid_format", "xid_global", "xid_branch"),
         schema=schema,
         sqlite_with_rowid=False,
         comment="how prepared transactions were ended without the decision of their coordinators, which are to be told",
+    )
+    op.create_table(
+        "decision",
+        sa.Column("space_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "xid_global",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="ends with the number of the branch that decided",
+        ),
+        sa.Column(
+            "xid_branch",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="who is to be told; empty: the caller",
+        ),
+        sa.Column("place", _TEXT, nullable=False, comment="where that branch is prepared"),
+        sa.Column("decided_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("space_id", "xid_global", "xid_branch"),
+        schema=schema,
+        sqlite_with_rowid=False,
+        comment="decisions to commit distributed transactions, as long as somebody is to be told",
+    )
+    op.create_table(
+        "era",
+        sa.Column("space_id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.BigInteger(), nullable=False, comment="random, so that no restored copy has a later one"),
+        sa.Column("decisions", sa.BigInteger(), nullable=False),
+        sa.Column("began_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("space_id", "id"),
+        schema=schema,
+        sqlite_with_rowid=False,
+        comment=(
+            "how many decisions coordinators have made; fewer than a prepared branch knows of: the volume was set back"
+        ),
     )

@@ -1,0 +1,156 @@
+"""The ends of prepared branches that a coordinator of ours has left, by what their decider says.
+
+A branch is ended in a step that is on the disk before anybody notes that it was told, and so is the look that finds
+none: what a crash would bring back is not taken for done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from qmcore.acts import in_doubt
+from qmcore.acts.deciding import Answer
+from qmcore.acts.returning import Cause, Ending, is_of_the_store
+from qmcore.definitions import OpenSpace
+from qmcore.errors import QueueError, UnknownXidError
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
+from qmcore.records import Outcome, TransactionRecord
+from qmcore.space import Space
+from qmcore.times import MICROS
+from qmcore.xid import Xid
+
+logger = logging.getLogger("qmadmin.transacting")
+
+GRACE_US: Final = MICROS
+"""How long a branch is prepared before anybody but its coordinator asks for it."""
+
+_AT_A_TIME: Final = 100
+_INCARNATION: Final = 8
+"""Bytes of the incarnation of a queue space."""
+
+
+def qualifier_of(volume: Volume, space: Space) -> bytes:
+    """Return the qualifier of a branch in a queue space: no other one has it, and no copy of its volume."""
+    return bytes.fromhex(space.incarnation) + _digest(volume)
+
+
+def is_copy(volume: Volume, xid: Xid) -> bool:
+    """Return whether a branch was prepared in another place, from which this one was copied or restored."""
+    return xid.bqual[_INCARNATION:] != _digest(volume)
+
+
+def waiting(unit: Unit, opened: OpenSpace, now: int) -> list[TransactionRecord]:
+    """Return the branches that somebody has to ask their decider for, the longest first.
+
+    They were prepared a while ago, or an administrator has ended them, and what was decided is not known.
+    """
+    prepared = [
+        record
+        for record in in_doubt.prepared(unit, opened.space.id)
+        if record.decider and (record.prepared_us or 0) <= now - GRACE_US
+    ]
+    ended = [
+        record for record in unit.transactions.heuristics(opened.space.id) if record.decider and not record.decided
+    ]
+    return [*prepared, *ended]
+
+
+def end(volume: Volume, opened: OpenSpace, answers: Mapping[Xid, Answer], *, also_copies: bool = False) -> list[Xid]:
+    """End branches as their decider says, and return those that need not be told any more: also those that are gone.
+
+    Only an administrator ends copies, too.
+    """
+    done: list[Xid] = []
+    xids = [xid for xid, answer in answers.items() if answer in _DECIDED and (also_copies or not is_copy(volume, xid))]
+    for first in range(0, len(xids), _AT_A_TIME):
+        some = xids[first : first + _AT_A_TIME]
+        try:
+            _end_together(volume, opened, some, answers)
+            done += some
+        except QueueError as error:
+            if is_of_the_store(error) or len(some) == 1:
+                raise
+            # One that is refused keeps no other from its end.
+            for xid in some:
+                try:
+                    _end_together(volume, opened, [xid], answers)
+                    done.append(xid)
+                except QueueError as refusal:
+                    logger.error("transaction %s of queue space %r: %s", xid, opened.space.name, refusal)  # noqa: TRY400
+    return done
+
+
+def complete(volume: Volume, opened: OpenSpace, xid: Xid) -> None:
+    """Commit the branch of a transaction that is decided: a crash may bring it back, and recovery commits it then."""
+
+    def commit(unit: Unit) -> None:
+        try:
+            in_doubt.commit(unit, opened, xid, volume.clock.now())
+        except UnknownXidError:
+            # Somebody else was first.
+            return
+
+    volume.write(commit, Purpose.COMPLETING)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+_DECIDED: Final = (Answer.COMMITTED, Answer.ROLLED_BACK)
+
+
+def _end_together(volume: Volume, opened: OpenSpace, xids: list[Xid], answers: Mapping[Xid, Answer]) -> None:
+    volume.write(lambda unit: _end(unit, opened, xids, answers, volume.clock.now()), Purpose.PROMISE)
+
+
+def _end(unit: Unit, opened: OpenSpace, xids: list[Xid], answers: Mapping[Xid, Answer], now: int) -> None:
+    for xid in xids:
+        record, committed = unit.transactions.find(opened.space.id, xid), answers[xid] is Answer.COMMITTED
+        if record is None or record.state is Outcome.ACTIVE:
+            continue
+        if record.state.is_heuristic:
+            if record.decided:
+                # It was compared while the decision was there, which may be forgotten by now.
+                continue
+            _compare(unit, record, xid, committed=committed)
+            continue
+        try:
+            if committed:
+                in_doubt.commit(unit, opened, xid, now)
+            else:
+                in_doubt.roll_back(unit, opened, xid, now, Ending(Cause.DEATH))
+        except UnknownXidError:
+            # Somebody else has just ended it.
+            continue
+        how = "committed" if committed else "rolled back"
+        unit.afterwards(
+            partial(logger.info, "transaction %s of queue space %r was %s by recovery", xid, opened.space.name, how)
+        )
+    unit.counters.bring_to_disk(opened.space.id)
+
+
+def _compare(unit: Unit, record: TransactionRecord, xid: Xid, *, committed: bool) -> None:
+    """Compare how an administrator has ended a branch with what was decided."""
+    if (record.state is Outcome.HEURISTIC_COMMIT) is committed:
+        unit.transactions.forget_uncompared(record.space_id, xid)
+        return
+    decided = "committed" if committed else "rolled back"
+    unit.transactions.note_decided(record.space_id, xid, decided)
+    unit.afterwards(
+        partial(
+            logger.error,
+            "transaction %s was %s, and its coordinator has decided otherwise: it was %s elsewhere",
+            xid,
+            in_doubt.how_ended(record),
+            decided,
+        )
+    )
+
+
+def _digest(volume: Volume) -> bytes:
+    import hashlib  # Programs that have no such transactions need not load it.
+
+    return hashlib.sha256(volume.instance.encode()).digest()[:8]

@@ -1,0 +1,75 @@
+"""The commit of a transaction that has parts on several volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from qmcore.acts.returning import Cause, Ending
+
+if TYPE_CHECKING:
+    from qmadmin.attachment import Attachment
+    from qmadmin.coordinating import Coordinator
+    from qmcore.acts.deciding import Place
+    from qmcore.acts.transaction_part import Branch
+
+
+class OverVolumes:
+    """The part of a transaction that commits it where several volumes have a part in it."""
+
+    # What it uses of the transaction.
+    _branches: dict[Place, tuple[Attachment, Branch]]
+    _ended: str
+    _fail: Callable[[BaseException], None]
+    _put_off: Callable[[Ending], list[Callable[[], None]]]
+    remaining: Callable[[], float]
+
+    _decider: Attachment | None = None
+    """The queue space that is to decide, where the application wants another one than the first."""
+    _completes = False
+    """Whether the commit waits until all branches are committed, which may be after the decision."""
+    _coordinator: Coordinator | None = None
+    """What has the branches that are still to be committed."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is committed on all volumes that have a part in it.
+
+        After a commit over several ones a branch that could not be reached follows later, by itself.
+        """
+        coordinator = self._coordinator
+        return self._ended == "committed" and (coordinator is None or coordinator.is_complete)
+
+    def _commit_over_volumes(self) -> None:
+        """Commit where several volumes have a part in it; what happens after the decision changes nothing."""
+        from qmadmin.coordinating import Coordinator, Stage
+
+        coordinator = None
+        try:
+            coordinator = Coordinator(list(self._branches.values()), self._decider)
+            self._coordinator = coordinator
+            coordinator.commit()
+            self._ended = "committed"
+            if self._completes:
+                coordinator.complete(self.remaining())
+        except BaseException as error:
+            if coordinator is None or coordinator.stage is Stage.OPEN:
+                self._fail(error)
+            elif coordinator.stage is Stage.DECIDED:
+                self._ended = "committed"
+            else:
+                self._ended = "left in doubt"
+                # As soon as the decider can be reached its branch is ended there, unless it is decided by then.
+                self._put_off(Ending(Cause.UNTRIED))
+            raise
+
+    def _undecided(self) -> Collection[tuple[Attachment, Branch]]:
+        """Return the branches that a rollback still may end: none that may be committed."""
+        if self._coordinator is None:
+            return self._branches.values()
+        return self._coordinator.undecided
+
+
+def are_apart(branches: Mapping[Place, tuple[Attachment, Branch]]) -> bool:
+    """Return whether the parts of a transaction are on several volumes."""
+    return len({attachment.volume.path for attachment, _ in branches.values()}) > 1

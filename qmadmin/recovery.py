@@ -1,0 +1,271 @@
+"""The recovery of transactions over several volumes whose coordinator did not come to its end.
+
+Whoever works in a queue space finds by the housekeeping that a branch is in doubt there, or that decisions are to be
+told, and has it seen to by a thread of its own, which no call waits for: the decider may be on another machine. What
+cannot be reached is tried again after growing pauses, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from qmadmin.capacity import refusal
+from qmadmin.volume_makers import FileMaker, maker_of
+from qmcore.acts import deciding, recovering
+from qmcore.acts.deciding import Answer, Decider, Place, Question
+from qmcore.acts.returning import Cause, Ending
+from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
+from qmcore.two_phase import OUR_FORMAT
+from qmcore.xid import Xid
+
+if TYPE_CHECKING:
+    from qmadmin.attachment import Attachment
+    from qmadmin.device import Device
+    from qmcore.probe import Attached
+    from qmcore.records import Decision, TransactionRecord
+
+logger = logging.getLogger("qmadmin.transacting")
+
+ROLE: Final = "recovery"
+"""What others see attached to a decider, or to a participant, while it is asked or told."""
+
+_AT_A_TIME: Final = 1000
+"""Branches that are told of decisions in one round."""
+_LOCK_SECONDS: Final = 1.0
+"""How long other writers are waited for."""
+_IDLE_SECONDS: Final = 3.0
+"""How long the thread waits for more to do."""
+_STOP_SECONDS: Final = 1.0
+"""How long the end of a device waits for what is under way."""
+_ROUND_SECONDS: Final = 1.0
+"""How long to wait between two looks at a queue space."""
+_LONGEST_PAUSE: Final = 60.0
+
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+"""The devices that this process has open: it may know more of them than where they are, such as a password."""
+
+
+class Recovery:
+    """Ends what coordinators have left in the queue spaces of one device."""
+
+    def __init__(self, device: Device, opens: Callable[[str], Device]) -> None:
+        """Take what opens other devices."""
+        self.opens = opens
+        self._device = weakref.ref(device)
+        _devices.add(device)
+        self._changed = threading.Condition()
+        self._spaces: set[str] = set()
+        """Queue spaces in which there is something to do."""
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._pauses: dict[Place, tuple[float, float]] = {}
+        """Until when a place is not asked again, and for how long that is."""
+        self._waits: dict[Xid, tuple[float, float]] = {}
+        """The same of branches of which nothing is decided yet."""
+        self._next_rounds: dict[str, float] = {}
+        """When a queue space is seen to again at the earliest."""
+        self._left: set[Xid] = set()
+        """Branches of which the log says that an administrator has to end them."""
+
+    def see_to(self, attachment: Attachment) -> None:
+        """Have the branches and decisions of a queue space seen to, and return at once."""
+        name, now = attachment.opened.space.name, time.monotonic()
+        with self._changed:
+            if self._stopped or now < self._next_rounds.get(name, 0.0):
+                return
+            self._next_rounds[name] = now + _ROUND_SECONDS
+            self._spaces.add(name)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="qmadmin-recovery", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def ask(self, attachment: Attachment, xid: Xid, decider: Decider, *, ends_living: bool) -> Answer | None:
+        """Return what a decider says of a branch, now; None where it cannot be reached.
+
+        With `ends_living` a coordinator that has not decided yet is ended there, also if it lives. Of a copy of the
+        branch nothing but a decision to commit says anything.
+        """
+        device = self._device()
+        if device is None:
+            return None
+        try:
+            with contextlib.ExitStack() as stack:
+                there = self._open(device, decider.place, stack)
+                answer = _answers(there, {xid: decider}, ends_living=ends_living).get(xid)
+        except QueueError as error:
+            logger.warning("transaction %s has to be ended without %s: %s", xid, decider.place, error)
+            return None
+        if answer is None:
+            logger.warning("transaction %s has to be ended without %s, which is another one", xid, decider.place)
+            return None
+        is_told = answer is Answer.COMMITTED or not recovering.is_copy(attachment.volume, xid)
+        return answer if is_told else Answer.UNKNOWN
+
+    def stop(self) -> None:
+        """Do no more; what is under way is waited for, but not for long."""
+        with self._changed:
+            self._stopped, thread = True, self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STOP_SECONDS)
+
+    # ---- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._spaces or self._stopped, _IDLE_SECONDS)
+                if self._stopped or not self._spaces:
+                    self._thread = None
+                    return
+                name = self._spaces.pop()
+            try:
+                self._see_to(name)
+            except QueueError as error:
+                logger.info("recovery in queue space %r goes on later: %s", name, error)
+            except Exception:
+                logger.exception("recovery in queue space %r failed", name)
+
+    def _see_to(self, name: str) -> None:
+        device = self._device()
+        attachment = None if device is None else device.probe.attachments.get(name)
+        if device is None or attachment is None:
+            return
+        volume, opened = attachment.volume, attachment.opened
+        now = volume.clock.now()
+        records, decisions = volume.read(
+            lambda unit: (recovering.waiting(unit, opened, now), deciding.untold(unit, opened, _AT_A_TIME))
+        )
+        opened.has_distributed = bool(records or decisions or opened.known_outcomes)
+        for place, deciders in self._to_ask(attachment, records).items():
+            self._ask(device, attachment, place, deciders)
+        self._tell(device, attachment, decisions)
+
+    def _to_ask(self, attachment: Attached, records: list[TransactionRecord]) -> dict[Place, dict[Xid, Decider]]:
+        """Return the branches for which a decider is to be asked now, by where that is."""
+        to_ask: dict[Place, dict[Xid, Decider]] = {}
+        for record in records:
+            xid, decider = record.xid, Decider.of(record.decider)
+            if xid is None or decider is None or time.monotonic() < self._waits.get(xid, (0.0, 0.0))[0]:
+                continue
+            if recovering.is_copy(attachment.volume, xid):
+                why = "it was prepared in another place, from which this one was copied or restored"
+                self._leave(attachment, xid, why)
+            else:
+                to_ask.setdefault(decider.place, {})[xid] = decider
+        return to_ask
+
+    def _ask(self, device: Device, attachment: Attached, place: Place, deciders: Mapping[Xid, Decider]) -> None:
+        """Ask a decider for branches, end them by what it says, and note there that they are told."""
+        with self._reached(device, place) as there:
+            if there is None:
+                return
+            answers = _answers(there, deciders)
+            for xid in deciders:
+                answer = answers.get(xid)
+                if answer is None:
+                    self._leave(attachment, xid, f"{place} is not the one that decides on it")
+                elif answer is Answer.UNKNOWN:
+                    self._leave(attachment, xid, f"an earlier state of {place}, which decides, was restored, or a copy")
+                if answer in (None, Answer.UNKNOWN, Answer.UNDECIDED):
+                    self._waits[xid] = _longer(self._waits.get(xid))
+                else:
+                    self._waits.pop(xid, None)
+            done = recovering.end(attachment.volume, attachment.opened, answers)
+            told = [(xid.gtrid, xid.bqual) for xid in done if answers[xid] is Answer.COMMITTED]
+            if told:
+                deciding.forget(there.volume, there.opened, told)
+
+    def _leave(self, attachment: Attached, xid: Xid, why: str) -> None:
+        """Leave a branch to an administrator; the log says so once."""
+        if xid not in self._left:
+            self._left.add(xid)
+            logger.error(
+                "transaction %s of queue space %r waits for qcommittrans or qaborttrans: %s",
+                xid,
+                attachment.opened.space.name,
+                why,
+            )
+
+    def _tell(self, device: Device, attachment: Attached, decisions: list[Decision]) -> None:
+        """Have branches committed for which it was decided, and forget decisions that everybody knows."""
+        volume, opened = attachment.volume, attachment.opened
+        by_place: dict[Place, list[Xid]] = {}
+        for each in decisions:
+            place = Place.of(each.told.place)
+            if place is not None:
+                by_place.setdefault(place, []).append(Xid(OUR_FORMAT, each.gtrid, each.told.branch))
+        done: list[tuple[bytes, bytes]] = []
+        for place, xids in by_place.items():
+            with self._reached(device, place) as there:
+                if there is not None:
+                    answers = dict.fromkeys(xids, Answer.COMMITTED)
+                    done += [(xid.gtrid, xid.bqual) for xid in recovering.end(there.volume, there.opened, answers)]
+        if done or opened.known_outcomes:
+            deciding.forget(volume, opened, done)
+
+    # ---- places ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _reached(self, device: Device, place: Place) -> Iterator[Attached | None]:
+        """Give a queue space where it is; None where it cannot be reached now, or could not just now."""
+        pause = self._pauses.get(place)
+        with contextlib.ExitStack() as stack:
+            there = None
+            if pause is None or time.monotonic() >= pause[0]:
+                try:
+                    there = self._open(device, place, stack)
+                except QueueError as error:
+                    self._pauses[place] = _longer(pause)
+                    if pause is None:
+                        logger.warning("branches in doubt have to wait for %s: %s", place, error)
+                else:
+                    self._pauses.pop(place, None)
+            yield there
+
+    def _open(self, device: Device, place: Place, stack: contextlib.ExitStack) -> Attached:
+        """Open a queue space for as long as the stack lasts: of this device, or of another one."""
+        if place.device != device.path:
+            device = stack.enter_context(self._device_at(place.device))
+        if not device.comes_free(place.space, _LOCK_SECONDS):
+            raise SystemFailureError(f"others keep {place} locked", blocked=True)
+        stack.enter_context(device.open_space(place.space, role=ROLE))
+        return device.probe.attachments[place.space]
+
+    def _device_at(self, path: str) -> Device:
+        """Open the device of that path, if this user would run its capacity commands; one on a server in any case.
+
+        What is known of one that the process has open is how to connect.
+        """
+        known = next((device for device in list(_devices) if device.path == path), None)
+        if known is not None:
+            return self.opens(known.config)
+        maker = maker_of(path)
+        why = refusal(maker, [path], "") if isinstance(maker, FileMaker) else ""
+        if why:
+            raise OperatingSystemError(
+                f"device {path!r} is not opened: {why}", hint="Run a program as the user to whom the device belongs."
+            )
+        return self.opens(path)
+
+
+def _answers(there: Attached, deciders: Mapping[Xid, Decider], *, ends_living: bool = False) -> dict[Xid, Answer]:
+    """Return what a decider says of branches; nothing of those that are not its."""
+    its = {xid: decider for xid, decider in deciders.items() if deciding.has_begun(there.opened.space, xid.gtrid)}
+    questions = [Question(xid.gtrid, decider) for xid, decider in its.items()]
+    ending = Ending(Cause.ABORTED if ends_living else Cause.DEATH)
+    found = deciding.ask(there.volume, there.opened, questions, ending, ends_living=ends_living)
+    return {xid: found[xid.gtrid] for xid in its}
+
+
+def _longer(pause: tuple[float, float] | None) -> tuple[float, float]:
+    """Return until when to wait next, and for how long that is: twice as long as the last time."""
+    seconds = 1.0 if pause is None else min(pause[1] * 2, _LONGEST_PAUSE)
+    return time.monotonic() + seconds, seconds

@@ -1,0 +1,130 @@
+"""Two queue spaces on volumes of their own: of two devices, on files and on PostgreSQL in any mixture, or of one."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qmadmin.device import Device
+from qmadmin.opening import create_device, open_device
+from qmadmin.space import QueueSpace
+from qmadmin.volume_makers import address_of
+from tests.fix_postgres import login_of
+from tests.fix_store import eventually, make_queue, space_definition
+
+PAIRS = ("file-file", "file-postgres", "postgres-file", "postgres-postgres", "volumes-file", "volumes-postgres")
+ENDS = ("", "-wal", "-shm")
+"""What the names of the files of a device end with."""
+LIMITS: dict[str, Any] = {"pages": 5_000, "messages": 1_000, "transactions": 2_000, "error_queue": "ERRORS"}
+
+
+class Pair:
+    """The queue spaces A and B, each with the queues Q and OUT, and their devices, as this process has them open."""
+
+    def __init__(self, configs: tuple[str, str]) -> None:
+        self.configs = configs
+        self.devices: list[Device] = []
+        self.open()
+
+    def open(self) -> None:
+        """Open both, as another process would."""
+        first, second = self.configs
+        one = open_device(first)
+        other = one if second == first else open_device(second)
+        self.devices = [one] if one is other else [one, other]
+        self.a: QueueSpace = one.open_space("A")
+        self.b: QueueSpace = other.open_space("B")
+
+    def close(self) -> None:
+        """Close both."""
+        for device in self.devices:
+            device.close()
+
+    def hide(self) -> None:
+        """Move the file of the first device away, which nobody has open."""
+        for end in ENDS:
+            if Path(self.configs[0] + end).exists():
+                Path(self.configs[0] + end).rename(f"{self.configs[0]}-away{end}")
+
+    def bring_back(self) -> None:
+        """Move it back."""
+        for end in ENDS:
+            Path(self.configs[0] + end).unlink(missing_ok=True)
+            if Path(f"{self.configs[0]}-away{end}").exists():
+                Path(f"{self.configs[0]}-away{end}").rename(self.configs[0] + end)
+
+    def work(self) -> None:
+        """Do something in both, as any program that uses them."""
+        for space in (self.a, self.b):
+            if space.dequeue("IDLE") is None:
+                space.enqueue("IDLE", "")
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has on both volumes, as somebody from outside sees it."""
+        return sum(_rows(device, table) for device in self.devices)
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is in doubt any more, and nobody is to be told of a decision."""
+        self.work()
+        # A caller that has died may be asked for in its stead, for a day.
+        return not self.rows("trans") and not self.rows("decision WHERE length(xid_branch) > 0")
+
+    def wait_until_settled(self) -> None:
+        """Wait until recovery has done all that there is to do."""
+        eventually(self.is_settled, "the end of all that was in doubt")
+
+
+def _rows(device: Device, table: str) -> int:
+    count = 0
+    for path in dict.fromkeys(entry.path for entry in device.entries()):
+        if device.kind == "sqlite":
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                count += connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            continue
+        import psycopg
+
+        address = address_of(device.config)
+        assert address is not None
+        schema = address.schema if path == device.path else path
+        with psycopg.connect(address.conninfo) as connection:
+            count += connection.execute(f'SELECT count(*) FROM "{schema}".{table}').fetchone()[0]
+    return count
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Two queue spaces on volumes of their own, made and opened."""
+    kinds = request.param.split("-")
+    if "postgres" in kinds:
+        url = str(request.getfixturevalue("database_url"))
+        for name, value in login_of(url).items():
+            monkeypatch.setenv(name, value)
+        schema = address_of(url).schema  # type: ignore[union-attr]
+        urls = [url, url.replace(schema, f"{schema}_b")]
+    if kinds[0] == "volumes":
+        config, second = (url, f"{schema}_b") if kinds[1] == "postgres" else (str(tmp_path / "A"), str(tmp_path / "B"))
+        with create_device(config, 20_000) as device:
+            device.create_entry(second, 0, 20_000)
+            _lay_out(device, "A", volume=0)
+            _lay_out(device, "B", volume=1)
+        configs = config, config
+    else:
+        configs = tuple(urls[at] if kind == "postgres" else str(tmp_path / "AB"[at]) for at, kind in enumerate(kinds))
+        for name, config in zip("AB", configs, strict=True):
+            with create_device(config, 20_000) as device:
+                _lay_out(device, name)
+    made = Pair(configs)
+    yield made
+    made.close()
+
+
+def _lay_out(device: Device, name: str, **where: Any) -> None:
+    device.create_space(space_definition(name, ipc_key=40_000 + ord(name), **LIMITS), **where)
+    with device.open_space(name) as space:
+        for queue in ("ERRORS", "Q", "OUT", "IDLE"):
+            make_queue(space, queue, retries=3 if queue == "Q" else 0)
