@@ -12,6 +12,7 @@ import qmadmin
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
 from benchmarks.working import Function
 from qmadmin import aio
+from qmadmin.volume_makers import address_of
 
 SPACE = "BENCH"
 _PAGES = 4_000_000
@@ -48,7 +49,7 @@ class Measured:
     commits: ClassVar = dict.fromkeys(
         ("produce", "produce_json", "produce_awaited", "produce_in_tasks", "consume", "produce_many", "consume_many",
          "answer", "work", "work_together"), 1,
-    )  # fmt: skip
+    ) | {"answer_on_second": 2, "answer_on_third": 3}  # fmt: skip
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
@@ -175,6 +176,26 @@ class Client:
                 if request is not None:
                     self._space.enqueue(WARM_UP, BODY, corrid=request.msgid)
 
+    def answer_on_second(self, queue: str, goes_on: GoesOn) -> None:
+        """Dequeue a request and enqueue its reply on another volume, in one transaction."""
+        self._answer_elsewhere(queue, goes_on, 1)
+
+    def answer_on_third(self, queue: str, goes_on: GoesOn) -> None:
+        """Dequeue a request and enqueue a reply on each of two other volumes, in one transaction."""
+        self._answer_elsewhere(queue, goes_on, 2)
+
+    def _answer_elsewhere(self, queue: str, goes_on: GoesOn, others: int) -> None:
+        with contextlib.ExitStack() as stack:
+            spaces = [stack.enter_context(_elsewhere(self._space.device.config, number)) for number in range(others)]
+            found = True
+            while goes_on(found):
+                with qmadmin.transaction(self._space, *spaces):
+                    request = self._space.dequeue(queue)
+                    found = request is not None
+                    if request is not None:
+                        for space in spaces:
+                            space.enqueue(WARM_UP, BODY, corrid=request.msgid)
+
     def close(self) -> None:
         """Detach."""
         self._resources.close()
@@ -185,6 +206,19 @@ def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
     """Give the queue space of a device that `Measured` has laid out."""
     with qmadmin.open_device(url) as device, device.open_space(SPACE) as space:
         yield space
+
+
+@contextlib.contextmanager
+def _elsewhere(url: str, number: int) -> Iterator[qmadmin.QueueSpace]:
+    """Give a queue space on another volume, which is made at its first use."""
+    address = address_of(url)
+    other = f"{url}-{number}" if address is None else url.replace(address.schema, f"{address.schema}_{number}")
+    with qmadmin.open_device(other, create=True) as device:
+        device.create_space(SPACE, exist_ok=True, messages=_MESSAGES)
+        with device.open_space(SPACE) as space:
+            space.create_queue(WARM_UP, exist_ok=True)
+            yield space
+            space.purge(WARM_UP)
 
 
 def _work(url: str, function: Function, workers: int = 1, batch: int = 1) -> None:

@@ -69,6 +69,22 @@ MEASURES = (
         {name: name for name in _ALL if name != RAW},
         consume="answer",
     ),
+    Measure(
+        (
+            Row(
+                "second_volume",
+                "transaction: the reply on a second volume (to one volume)",
+                against=("transaction", OURS),
+            ),
+        ),
+        {OURS: OURS},
+        consume="answer_on_second",
+    ),
+    Measure(
+        (Row("third_volume", "transaction: and another on a third (to two volumes)", against=("second_volume", OURS)),),
+        {OURS: OURS},
+        consume="answer_on_third",
+    ),
     Measure((_row("enqueue_relaxed", "enqueue, durability relaxed"),), _RELAXED, produce="produce"),
     Measure((_row("dequeue_relaxed", "dequeue, durability relaxed"),), _RELAXED, consume="consume"),
     Measure(
