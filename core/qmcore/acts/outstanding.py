@@ -13,6 +13,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.port import Unit, Volume
 from qmcore.records import Outcome, Owner, Role, TransactionRecord
+from qmcore.space import Space
 from qmcore.times import Clock, moved
 from qmcore.xid import Xid
 
@@ -80,8 +81,10 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> 
     if record.xid is not None and record.state is not Outcome.ACTIVE:
         lost = in_doubt.roll_back(unit, opened, record.xid, now, ending, ended_by=ended_by)
         return Ended(messages, lost, heuristic=True)
-    if record.state is not Outcome.ACTIVE or not unit.transactions.end(record.id, record.owner_id):
+    if record.state is not Outcome.ACTIVE:
         raise _refusal(record)
+    if not unit.transactions.end(record.id, record.owner_id):
+        raise _no_such(opened.definitions(unit).space, name)
     give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, ending)
     return Ended(messages)
 
@@ -112,7 +115,11 @@ def find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
     for record in _listed(unit, space.id):
         if shown(record.id) == name:
             return record
-    raise InvalidArgumentError(
+    raise _no_such(space, name)
+
+
+def _no_such(space: Space, name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
         f"queue space {space.name!r} has no transaction {name}; it may have ended meanwhile",
         hint="List the transactions with qprinttrans.",
         transaction=name,
