@@ -33,11 +33,12 @@ class ManagingTransactions(SpaceHandle):
         return outstanding.transactions(attachment.volume, attachment.opened.space.id, self._device.clock)
 
     @destructive("transaction {handle.name}/{transaction}")
-    def abort_transaction(self, transaction: str) -> None:
+    def abort_transaction(self, transaction: str) -> bool:
         """Roll back a transaction by its id, or the text of its xid, even if it is active.
 
-        The messages that it dequeued come back, which counts as a try; a message that has used up its tries goes to the
-        error queue, or stays if there is none. The next dequeue or the commit of its owner raises AbortedError.
+        Returns whether the end is heuristic. The messages that it dequeued come back, which counts as a try; a message
+        that has used up its tries goes to the error queue, or stays if there is none. The next dequeue or the commit of
+        its owner raises AbortedError.
 
         The end of a prepared transaction is heuristic, as its coordinator has not decided: who ended it, how and when
         is kept until the coordinator asks with `tpc_commit` or `tpc_rollback`, or `tpc_forget` removes it. Where the
@@ -48,20 +49,26 @@ class ManagingTransactions(SpaceHandle):
         Raises InvalidArgumentError if there is no such transaction, or no longer, HeuristicError if it was ended
         heuristically before.
         """
-        if not self._end_as_decided(transaction, commits=False):
-            self._tell_end("rolled back", self._promise(outstanding.abort, transaction, self._now, self._administrator))
+        if self._end_as_decided(transaction, commits=False):
+            return False
+        ended = self._promise(outstanding.abort, transaction, self._now, self._administrator)
+        self._tell_end("rolled back", ended)
+        return ended.heuristic
 
     @destructive("transaction {handle.name}/{transaction}")
-    def commit_transaction(self, transaction: str) -> None:
+    def commit_transaction(self, transaction: str) -> bool:
         """Commit a prepared transaction by its id, or the text of its xid, heuristically as `abort_transaction` does.
 
-        Where its coordinator rolls it back then, that raises HeuristicError. Where the decider of one of
-        `qmadmin.transaction` has decided that already, this is no heuristic end, or it is refused (ProtocolError).
-        Raises ProtocolError if it is active, as only its own process can commit it then; otherwise as
-        `abort_transaction`.
+        Returns whether the end is heuristic. Where its coordinator rolls it back then, that raises HeuristicError.
+        Where the decider of one of `qmadmin.transaction` has decided already, this is no heuristic end, or it is
+        refused (ProtocolError). Raises ProtocolError if it is active, as only its own process can commit it then;
+        otherwise as `abort_transaction`.
         """
-        if not self._end_as_decided(transaction, commits=True):
-            self._tell_end("committed", self._promise(outstanding.commit, transaction, self._now, self._administrator))
+        if self._end_as_decided(transaction, commits=True):
+            return False
+        ended = self._promise(outstanding.commit, transaction, self._now, self._administrator)
+        self._tell_end("committed", ended)
+        return ended.heuristic
 
     def tpc_forget(self, xid: Xid | str | tuple[int, Any, Any]) -> None:
         """Remove the record of how an administrator has ended a prepared branch.

@@ -137,8 +137,8 @@ def _asking(verb: str) -> Callable[[Session, Given], str]:
     return action
 
 
-def _done(given: str, info: TransactionInfo, how: str) -> Line:
-    heuristically = " heuristically" if info.state is records.Outcome.PREPARED and not info.decider else ""
+def _done(given: str, info: TransactionInfo, how: str, *, heuristic: bool) -> Line:
+    heuristically = " heuristically" if heuristic else ""
     return Line(f"Transaction {given} {how}{heuristically}", {"transaction": info.id})
 
 
@@ -149,18 +149,19 @@ def _done(given: str, info: TransactionInfo, how: str) -> Line:
     confirm=Confirmation(_asking("Commit"), "Transaction not committed"),
 )
 def qcommittrans(session: Session, tranindex: str) -> Outcome:
-    """Commit a prepared transaction, whatever its coordinator decides.
+    """Commit a prepared transaction in place of its coordinator.
 
-    Its messages take effect, and who did this and when is kept until the coordinator has asked, or qforgettrans
-    forgets it. If the coordinator rolls back, its other resources differ from this one, and it is told so. An active
-    transaction is refused: only its own process can commit it.
+    If qmadmin itself decides on it elsewhere, that is asked first, and the opposite is refused. Otherwise the messages
+    take effect whatever the coordinator decides, and who did this and when is kept until it has asked, or qforgettrans
+    forgets it. If it rolls back, its other resources differ from this one, and it is told so. An active transaction is
+    refused: only its own process can commit it.
 
         qcommittrans 0
         qcommittrans 7:6f72646572:31
     """
     info = _meant(session, {"tranindex": tranindex})
-    session.opened().commit_transaction(info.name)
-    return _done(tranindex, info, "committed")
+    heuristic = session.opened().commit_transaction(info.name)
+    return _done(tranindex, info, "committed", heuristic=heuristic)
 
 
 @TRANSACTIONS.command(
@@ -179,8 +180,8 @@ def qaborttrans(session: Session, tranindex: str) -> Outcome:
         qaborttrans 0
     """
     info = _meant(session, {"tranindex": tranindex})
-    session.opened().abort_transaction(info.name)
-    return _done(tranindex, info, "rolled back")
+    heuristic = session.opened().abort_transaction(info.name)
+    return _done(tranindex, info, "rolled back", heuristic=heuristic)
 
 
 def _forgetting(session: Session, given: Given) -> str:

@@ -147,7 +147,7 @@ class TestHeuristicEnds:
         space.tpc_begin(XID)
         space.dequeue("Q")
         space.tpc_prepare()
-        assert Work(lambda: space.abort_transaction(TEXT)).results() == [None]
+        assert Work(lambda: space.abort_transaction(TEXT)).results() == [True]
         assert not ended(space.tpc_commit).committed
         with space.transaction():
             assert space.dequeue("Q").text == "x"
