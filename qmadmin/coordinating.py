@@ -1,20 +1,19 @@
 """The commit of a transaction over several volumes: its branches prepare, one decides, and the others follow.
 
 The branch that decides is not prepared. Its commit contains the decision, so that the coordinator needs no log of its
-own, and a
-transaction over n volumes takes n syncs, of which those of the prepares run beside each other. What its process leaves
-undone, recovery does (`qmadmin/recovery.py`): the branches that are prepared know whom to ask.
+own, and a transaction over n volumes takes n syncs, of which those of the prepares run beside each other. What its
+process leaves undone, recovery does (`qmadmin/recovery.py`): the branches that are prepared know whom to ask.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from qmadmin.over_volumes import are_apart
 from qmcore.acts import commit, deciding, preparing, recovering
 from qmcore.acts.deciding import Answer, Question
 from qmcore.acts.returning import Cause, Ending
@@ -63,7 +62,7 @@ class Coordinator:
         """What an administrator has done to one of them."""
         working = [part for part in parts if preparing.changes(part[1])]
         self._idle = [part for part in parts if part not in working]
-        self._decider = _chosen(working, decider) if _volumes_of(working) > 1 else (working or parts)[0]
+        self._decider = _chosen(working, decider) if are_apart(working) else (working or parts)[0]
         path = self._decider[0].volume.path
         self._beside = [part for part in parts if part is not self._decider and part[0].volume.path == path]
         self._others = [part for part in working if part[0].volume.path != path]
@@ -125,11 +124,23 @@ class Coordinator:
         by_volume: dict[str, list[Part]] = {}
         for part in self._others:
             by_volume.setdefault(part[0].volume.path, []).append(part)
-        jobs = [_preparing(parts, self._xid_of, self._asked.text) for parts in by_volume.values()]
-        _run_beside(jobs)
+        if len(by_volume) == 1:
+            self._prepare(self._others)
+        else:
+            from concurrent.futures import ThreadPoolExecutor
+
+            # Its block ends when nobody is at work any more, also after an interrupt.
+            with ThreadPoolExecutor(len(by_volume), "qmadmin-prepare") as pool:
+                list(pool.map(self._prepare, by_volume.values()))
         for other, prepared in self._others:
             self.left.append((other, self._xid_of((other, prepared))))
         return [Told(xid.bqual, other.place.text) for other, xid in self.left]
+
+    def _prepare(self, parts: Sequence[Part]) -> None:
+        """Prepare the branches on one volume."""
+        for part in parts:
+            attachment, branch = part
+            preparing.prepare(attachment.volume, branch, self._xid_of(part), self._asked.text)
 
     def _decide(self, branches: Sequence[Branch], told: Sequence[Told]) -> None:
         volume = self._decider[0].volume
@@ -209,10 +220,6 @@ _PROVE_NOTHING: Final = (OutcomeUnknownError, SystemFailureError, OperatingSyste
 """Errors behind which the commit may have been done."""
 
 
-def _volumes_of(parts: Sequence[Part]) -> int:
-    return len({attachment.volume.path for attachment, _ in parts})
-
-
 def _chosen(parts: Sequence[Part], wanted: Attachment | None) -> Part:
     """Return the branch that decides: the one that is wanted, else one for which nothing has to be written before."""
     able = [part for part in parts if part[0].is_durable]
@@ -225,40 +232,3 @@ def _chosen(parts: Sequence[Part], wanted: Attachment | None) -> Part:
         )
     first = next((part for part in able if part[1].recorded), able[0])
     return first if wanted is None else next((part for part in able if part[0].place == wanted.place), first)
-
-
-def _preparing(parts: Sequence[Part], xid_of: Callable[[Part], Xid], decider: str) -> Callable[[], None]:
-    def prepare() -> None:
-        for attachment, branch in parts:
-            preparing.prepare(attachment.volume, branch, xid_of((attachment, branch)), decider)
-
-    return prepare
-
-
-def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:
-    """Run jobs beside each other, the last one here, and raise the error of the first that fails."""
-    errors: list[BaseException] = []
-
-    def run(job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(job,), name="qmadmin-prepare") for job in jobs[:-1]]
-    started: list[threading.Thread] = []
-    try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
-        jobs[-1]()
-    except BaseException as error:  # noqa: BLE001 - it is raised below, when nobody is at work any more
-        errors.append(error)
-    for thread in started:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:  # noqa: BLE001 - an interrupt, which is raised below
-                errors.append(error)
-    if errors:
-        raise errors[-1]

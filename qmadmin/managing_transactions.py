@@ -89,18 +89,17 @@ class ManagingTransactions(SpaceHandle):
         if decider is None or record.xid is None:
             return False
         answer = self._ask(record.xid, decider, ends_living=not commits)
-        if answer not in (Answer.COMMITTED, Answer.ROLLED_BACK):
+        if answer is None or not answer.end:
             return False
-        how = "committed" if answer is Answer.COMMITTED else "rolled back"
         if (answer is Answer.COMMITTED) is not commits:
             raise ProtocolError(
-                f"transaction {record.xid} is {how}, as {decider.place} has decided",
+                f"transaction {record.xid} is {answer.end}, as {decider.place} has decided",
                 hint="Its branch here ends so by itself, or by qcommittrans or qaborttrans, whichever that is.",
                 transaction=transaction,
             )
         attachment = self._attachment
         recovering.end(attachment.volume, attachment.opened, {record.xid: answer}, also_copies=True)
-        tell(f"{how}, as {decider.place} has decided")
+        tell(f"{answer.end}, as {decider.place} has decided")
         return True
 
     def _compared(self, xid: Xid) -> bool:
@@ -113,7 +112,7 @@ class ManagingTransactions(SpaceHandle):
         if answer is Answer.UNKNOWN:
             # Nobody will ever know.
             return False
-        if answer not in (Answer.COMMITTED, Answer.ROLLED_BACK):
+        if answer is None or not answer.end:
             raise ProtocolError(
                 f"how transaction {xid} was ended cannot be forgotten, before it is compared with what {decider.place}"
                 " has decided, which cannot be asked now, or has not decided yet",
@@ -121,13 +120,12 @@ class ManagingTransactions(SpaceHandle):
             )
         attachment = self._attachment
         recovering.end(attachment.volume, attachment.opened, {xid: answer}, also_copies=True)
-        committed = answer is Answer.COMMITTED
-        if (record.state is Outcome.HEURISTIC_COMMIT) is committed:
+        if (record.state is Outcome.HEURISTIC_COMMIT) is (answer is Answer.COMMITTED):
             tell(f"forgotten: {in_doubt.how_ended(record)}, as {decider.place} has decided")
             return True
         raise HeuristicError(
             f"transaction {xid} was {in_doubt.how_ended(record)}, and {decider.place} has decided otherwise: it was"
-            f" {'committed' if committed else 'rolled back'} elsewhere",
+            f" {answer.end} elsewhere",
             hint="Put right by hand what differs, and then forget it.",
             committed=record.state is Outcome.HEURISTIC_COMMIT,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from qmcore.acts.returning import Cause, Ending
@@ -70,6 +70,6 @@ class OverVolumes:
         return self._coordinator.undecided
 
 
-def are_apart(branches: Mapping[Place, tuple[Attachment, Branch]]) -> bool:
+def are_apart(parts: Iterable[tuple[Attachment, Branch]]) -> bool:
     """Return whether the parts of a transaction are on several volumes."""
-    return len({attachment.volume.path for attachment, _ in branches.values()}) > 1
+    return len({attachment.volume.path for attachment, _ in parts}) > 1

@@ -47,7 +47,7 @@ _ROUND_SECONDS: Final = 1.0
 """How long to wait between two looks at a queue space."""
 _LONGEST_PAUSE: Final = 60.0
 
-_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+_devices: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
 """The devices that this process has open: it may know more of them than where they are, such as a password."""
 
 
@@ -58,7 +58,7 @@ class Recovery:
         """Take what opens other devices."""
         self.opens = opens
         self._device = weakref.ref(device)
-        _devices.add(device)
+        _devices[id(device)] = device
         self._changed = threading.Condition()
         self._spaces: set[str] = set()
         """Queue spaces in which there is something to do."""
@@ -100,10 +100,10 @@ class Recovery:
                 there = self._open(device, decider.place, stack)
                 answer = _answers(there, {xid: decider}, ends_living=ends_living).get(xid)
         except QueueError as error:
-            logger.warning("transaction %s has to be ended without %s: %s", xid, decider.place, error)
+            logger.warning("%s cannot be asked for transaction %s: %s", decider.place, xid, error)
             return None
         if answer is None:
-            logger.warning("transaction %s has to be ended without %s, which is another one", xid, decider.place)
+            logger.warning("%s is not the one that decides on transaction %s", decider.place, xid)
             return None
         is_told = answer is Answer.COMMITTED or not recovering.is_copy(attachment.volume, xid)
         return answer if is_told else Answer.UNKNOWN
@@ -141,7 +141,10 @@ class Recovery:
         volume, opened = attachment.volume, attachment.opened
         now = volume.clock.now()
         records, decisions = volume.read(
-            lambda unit: (recovering.waiting(unit, opened, now), deciding.untold(unit, opened, _AT_A_TIME))
+            lambda unit: (
+                recovering.waiting(unit, opened, now),
+                unit.transactions.decisions.of_space(opened.space.id, _AT_A_TIME),
+            )
         )
         opened.has_distributed = bool(records or decisions or opened.known_outcomes)
         for place, deciders in self._to_ask(attachment, records).items():
@@ -244,7 +247,9 @@ class Recovery:
 
         What is known of one that the process has open is how to connect.
         """
-        known = next((device for device in list(_devices) if device.path == path), None)
+        # Not while other threads open more: this is one look.
+        devices = [found for each in _devices.valuerefs() if (found := each()) is not None]
+        known = next((device for device in devices if device.path == path), None)
         if known is not None:
             return self.opens(known.config)
         maker = maker_of(path)

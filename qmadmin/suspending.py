@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from qmadmin.over_volumes import are_apart
 from qmcore.acts import suspending
 from qmcore.acts.returning import Cause, Ending
 from qmcore.acts.transaction_part import Branch
@@ -97,8 +98,8 @@ class Suspendable:
     def _suspended(self) -> str:
         if not self._branches:
             raise ProtocolError("the transaction has done nothing in any queue space, so that none can keep it")
-        (attachment, *others), branches = zip(*self._branches.values(), strict=True)
-        if any(other.volume is not attachment.volume for other in others):
+        (attachment, *_), branches = zip(*self._branches.values(), strict=True)
+        if are_apart(self._branches.values()):
             raise ProtocolError(
                 "the transaction has parts on several volumes, and is not suspended",
                 hint="Commit it, or use queue spaces on one volume.",

@@ -188,7 +188,7 @@ class Transaction(Suspendable, OverVolumes):
         for the decision, and end by themselves.
         """
         self._check_usable()
-        if len(self._branches) > 1 and are_apart(self._branches):
+        if len(self._branches) > 1 and are_apart(self._branches.values()):
             self._commit_over_volumes()
         elif self._branches:
             (attachment, *_), branches = zip(*self._branches.values(), strict=True)

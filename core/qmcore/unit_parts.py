@@ -261,8 +261,8 @@ class DecisionRecords(Protocol):
     def begin_era(self, space_id: int, era_id: int, now_us: int) -> None:
         """Begin to count decisions in an era."""
 
-    def eras(self, space_id: int) -> dict[int, int]:
-        """Return how many decisions were made in each era."""
+    def counted(self, space_id: int, era_id: int) -> int | None:
+        """Return how many decisions were made in an era; None where there is no such era."""
 
     def forget_old(self, space_id: int, callers_before_us: int, eras_before_us: int) -> None:
         """Forget callers who were to be told before a time, and eras that began before another one."""

@@ -52,7 +52,7 @@ _COUNT = (
     .values(decisions=era.c.decisions + 1)
     .returning(era.c.decisions)
 )
-_ERAS = select(era.c.id, era.c.decisions).where(given(era.c.space_id, "of_space"))
+_COUNTED = select(era.c.decisions).where(given(era.c.space_id, "of_space"), given(era.c.id, "of_era"))
 _FORGET_ERAS = delete(era).where(
     given(era.c.space_id, "of_space"), era.c.began_at < bindparam("before", type_=era.c.began_at.type)
 )
@@ -65,9 +65,10 @@ class Decisions(UnitPart):
         """Begin to count decisions in an era."""
         self.run(_ADD_ERA, space_id=space_id, id=era_id, decisions=0, began_at=now_us)
 
-    def eras(self, space_id: int) -> dict[int, int]:
-        """Return how many decisions were made in each era."""
-        return dict(self.all(_ERAS, of_space=space_id))
+    def counted(self, space_id: int, era_id: int) -> int | None:
+        """Return how many decisions were made in an era; None where there is no such era."""
+        row = self.one(_COUNTED, of_space=space_id, of_era=era_id)
+        return None if row is None else int(row[0])
 
     def forget_old(self, space_id: int, callers_before_us: int, eras_before_us: int) -> None:
         """Forget callers who were to be told before a time, and eras that began before another one."""

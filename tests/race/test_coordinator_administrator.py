@@ -11,7 +11,7 @@ from qmadmin.opening import open_device
 from qmcore.errors import HeuristicError, ProtocolError, UnknownXidError
 from tests.fix_store import drain, eventually
 from tests.race.test_coordinator_kill import DIE
-from tests.race.test_coordinator_stopped import STAND_STILL
+from tests.race.test_coordinator_stopped import standing_still
 
 DECIDES = "qmcore.acts.deciding:decide"
 
@@ -88,11 +88,7 @@ class TestABranchInDoubt:
 
 
 def test_the_coordinator_of_a_branch_that_is_rolled_back_is_ended_and_that_is_no_heuristic_end(pair, start, tmp_path):
-    pair.a.enqueue("Q", "x")
-    mark = tmp_path / "mark"
-    child = start(STAND_STILL, *pair.configs, 0, mark)
-    eventually(mark.exists, "it stands still")
-    eventually(lambda: len(pair.b.tpc_recover()) == 1, "the other branch is prepared")
+    child = standing_still(pair, start, tmp_path)
     (info,) = pair.b.transactions()
     pair.b.abort_transaction(info.name)
     assert (pair.b.transactions(), pair.a.transactions(), drain(pair.b, "OUT")) == ([], [], [])
@@ -103,11 +99,7 @@ def test_the_coordinator_of_a_branch_that_is_rolled_back_is_ended_and_that_is_no
 
 
 def test_the_calls_of_a_coordinator_do_not_end_what_is_not_its(pair, start, tmp_path):
-    pair.a.enqueue("Q", "x")
-    mark = tmp_path / "mark"
-    child = start(STAND_STILL, *pair.configs, 0, mark)
-    eventually(mark.exists, "it stands still")
-    eventually(lambda: len(pair.b.tpc_recover()) == 1, "the other branch is prepared")
+    child = standing_still(pair, start, tmp_path)
     (xid,) = pair.b.tpc_recover()
     for end in (pair.b.tpc_commit, pair.b.tpc_rollback):
         with pytest.raises(ProtocolError, match="ends as its decider says"):

@@ -30,13 +30,19 @@ with open_device(first) as one, open_device(second) as other:
 assert Doom("", number=19).number == signal.SIGSTOP
 
 
-@pytest.mark.parametrize("by", ["timeout", "administrator"])
-def test_one_that_was_given_up_and_comes_back_is_refused_and_nothing_is_done(pair, start, tmp_path, by):
+def standing_still(pair, start, tmp_path, timeout=0):
+    """Return a coordinator that has prepared the branch in B, and stands still before it decides in A."""
     pair.a.enqueue("Q", "x")
     mark = tmp_path / "mark"
-    child = start(STAND_STILL, *pair.configs, 2 if by == "timeout" else 0, mark)
+    child = start(STAND_STILL, *pair.configs, timeout, mark)
     eventually(mark.exists, "it stands still")
     eventually(lambda: len(pair.b.tpc_recover()) == 1, "the other branch is prepared")
+    return child
+
+
+@pytest.mark.parametrize("by", ["timeout", "administrator"])
+def test_one_that_was_given_up_and_comes_back_is_refused_and_nothing_is_done(pair, start, tmp_path, by):
+    child = standing_still(pair, start, tmp_path, 2 if by == "timeout" else 0)
     if by == "administrator":
         (info,) = pair.a.transactions()
         pair.a.abort_transaction(info.name)
@@ -50,11 +56,7 @@ def test_one_that_was_given_up_and_comes_back_is_refused_and_nothing_is_done(pai
 
 
 def test_one_that_lives_is_waited_for(pair, start, tmp_path):
-    pair.a.enqueue("Q", "x")
-    mark = tmp_path / "mark"
-    child = start(STAND_STILL, *pair.configs, 0, mark)
-    eventually(mark.exists, "it stands still")
-    eventually(lambda: len(pair.b.tpc_recover()) == 1, "the other branch is prepared")
+    child = standing_still(pair, start, tmp_path)
     seen = set[str]()
 
     def is_asked():

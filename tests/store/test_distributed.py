@@ -124,6 +124,26 @@ def test_one_of_two_volumes_is_prepared_and_the_other_one_decides_with_a_sync_ea
     assert sum(map(len, counts.values())) == 2
 
 
+@pytest.mark.parametrize("pair", ["file-file", "file-postgres"], indirect=True)
+def test_three_volumes_prepare_beside_each_other_and_one_that_refuses_keeps_all_from_it(pair, tmp_path):
+    with create_device(tmp_path / "THIRD", 5_000) as device:
+        device.create_space(space_definition("C", messages=1))
+        with device.open_space("C") as third:
+            make_queue(third, "OUT")
+            pair.a.enqueue_many("Q", ["x", "y"])
+            with qmadmin.transaction(pair.a, pair.b, third, decider=pair.a):
+                pair.b.enqueue("OUT", pair.a.dequeue("Q").text)
+                third.enqueue("OUT", "x")
+            assert (drain(pair.b, "OUT"), drain(third, "OUT")) == (["x"], ["x"])
+            with pytest.raises(NoSpaceError), qmadmin.transaction(pair.a, pair.b, third, decider=pair.a):
+                pair.b.enqueue("OUT", pair.a.dequeue("Q").text)
+                third.enqueue("OUT", "y")
+                # It takes the only room there is.
+                third.enqueue("OUT", "other", transactional=False)
+            assert (drain(pair.a), drain(pair.b, "OUT"), drain(third, "OUT")) == (["y"], [], ["other"])
+            pair.wait_until_settled()
+
+
 # ---- the whole of a device -------------------------------------------------------------------------------------------
 
 

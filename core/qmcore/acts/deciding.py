@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from qmcore.acts.commit import commit
@@ -25,7 +25,7 @@ from qmcore.definitions import Definitions, OpenSpace
 from qmcore.numbers import random_number
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
-from qmcore.records import Decision, Owner, TransactionRecord
+from qmcore.records import Owner, TransactionRecord
 from qmcore.space import Space
 from qmcore.times import MICROS
 from qmcore.transitions import Command
@@ -98,6 +98,11 @@ class Answer(enum.Enum):
     UNDECIDED = "its coordinator lives and has not decided yet"
     UNKNOWN = "an earlier state of it was restored, or a copy is in its place"
 
+    @property
+    def end(self) -> str:
+        """How the branches end: "committed" or "rolled back"; empty where that is not known."""
+        return {Answer.COMMITTED: "committed", Answer.ROLLED_BACK: "rolled back"}.get(self, "")
+
 
 class Question(NamedTuple):
     """A transaction that a decider is asked for."""
@@ -163,7 +168,7 @@ def ask(
     that of one that lives, too.
     """
     asked = {question.gtrid: question.decider for question in questions}
-    numbers = {transaction_of(gtrid) for gtrid in asked}
+    numbers, its_eras = {transaction_of(gtrid) for gtrid in asked}, {decider.era for decider in asked.values()}
     # Not asked within the work, which waits for no other.
     space_id, instance = opened.space.id, volume.instance
 
@@ -176,7 +181,8 @@ def ask(
     found = {record.id: record for record in records}
 
     def answer(unit: Unit) -> dict[bytes, Answer]:
-        eras, answers = unit.transactions.decisions.eras(space_id), {}
+        eras = {era: unit.transactions.decisions.counted(space_id, era) for era in its_eras}
+        answers = {}
         for gtrid, decider in asked.items():
             number = transaction_of(gtrid)
             record = found.get(number)
@@ -195,11 +201,6 @@ def ask(
         return answers
 
     return volume.write(answer, Purpose.PROMISE)
-
-
-def untold(unit: Unit, opened: OpenSpace, most: int) -> list[Decision]:
-    """Return at most so many branches that are to be told of decisions, the longest first."""
-    return unit.transactions.decisions.of_space(opened.space.id, most)
 
 
 def forget(volume: Volume, opened: OpenSpace, told: Sequence[tuple[bytes, bytes]]) -> None:
@@ -223,7 +224,8 @@ def forget(volume: Volume, opened: OpenSpace, told: Sequence[tuple[bytes, bytes]
             opened.known_outcomes.remove(gtrid)
 
 
-def _presumed(decider: Decider, instance: str, eras: dict[int, int]) -> Answer:
+def _presumed(decider: Decider, instance: str, eras: Mapping[int, int | None]) -> Answer:
     """Return what it means that a decider has neither the branch nor a decision."""
-    is_whole = decider.instance == instance and eras.get(decider.era, -1) >= decider.decisions
+    counted = eras[decider.era]
+    is_whole = decider.instance == instance and counted is not None and counted >= decider.decisions
     return Answer.ROLLED_BACK if is_whole else Answer.UNKNOWN

@@ -65,7 +65,7 @@ def end(volume: Volume, opened: OpenSpace, answers: Mapping[Xid, Answer], *, als
     Only an administrator ends copies, too.
     """
     done: list[Xid] = []
-    xids = [xid for xid, answer in answers.items() if answer in _DECIDED and (also_copies or not is_copy(volume, xid))]
+    xids = [xid for xid, answer in answers.items() if answer.end and (also_copies or not is_copy(volume, xid))]
     for first in range(0, len(xids), _AT_A_TIME):
         some = xids[first : first + _AT_A_TIME]
         try:
@@ -99,8 +99,6 @@ def complete(volume: Volume, opened: OpenSpace, xid: Xid) -> None:
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
-_DECIDED: Final = (Answer.COMMITTED, Answer.ROLLED_BACK)
-
 
 def _end_together(volume: Volume, opened: OpenSpace, xids: list[Xid], answers: Mapping[Xid, Answer]) -> None:
     volume.write(lambda unit: _end(unit, opened, xids, answers, volume.clock.now()), Purpose.PROMISE)
@@ -115,7 +113,7 @@ def _end(unit: Unit, opened: OpenSpace, xids: list[Xid], answers: Mapping[Xid, A
             if record.decided:
                 # It was compared while the decision was there, which may be forgotten by now.
                 continue
-            _compare(unit, record, xid, committed=committed)
+            _compare(unit, record, xid, answers[xid])
             continue
         try:
             if committed:
@@ -125,27 +123,24 @@ def _end(unit: Unit, opened: OpenSpace, xids: list[Xid], answers: Mapping[Xid, A
         except UnknownXidError:
             # Somebody else has just ended it.
             continue
-        how = "committed" if committed else "rolled back"
-        unit.afterwards(
-            partial(logger.info, "transaction %s of queue space %r was %s by recovery", xid, opened.space.name, how)
-        )
+        told = xid, opened.space.name, answers[xid].end
+        unit.afterwards(partial(logger.info, "transaction %s of queue space %r was %s by recovery", *told))
     unit.counters.bring_to_disk(opened.space.id)
 
 
-def _compare(unit: Unit, record: TransactionRecord, xid: Xid, *, committed: bool) -> None:
+def _compare(unit: Unit, record: TransactionRecord, xid: Xid, answer: Answer) -> None:
     """Compare how an administrator has ended a branch with what was decided."""
-    if (record.state is Outcome.HEURISTIC_COMMIT) is committed:
+    if (record.state is Outcome.HEURISTIC_COMMIT) is (answer is Answer.COMMITTED):
         unit.transactions.forget_uncompared(record.space_id, xid)
         return
-    decided = "committed" if committed else "rolled back"
-    unit.transactions.note_decided(record.space_id, xid, decided)
+    unit.transactions.note_decided(record.space_id, xid, answer.end)
     unit.afterwards(
         partial(
             logger.error,
             "transaction %s was %s, and its coordinator has decided otherwise: it was %s elsewhere",
             xid,
             in_doubt.how_ended(record),
-            decided,
+            answer.end,
         )
     )
 
