@@ -392,7 +392,7 @@ class TestCosts:
                 space.enqueue("Q", "x")
                 space.tpc_prepare()
                 syncs = noted(device.probe, Point.AFTER_SYNC)
-                assert Work(lambda: space.commit_transaction(TEXT)).results() == [None]
+                assert Work(lambda: space.commit_transaction(TEXT)).results() == [True]
                 assert len(syncs) == 1
                 space.tpc_forget(TEXT)
                 assert len(syncs) == 2
