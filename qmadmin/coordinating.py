@@ -106,11 +106,16 @@ class Coordinator:
         return [self._decider, *self._beside] if self.stage is Stage.SENT else []
 
     def complete(self, seconds: float) -> bool:
-        """Commit the branches that could not be reached, within the seconds; return whether all are committed."""
+        """Commit the branches that could not be reached, within the seconds; return whether all are committed.
+
+        Raises HeuristicError where an administrator has ended one of them otherwise.
+        """
         end = time.monotonic() + seconds
         while self.left and time.monotonic() < end:
             time.sleep(_PAUSE_SECONDS)
             self._complete_all()
+        if self._heuristic is not None:
+            raise self._heuristic
         return not self.left
 
     # ---- steps -------------------------------------------------------------------------------------------------------

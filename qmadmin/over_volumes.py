@@ -40,6 +40,13 @@ class OverVolumes:
         coordinator = self._coordinator
         return self._ended == "committed" and (coordinator is None or coordinator.is_complete)
 
+    def wait_until_complete(self, seconds: float) -> bool:
+        """Commit, after the commit, what could not be reached then, within the seconds; return whether it is complete.
+
+        Raises HeuristicError where an administrator has ended a branch otherwise than it was decided.
+        """
+        return self.complete or (self._coordinator is not None and self._coordinator.complete(seconds))
+
     def _commit_over_volumes(self) -> None:
         """Commit where several volumes have a part in it; what happens after the decision changes nothing."""
         from qmadmin.coordinating import Coordinator, Stage
@@ -51,7 +58,7 @@ class OverVolumes:
             coordinator.commit()
             self._ended = "committed"
             if self._completes:
-                coordinator.complete(self.remaining())
+                self.wait_until_complete(self.remaining())
         except BaseException as error:
             if coordinator is None or coordinator.stage is Stage.OPEN:
                 self._fail(error)

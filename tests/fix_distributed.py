@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from qmadmin.device import Device
 from qmadmin.opening import create_device, open_device
 from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import address_of
+from qmcore.acts import deciding
 from tests.fix_postgres import login_of
-from tests.fix_store import eventually, make_queue, space_definition
+from tests.fix_store import attachment_of, eventually, make_queue, space_definition
 
 PAIRS = ("file-file", "file-postgres", "postgres-file", "postgres-postgres", "volumes-file", "volumes-postgres")
 ENDS = ("", "-wal", "-shm")
@@ -47,16 +48,21 @@ class Pair:
 
     def hide(self) -> None:
         """Move the file of the first device away, which nobody has open."""
-        for end in ENDS:
-            if Path(self.configs[0] + end).exists():
-                Path(self.configs[0] + end).rename(f"{self.configs[0]}-away{end}")
+        _hide(self.configs[0])
 
     def bring_back(self) -> None:
         """Move it back."""
-        for end in ENDS:
-            Path(self.configs[0] + end).unlink(missing_ok=True)
-            if Path(f"{self.configs[0]}-away{end}").exists():
-                Path(f"{self.configs[0]}-away{end}").rename(self.configs[0] + end)
+        _bring_back(self.configs[0])
+
+    def end_without_decider(self, name: str, end: Callable[[QueueSpace, str], bool]) -> None:
+        """Let an administrator end the branch in A or B while the file of the other one, which decides, is away."""
+        config, its = self.configs["AB".index(name)], {"A": self.b, "B": self.a}[name]
+        decider = attachment_of(its).volume.path
+        _hide(decider)
+        with contextlib.closing(open_device(config)) as device, device.open_space(name) as space:
+            (info,) = space.transactions()
+            assert end(space, info.name)
+        _bring_back(decider)
 
     def work(self) -> None:
         """Do something in both, as any program that uses them."""
@@ -77,6 +83,19 @@ class Pair:
     def wait_until_settled(self) -> None:
         """Wait until recovery has done all that there is to do."""
         eventually(self.is_settled, "the end of all that was in doubt")
+
+
+def _hide(path: str) -> None:
+    for end in ENDS:
+        if Path(path + end).exists():
+            Path(path + end).rename(f"{path}-away{end}")
+
+
+def _bring_back(path: str) -> None:
+    for end in ENDS:
+        Path(path + end).unlink(missing_ok=True)
+        if Path(f"{path}-away{end}").exists():
+            Path(f"{path}-away{end}").rename(path + end)
 
 
 def _rows(device: Device, table: str) -> int:
@@ -121,6 +140,22 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     made = Pair(configs)
     yield made
     made.close()
+
+
+@pytest.fixture
+def before_decision(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Have something done once, when all branches of a transaction are prepared, and nothing is decided yet."""
+    decide = deciding.decide
+
+    def arrange(action: Callable[[], object]) -> None:
+        def late(*arguments: Any) -> None:
+            monkeypatch.setattr(deciding, "decide", decide)
+            action()
+            decide(*arguments)
+
+        monkeypatch.setattr(deciding, "decide", late)
+
+    return arrange
 
 
 def _lay_out(device: Device, name: str, **where: Any) -> None:

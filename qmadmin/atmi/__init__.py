@@ -25,9 +25,9 @@ Failures and the transaction: after QMESYSTEM and QMEOS from the store, after QM
 be aborted; calls then fail with QMEABORTED, and tpcommit() with TPEABORT. After its timeout calls fail with TPETIME.
 All other failures leave it as it was, including QMESYSTEM when no action is free.
 
-Diagnostics that do not occur: QMETRAN and QMEINUSE, as since release 7.1 of Tuxedo; QMESHARE and QMEINVHANDLE, which
-belong to another interface. Unlike in Tuxedo's manual, a dequeue can fail with QMENOSPACE: it may begin one more of the
-transactions that the queue space limits.
+Diagnostics that do not occur: QMETRAN and QMEINUSE, as since release 7.1 of Tuxedo; QMEPROTO, as a transaction covers
+all volumes of the device; QMESHARE and QMEINVHANDLE, which belong to another interface. Unlike in Tuxedo's manual, a
+dequeue can fail with QMENOSPACE: it may begin one more of the transactions that the queue space limits.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ __all__ = [
     "TPQBEFOREMSGID", "TPQCORRID", "TPQCTL", "TPQDELIVERYQOS", "TPQEXPTIME_ABS", "TPQEXPTIME_NONE", "TPQEXPTIME_REL",
     "TPQFAILUREQ", "TPQGETBYCORRID", "TPQGETBYCORRIDOLD", "TPQGETBYMSGID", "TPQGETBYMSGIDOLD", "TPQMSGID", "TPQPEEK",
     "TPQPRIORITY", "TPQQOSDEFAULTPERSIST", "TPQQOSNONPERSISTENT", "TPQQOSPERSISTENT", "TPQREPLYQ", "TPQREPLYQOS",
-    "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP", "TPQWAIT", "TPSIGRSTRT", "TPTRANID", "TPException", "tpabort", "tpbegin",
-    "tpcommit", "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpresume", "tpsprio", "tpsuspend", "tpterm",
+    "TPQTIME_ABS", "TPQTIME_REL", "TPQTOP", "TPQWAIT", "TPSIGRSTRT", "TPTRANID", "TPTXCOMMITDLOG", "TP_CMT_COMPLETE",
+    "TP_CMT_LOGGED", "TPException", "tpabort", "tpbegin", "tpcommit", "tpdequeue", "tpenqueue", "tpgetlev",
+    "tpinit", "tpresume", "tpscmt", "tpsprio", "tpsuspend", "tpterm",
 ]  # fmt: skip

@@ -8,10 +8,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from qmadmin.atmi.context import Context, SignalWatch
+from qmadmin.atmi.context import TP_CMT_COMPLETE, TP_CMT_LOGGED, Context, SignalWatch
 from qmadmin.atmi.control import TPQCTL, TPQMSGID, TPTRANID, dequeue_control, enqueue_control, fill
 from qmadmin.atmi.errno import (
-    TPEABORT,
     TPEBLOCK,
     TPEINVAL,
     TPEOTYPE,
@@ -21,7 +20,6 @@ from qmadmin.atmi.errno import (
     TPException,
     Value,
     failure,
-    failure_to_commit,
 )
 from qmcore import names
 from qmcore.checks import buffer_of, index_of
@@ -63,10 +61,12 @@ TPNOCHANGE: Final = Value(
 )
 
 TPABSOLUTE: Final = Value(0x040)
+TPTXCOMMITDLOG: Final = Value(0x004)
 
 __all__ = [
-    "TPABSOLUTE", "TPNOBLOCK", "TPNOCHANGE", "TPNOTIME", "TPNOTRAN", "TPSIGRSTRT", "tpabort", "tpbegin", "tpcommit",
-    "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpresume", "tpsprio", "tpsuspend", "tpterm",
+    "TPABSOLUTE", "TPNOBLOCK", "TPNOCHANGE", "TPNOTIME", "TPNOTRAN", "TPSIGRSTRT", "TPTXCOMMITDLOG", "TP_CMT_COMPLETE",
+    "TP_CMT_LOGGED", "tpabort", "tpbegin", "tpcommit", "tpdequeue", "tpenqueue", "tpgetlev", "tpinit", "tpresume",
+    "tpscmt", "tpsprio", "tpsuspend", "tpterm",
 ]  # fmt: skip
 
 _ENQUEUE_FLAGS = TPNOTRAN | TPNOBLOCK | TPNOTIME | TPSIGRSTRT
@@ -120,19 +120,20 @@ def tpbegin(timeout: float | timedelta = 0, flags: int = 0) -> None:
 def tpcommit(flags: int = 0) -> None:
     """Commit the transaction of this thread, which has none afterwards in any case.
 
+    Where it has parts on several volumes, it is committed as soon as that is decided on one of them, and on the disk.
+    The others are told then; the call tries again what cannot be reached, until the time of the transaction is over,
+    or, if it has no limit, the `timeout` of tpinit(). With TPTXCOMMITDLOG in `flags`, or after tpscmt(TP_CMT_LOGGED),
+    it tries each once only. What was not told follows by itself.
+
     Fails with TPEABORT if it was rolled back instead: its time was over, an earlier call had failed, or what it
-    enqueued has no room or no queue any more; with TPEHAZARD if the disk failed during the commit, so that the outcome
-    is unknown.
+    enqueued has no room or no queue any more. With TPEHAZARD if the disk or the connection failed during the commit,
+    so that the outcome is unknown; or if it is committed, but a part of it could not be told in time, and nobody knows
+    whether an administrator has ended that otherwise. With TPEHEURISTIC if an administrator has rolled a part of it
+    back, while the rest is committed.
     """
-    _call_flags(flags, 0)
-    ended = _context.end("tpcommit")
-    try:
-        if ended.timed_out and ended.transaction.active:
-            ended.transaction.rollback("its time was over")
-            raise TPException(TPEABORT, "the transaction was rolled back: its time was over")
-        ended.transaction.commit()
-    except QueueError as error:
-        raise failure_to_commit(error) from error
+    flags = _call_flags(flags, TPTXCOMMITDLOG)
+    waits = not flags & TPTXCOMMITDLOG and _context.commit_control == TP_CMT_COMPLETE
+    _context.end("tpcommit").commit(_context.timeout if waits else None)
 
 
 def tpabort(flags: int = 0) -> None:
@@ -167,6 +168,22 @@ def tpresume(tranid: TPTRANID | str | bytes, flags: int = 0) -> None:
     _call_flags(flags, 0)
     given = bytes(tranid) if isinstance(tranid, bytes | bytearray | memoryview) else tranid
     _context.resume(given.decode("ascii", "replace") if isinstance(given, bytes) else given)
+
+
+def tpscmt(flags: int) -> int:
+    """Set when tpcommit() returns in this thread, and return what was set before; at first it is TP_CMT_COMPLETE.
+
+    TP_CMT_COMPLETE: when all volumes have committed their parts. TP_CMT_LOGGED: when it is decided and on the disk that
+    they commit, though one may not be reached then; that an administrator ends its part otherwise is not told. On one
+    volume both are the same. The setting counts at the commit, also for a transaction that is open already.
+
+    Fails with TPEINVAL if `flags` is neither.
+    """
+    control = _whole(flags, "flags")
+    if control not in (TP_CMT_LOGGED, TP_CMT_COMPLETE):
+        raise TPException(TPEINVAL, f"the flags must be TP_CMT_LOGGED or TP_CMT_COMPLETE, got {control:#x}")
+    before, _context.commit_control = _context.commit_control, control
+    return before
 
 
 def tpgetlev() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import threading
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from qmadmin.atmi.control import LONG_RANGE, TPTRANID
 from qmadmin.atmi.errno import (
     TPEABORT,
+    TPEHAZARD,
     TPEINVAL,
     TPENOENT,
     TPEPROTO,
     TPETIME,
     TPException,
+    failure_to_commit,
     failure_to_join,
     failure_to_resume,
     failure_to_suspend,
@@ -36,6 +39,8 @@ from qmcore.suspension import Token
 
 ALIASES: Final = "QMALIASES"
 """The environment variable with other names of queue spaces, as in `TMQUEUE=QSPACE,BILLS=QSPACE2`."""
+TP_CMT_LOGGED: Final = 0x01
+TP_CMT_COMPLETE: Final = 0x02
 OPERATION_SECONDS: Final = 30.0
 """How many seconds TPQWAIT waits outside a transaction by default, as with TMQUEUE."""
 
@@ -52,6 +57,29 @@ class OpenTransaction:
     def is_over(self) -> bool:
         """Whether its timeout has passed, so that it can only be aborted."""
         return self.timed_out or self.transaction.remaining() <= 0
+
+    def commit(self, patience: float | None) -> None:
+        """Commit it; with `patience` wait until that is complete, for so many seconds where it has no limit itself.
+
+        Raises TPException where it is not committed, or not all of it.
+        """
+        try:
+            if self.timed_out and self.transaction.active:
+                self.transaction.rollback("its time was over")
+                raise TPException(TPEABORT, "the transaction was rolled back: its time was over")
+            self.transaction.commit()
+            if patience is None:
+                return
+            left = self.transaction.remaining()
+            is_complete = self.transaction.wait_until_complete(patience if left == math.inf else left)
+        except QueueError as error:
+            raise failure_to_commit(error) from error
+        if not is_complete:
+            raise TPException(
+                TPEHAZARD,
+                "the transaction is committed, but a queue space that has a part in it could not be told in time; it"
+                " follows by itself, unless an administrator has ended that part otherwise",
+            )
 
     def roll_back(self, reason: str = "") -> None:
         """Roll it back, unless that is done."""
@@ -129,6 +157,7 @@ class Context:
                 kept.clear()
             self.timeout, self.client, self.appkey = OPERATION_SECONDS, "", 0
             self.set_priority(None)
+            self.commit_control = TP_CMT_COMPLETE
             if device is not None:
                 device.close()
 
@@ -208,6 +237,16 @@ class Context:
     def set_priority(self, priority: int | None) -> None:
         """Set the priority of the next message that this thread enqueues; None is that of any other."""
         self._local.priority = priority
+
+    @property
+    def commit_control(self) -> int:
+        """When tpcommit() returns in this thread, as set by tpscmt()."""
+        found: int = getattr(self._local, "commit_control", TP_CMT_COMPLETE)
+        return found
+
+    @commit_control.setter
+    def commit_control(self, control: int) -> None:
+        self._local.commit_control = control
 
     @property
     def priority(self) -> int | None:

@@ -8,6 +8,7 @@ from qmcore import errors
 from qmcore.errors import (
     AbortedError,
     BadResourceError,
+    HeuristicError,
     InvalidArgumentError,
     NotSuspendedError,
     OperatingSystemError,
@@ -115,9 +116,7 @@ QMEABORTED: Final = Value(
     both="The transaction was rolled back by others, or after an earlier failure; it can only be aborted.",
 )
 QMENOTA: Final = QMEABORTED
-QMEPROTO: Final = Value(
-    errors.ProtocolError.number, both="The transaction works on a queue space in another file of the device."
-)
+QMEPROTO: Final = errors.ProtocolError.number
 QMEBADQUEUE: Final = Value(
     errors.BadQueueError.number,
     enqueue="There is no such queue, or it is stopped for enqueuing.",
@@ -206,7 +205,9 @@ def failure_to_resume(error: QueueError) -> TPException:
 
 
 def failure_to_commit(error: QueueError) -> TPException:
-    """Return the exception of tpcommit: nothing of the transaction remains, or the outcome is unknown."""
+    """Return the exception of tpcommit: nothing of the transaction remains, part of it, or the outcome is unknown."""
+    if isinstance(error, HeuristicError):
+        return TPException(TPEHEURISTIC, f"the transaction was committed, but not all of it: {error}")
     if isinstance(error, OutcomeUnknownError):
         return TPException(TPEHAZARD, f"whether the transaction was committed is unknown: {error}")
     return TPException(TPEABORT, f"the transaction was rolled back: {error}")

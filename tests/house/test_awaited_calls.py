@@ -27,7 +27,9 @@ FACES = {
         {"answer_failure", "branch", "commit_and_take", "forget_since", "give_up", "is_here", "join_context"}
         | {"leave_context", "marks", "note", "return_untried", "successor"}
         # A task goes on with its transaction, whatever it awaits.
-        | {"is_untouched", "suspend", "take_over"},
+        | {"is_untouched", "suspend", "take_over"}
+        # For tpcommit, whose caller says at the commit what others say at the beginning.
+        | {"wait_until_complete"},
     ),
 }
 

@@ -13,8 +13,10 @@ import pytest
 import qmadmin
 from qmadmin import aio
 from qmadmin.opening import create_device
+from qmcore.acts import recovering
 from qmcore.errors import (
     AbortedError,
+    HeuristicError,
     InvalidArgumentError,
     NoSpaceError,
     OperatingSystemError,
@@ -198,6 +200,59 @@ def test_a_step_that_fails_leaves_all_or_nothing(pair, step):
     assert (drain(pair.a), arrived) == (([], ["x"]) if arrived else (["x"], []))
     # Where it is said to be committed it is, and the other way round.
     assert bool(arrived) is tx.complete or (arrived and "committed" in repr(tx))
+
+
+# ---- what an administrator does meanwhile ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", ["file-file", "file-postgres"], indirect=True)
+def test_a_branch_that_was_ended_otherwise_than_decided_is_told_by_the_commit(pair, before_decision):
+    pair.a.enqueue("Q", "x")
+    before_decision(lambda: pair.end_without_decider("B", qmadmin.QueueSpace.abort_transaction))
+    with (
+        pytest.raises(HeuristicError, match="was rolled back heuristically by") as caught,
+        qmadmin.transaction(*pair.devices, decider=pair.a) as tx,
+    ):
+        pair.b.enqueue("OUT", pair.a.dequeue("Q").text)
+    assert (caught.value.committed, repr(tx), tx.complete) == (False, "<Transaction committed>", False)
+    assert (drain(pair.a), drain(pair.b, "OUT")) == ([], [])
+    eventually(
+        lambda: not pair.work() and [info.decided for info in pair.b.transactions()] == ["committed"],
+        "recovery has compared it",
+    )
+    pair.b.tpc_forget(str(pair.b.transactions()[0].xid))
+    pair.wait_until_settled()
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+def test_so_it_is_where_that_is_seen_while_the_commit_waits(pair, before_decision, monkeypatch):
+    complete, failed = recovering.complete, []
+
+    def fails_once(*arguments):
+        if not failed:
+            failed.append(1)
+            raise OperatingSystemError("the server is away")
+        complete(*arguments)
+
+    before_decision(lambda: pair.end_without_decider("B", qmadmin.QueueSpace.abort_transaction))
+    monkeypatch.setattr(recovering, "complete", fails_once)
+    with (
+        pytest.raises(HeuristicError, match="was rolled back heuristically by"),
+        qmadmin.transaction(pair.a, pair.b, decider=pair.a, complete=True) as tx,
+    ):
+        pair.a.enqueue("OUT", "x")
+        pair.b.enqueue("OUT", "x")
+    assert (repr(tx), tx.complete, failed) == ("<Transaction committed>", False, [1])
+
+
+@pytest.mark.parametrize("pair", ["file-file", "file-postgres"], indirect=True)
+def test_a_branch_that_was_ended_as_decided_is_forgotten(pair, before_decision):
+    before_decision(lambda: pair.end_without_decider("B", qmadmin.QueueSpace.commit_transaction))
+    with qmadmin.transaction(pair.a, pair.b, decider=pair.a) as tx:
+        pair.a.enqueue("OUT", "x")
+        pair.b.enqueue("OUT", "x")
+    assert (tx.complete, pair.b.transactions(), drain(pair.b, "OUT")) == (True, [], ["x"])
+    pair.wait_until_settled()
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------

@@ -184,6 +184,7 @@ TRANSACTION: Final = {
     "successor": NONE,
     "suspend": NONE,
     "take_over": SETTLE,
+    "wait_until_complete": SETTLE | ARRIVE,
 }
 
 ATMI: Final = {
@@ -195,6 +196,7 @@ ATMI: Final = {
     "tpgetlev": NONE,
     "tpinit": NONE,
     "tpresume": SETTLE,
+    "tpscmt": NONE,
     "tpsprio": NONE,
     "tpsuspend": NONE,
     "tpterm": SETTLE,
