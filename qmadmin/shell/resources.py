@@ -16,9 +16,11 @@ from qmcore.device import PAGE_SIZE
 from qmcore.errors import BadResourceError, InUseError, QueueError
 from qmcore.space import PAGE_QUANTUM, rounded_pages
 from qmcore.times import MICROS
+from qmcore.two_phase import OUR_FORMAT
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
+    from qmcore.attached import TransactionInfo
 
 
 @SPACES.command(
@@ -147,9 +149,11 @@ def qsize(session: Session, *, pages: int, queues: int, memory: Memory, **rest: 
 def ipcs(session: Session, queue_space_name: str) -> Outcome:
     """List the resources that a queue space has in addition to its file.
 
-    It lists the attached processes, including this program if it has the queue space open, the suspended transactions,
-    with the process that has suspended each, since when and for how long, and the files of the memory for
-    non-persistent messages. There are no semaphores, and no shared memory that a shutdown leaves behind.
+    It lists the attached processes, including this program if it has the queue space open, the files of the memory for
+    non-persistent messages, and, with their process, since when and for how long, the coordinators of transactions over
+    several volumes that have a branch here, and suspended transactions. A branch that decides, and has dequeued, is not
+    known as one yet. The branch of a coordinator that is dead waits for recovery, which asks who decides (qprinttrans).
+    There are no semaphores, and no shared memory that a shutdown leaves behind.
 
         ipcs QSPACE
     """
@@ -159,20 +163,12 @@ def ipcs(session: Session, queue_space_name: str) -> Outcome:
         for each in processes
     ]
     now_us = session.device.clock.now()
-    rows += [
-        (
-            "suspended",
-            info.name,
-            None if info.owner is None else info.owner.pid,
-            None if info.owner is None else info.owner.host,
-            Moment(info.suspended_us),
-            _alive(info.lives),
-            None,
-            max(0, now_us - info.suspended_us) // MICROS,
-        )
-        for info in session.device.transactions(queue_space_name)
-        if info.suspended_us is not None
-    ]
+    for info in session.device.transactions(queue_space_name):
+        since_us = info.since_us if info.suspended_us is None else info.suspended_us
+        if kind := _kind(info):
+            pid, host = (None, None) if info.owner is None else (info.owner.pid, info.owner.host)
+            age = max(0, now_us - since_us) // MICROS
+            rows.append((kind, info.name, pid, host, Moment(since_us), _alive(info.lives), None, age))
     files = session.device.memory_files(queue_space_name)
     rows += [("memory", file.path, None, None, None, None, file.size, None) for file in files]
     if rows:
@@ -190,6 +186,14 @@ _COLUMNS = (
     Column("bytes", "Bytes", right=True),
     Column("age", "Age (s)", right=True),
 )
+
+
+def _kind(info: TransactionInfo) -> str:
+    """Return what a transaction is among the resources; empty where it is none of them."""
+    if info.suspended_us is not None:
+        return "suspended"
+    is_ours = info.xid is not None and info.xid.format_id == OUR_FORMAT
+    return "coordinator" if is_ours and not info.state.is_heuristic else ""
 
 
 def _alive(alive: bool) -> str:
