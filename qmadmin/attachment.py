@@ -325,3 +325,8 @@ class SpaceHandle:
     def _check_open(self) -> None:
         if self._closed:
             raise NotOpenError(f"queue space {self.name!r} is closed", space=self.name)
+
+
+def attachment_of(handle: SpaceHandle) -> Attachment:
+    """Return the attachment of a handle; NotOpenError for one that is closed."""
+    return handle._attachment  # noqa: SLF001 - of this module

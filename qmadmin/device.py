@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 logging.getLogger("qmadmin").addHandler(logging.NullHandler())
 logger = logging.getLogger("qmadmin.transacting")
 
+_CLOSE_SECONDS = 1.0
+"""How long the end of a device waits for a thread that is just attaching to a queue space."""
+
 
 class Device(Maintenance):
     """An open device: the device list, the table of contents, and the queue spaces. Safe for several threads.
@@ -64,7 +67,7 @@ class Device(Maintenance):
         self.probe = maker.probe
         self.probe.attachments = self._attachments
         self._users: dict[str, int] = {}
-        self._lock = threading.RLock()
+        self._lock: threading.RLock = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
         # A program that forgets to close detaches properly nevertheless, when the device is collected or at its end.
@@ -95,7 +98,13 @@ class Device(Maintenance):
             return
         self._closed = True
         self._recovery.stop()
-        self._leave()
+        # Who is just attaching is waited for, but not for long, and nobody begins to.
+        is_quiet = self._lock.acquire(timeout=_CLOSE_SECONDS)
+        try:
+            self._leave()
+        finally:
+            if is_quiet:
+                self._lock.release()
 
     def entries(self) -> list[DeviceEntry]:
         """Return the device list (UDL) in the order of its indexes."""
@@ -277,6 +286,7 @@ class Device(Maintenance):
             return found
         self._bring_back(name)
         with self._lock:
+            self._check_open()
             if name not in self._attachments:
                 self._attachments[name] = self._attach(name, role)
             return self._attachments[name]
@@ -387,7 +397,7 @@ def _leave(attachments: dict[str, Attachment], volumes: dict[str, Volume], pid: 
     """Detach from all queue spaces and close the volumes, in the process that opened them."""
     if pid != os.getpid():
         return
-    for attachment in attachments.values():
+    for attachment in list(attachments.values()):
         with contextlib.suppress(QueueError):
             attachment.detach()
     for volume in volumes.values():

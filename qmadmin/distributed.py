@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from qmadmin.attachment import attachment_of
 from qmadmin.device import Device
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction, join, refuse_nesting
@@ -134,7 +135,7 @@ def _check(resources: Sequence[Resource]) -> None:
 
 
 def _attachment_of(space: QueueSpace) -> Attachment:
-    return space.device.attachment(space.name, "application")
+    return attachment_of(space)
 
 
 def _device_of(resource: Resource) -> Device:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.capacity import refusal
-from qmadmin.volume_makers import FileMaker, maker_of
+from qmadmin.volume_makers import FileMaker, hurried, maker_of
 from qmcore.acts import deciding, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question
 from qmcore.acts.returning import Cause, Ending
@@ -37,6 +37,8 @@ ROLE: Final = "recovery"
 
 _AT_A_TIME: Final = 1000
 """Branches that are told of decisions in one round."""
+_CONNECT_SECONDS: Final = 5
+"""How long a server that decides, or is to be told, may take to answer."""
 _LOCK_SECONDS: Final = 1.0
 """How long other writers are waited for."""
 _IDLE_SECONDS: Final = 3.0
@@ -72,6 +74,8 @@ class Recovery:
         """When a queue space is seen to again at the earliest."""
         self._left: set[Xid] = set()
         """Branches of which the log says that an administrator has to end them."""
+        self._waiting: dict[str, set[Xid]] = {}
+        """The branches that were found in a queue space at the last look: of others nothing is kept."""
 
     def see_to(self, attachment: Attachment) -> None:
         """Have the branches and decisions of a queue space seen to, and return at once."""
@@ -146,10 +150,19 @@ class Recovery:
                 unit.transactions.decisions.of_space(opened.space.id, _AT_A_TIME),
             )
         )
+        self._keep(name, {record.xid for record in records if record.xid is not None})
         opened.has_distributed = bool(records or decisions or opened.known_outcomes)
         for place, deciders in self._to_ask(attachment, records).items():
             self._ask(device, attachment, place, deciders)
         self._tell(device, attachment, decisions)
+
+    def _keep(self, name: str, waiting: set[Xid]) -> None:
+        """Forget what is known of branches that do not wait any more."""
+        for xid in self._waiting.pop(name, set()) - waiting:
+            self._waits.pop(xid, None)
+            self._left.discard(xid)
+        if waiting:
+            self._waiting[name] = waiting
 
     def _to_ask(self, attachment: Attached, records: list[TransactionRecord]) -> dict[Place, dict[Xid, Decider]]:
         """Return the branches for which a decider is to be asked now, by where that is."""
@@ -251,14 +264,14 @@ class Recovery:
         devices = [found for each in _devices.valuerefs() if (found := each()) is not None]
         known = next((device for device in devices if device.path == path), None)
         if known is not None:
-            return self.opens(known.config)
+            return self.opens(hurried(known.config, _CONNECT_SECONDS))
         maker = maker_of(path)
         why = refusal(maker, [path], "") if isinstance(maker, FileMaker) else ""
         if why:
             raise OperatingSystemError(
                 f"device {path!r} is not opened: {why}", hint="Run a program as the user to whom the device belongs."
             )
-        return self.opens(path)
+        return self.opens(hurried(path, _CONNECT_SECONDS))
 
 
 def _answers(there: Attached, deciders: Mapping[Xid, Decider], *, ends_living: bool = False) -> dict[Xid, Answer]:

@@ -96,6 +96,22 @@ def address_of(path_or_url: str | os.PathLike[str]) -> Address | None:
     return Address.parse(text) if is_postgres(text) else None
 
 
+def hurried(path_or_url: str, seconds: int) -> str:
+    """Return what leads to the same device, and on PostgreSQL gives up when no connection is made within the seconds.
+
+    What the URL or PGCONNECT_TIMEOUT says holds where that is sooner.
+    """
+    if address_of(path_or_url) is None:
+        return path_or_url
+    base, _, query = path_or_url.partition("?")
+    items = [item.partition("=") for item in query.split("&") if item]
+    own = next((value for name, _, value in items if name == "connect_timeout"), os.environ.get("PGCONNECT_TIMEOUT"))
+    if own is not None and own.isdigit() and 0 < int(own) <= seconds:
+        return path_or_url
+    others = ["".join(item) for item in items if item[0] != "connect_timeout"]
+    return f"{base}?{'&'.join([*others, f'connect_timeout={seconds}'])}"
+
+
 def _file_of(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:

@@ -19,6 +19,7 @@ from qmcore.errors import (
     HeuristicError,
     InvalidArgumentError,
     NoSpaceError,
+    NotOpenError,
     OperatingSystemError,
     OutcomeUnknownError,
     ProtocolError,
@@ -349,6 +350,14 @@ def test_what_nobody_could_tell_is_asked_later_and_ends_by_itself(pair):
     # One that was set back to before that does not know.
     identifier, era, _ = gtrid.split("-")
     assert qmadmin.outcome(pair.a, f"{identifier}-{era}-7") is None
+
+
+def test_a_handle_that_is_closed_neither_decides_nor_tells_an_outcome(pair):
+    pair.a.close()
+    with pytest.raises(NotOpenError, match="queue space 'A' is closed"):
+        qmadmin.transaction(pair.b, pair.a, decider=pair.a)
+    with pytest.raises(NotOpenError, match="queue space 'A' is closed"):
+        qmadmin.outcome(pair.a, f"{'00' * 16}-1-0")
 
 
 def test_a_device_in_memory_takes_part_alone(pair):

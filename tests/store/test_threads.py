@@ -1,5 +1,6 @@
 """Many threads at once: nothing lost, nothing doubled, and commits that they share."""
 
+import contextlib
 import sqlite3
 import threading
 from collections import Counter
@@ -7,7 +8,7 @@ from collections import Counter
 import pytest
 from sqlalchemy import text
 
-from qmcore.errors import BadQueueError, NoSpaceError, SystemFailureError
+from qmcore.errors import BadQueueError, NoSpaceError, NotOpenError, SystemFailureError
 from qmcore.findings import Severity
 from qmcore.probe import Point
 from qmcore.purpose import Purpose
@@ -427,3 +428,29 @@ def test_a_device_that_is_closed_while_threads_work_says_so_and_loses_nothing(fi
     other = file_store.another().open_space("SPACE")
     there = {info.msgid for info in other.messages("Q")}
     assert {msgid for mine in acknowledged for msgid in mine} <= there
+
+
+def test_who_is_just_attaching_when_the_device_is_closed_does_not_stay_attached(shared_store):
+    space = shared_store.space()
+    device, begun, goes_on = shared_store.another(), threading.Event(), threading.Event()
+
+    def stand(_works):
+        device.probe.leave(Point.BEFORE_WRITE)
+        begun.set()
+        assert goes_on.wait(10)
+
+    def attach():
+        with contextlib.suppress(NotOpenError):
+            device.open_space("SPACE", role="late")
+
+    def close():
+        assert begun.wait(10)
+        device.close()
+
+    def let_go():
+        eventually(lambda: "closed" in repr(device), "the device is being closed")
+        goes_on.set()
+
+    device.probe.at(Point.BEFORE_WRITE, stand)
+    assert Work(attach, close, let_go).results() == [None] * 3
+    assert [each.role for each in space.device.attached("SPACE")] == ["application"]

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from qmadmin import volume_makers
 from qmcore.errors import BadResourceError, InvalidArgumentError
 from qmstorage.postgres import address
 from qmstorage.postgres.address import Address, is_postgres
@@ -192,6 +193,24 @@ def test_a_server_has_ten_seconds_to_answer_unless_somebody_says_otherwise(monke
     assert seconds("postgresql:///?service=prod") is None
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "4")
     assert seconds("postgresql://db1/work") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "hurried"),
+    [
+        ("postgresql://db1/work", "postgresql://db1/work?connect_timeout=5"),
+        ("postgresql://db1?schema=a", "postgresql://db1?schema=a&connect_timeout=5"),
+        ("postgresql://db1?connect_timeout=60&schema=a", "postgresql://db1?schema=a&connect_timeout=5"),
+        ("postgresql://db1?connect_timeout=0", "postgresql://db1?connect_timeout=5"),
+        ("postgresql://db1?connect_timeout=3", "postgresql://db1?connect_timeout=3"),
+        ("/var/lib/QUE?connect_timeout=60", "/var/lib/QUE?connect_timeout=60"),
+    ],
+)
+def test_who_must_not_wait_long_gives_up_sooner(given, hurried, monkeypatch):
+    monkeypatch.delenv("PGCONNECT_TIMEOUT", raising=False)
+    assert volume_makers.hurried(given, 5) == hurried
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "2")
+    assert volume_makers.hurried("postgresql://db1/work", 5) == "postgresql://db1/work"
 
 
 def test_a_url_is_known_by_its_scheme():
