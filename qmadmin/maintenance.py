@@ -24,6 +24,7 @@ from qmcore.records import Forwarding
 from qmcore.space import NUMBER_MAX
 
 if TYPE_CHECKING:
+    from qmadmin.recovery import Recovery
     from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 class Maintenance(ManagingSpaces):
     """The part of a device that maintains it."""
+
+    # What it uses of the device.
+    _recovery: Recovery
 
     def command_refusal(self, space: str, command: str) -> str:
         """Return why a capacity command of a queue in a queue space is not run as this user; empty if it is run.
@@ -53,13 +57,14 @@ class Maintenance(ManagingSpaces):
         volume, found = self._found(name, looks=True)
         return outstanding.attached(volume, found.id)
 
-    def transactions(self, name: str) -> list[TransactionInfo]:
+    def transactions(self, name: str, *, ask_deciders: bool = False) -> list[TransactionInfo]:
         """Return the transactions of a queue space that other processes can see, the oldest first.
 
         This is what `QueueSpace.transactions` returns, but no process is attached for it.
         """
         volume, found = self._found(name, looks=True)
-        return outstanding.transactions(volume, found.id, self.clock)
+        look = self._recovery.looks(volume) if ask_deciders else None
+        return outstanding.transactions(volume, found.id, self.clock, look)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues of a queue space, with their statistics.

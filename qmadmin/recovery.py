@@ -8,6 +8,7 @@ cannot be reached is tried again after growing pauses, and the log says so once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -17,18 +18,21 @@ from typing import TYPE_CHECKING, Final
 
 from qmadmin.capacity import refusal
 from qmadmin.volume_makers import FileMaker, hurried, maker_of
-from qmcore.acts import deciding, recovering
+from qmcore.acts import deciding, manage_spaces, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question
 from qmcore.acts.returning import Cause, Ending
-from qmcore.errors import OperatingSystemError, QueueError, SystemFailureError
+from qmcore.errors import NotOpenError, OperatingSystemError, QueueError, SystemFailureError
 from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
+    from qmcore.attached import DeciderSeen
+    from qmcore.port import Volume
     from qmcore.probe import Attached
     from qmcore.records import Decision, TransactionRecord
+    from qmcore.space import Space
 
 logger = logging.getLogger("qmadmin.transacting")
 
@@ -111,6 +115,24 @@ class Recovery:
             return None
         is_told = answer is Answer.COMMITTED or not recovering.is_copy(attachment.volume, xid)
         return answer if is_told else Answer.UNKNOWN
+
+    @contextlib.contextmanager
+    def looked_at(self, place: Place) -> Iterator[tuple[Volume, Space]]:
+        """Give a queue space where it is, for a look, without attaching. Raises what keeps it from being reached."""
+        device = self._device()
+        if device is None:
+            raise NotOpenError("the device is closed")
+        with contextlib.ExitStack() as stack:
+            if place.device != device.path:
+                device = stack.enter_context(self._device_at(place.device))
+            volume = device.volume_of_space(place.space, looks=True)
+            yield volume, volume.read(lambda unit: manage_spaces.find(unit, place.space))
+
+    def looks(self, volume: Volume) -> Callable[[list[TransactionRecord]], Mapping[int, DeciderSeen]]:
+        """Return what tells, of records of a volume, whether the deciders of branches can be reached."""
+        from qmadmin import deciders  # Programs that do not ask need not load it.
+
+        return functools.partial(deciders.seen, self, volume)
 
     def stop(self) -> None:
         """Do no more; what is under way is waited for, but not for long."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import datetime
+from typing import NamedTuple
 
 from qmcore import times
 from qmcore.records import Outcome
@@ -34,6 +36,22 @@ class AttachedProcess:
         return f"{self.role} {self.pid} on {self.host}"
 
 
+class DeciderReach(enum.Enum):
+    """Whether the decider of a branch in doubt can be reached, so that the branch ends by itself."""
+
+    YES = "yes"
+    NO = "no"
+    NEVER = "never"
+    """Only an administrator can end the branch: it is a copy, or an earlier state of the decider was restored."""
+
+
+class DeciderSeen(NamedTuple):
+    """Whether a decider can be reached, and why not."""
+
+    reached: DeciderReach
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionInfo:
     """A transaction that is open, suspended or prepared, or that an administrator has ended for its coordinator.
@@ -47,6 +65,7 @@ class TransactionInfo:
     that process is gone. One that has ended heuristically has no messages any more; `ended_by` tells who ended it, with
     the user, the program and its machine. Of a branch of `qmadmin.transaction` `decider` tells which queue space
     decides, on which device, and `decided` what that is, "committed" or "rolled back", where it was ended otherwise.
+    `reached` tells whether the decider can be reached, where that was asked for, and `unreached` why not.
     """
 
     index: int
@@ -66,6 +85,8 @@ class TransactionInfo:
     suspended_us: int | None = None
     decider: str = ""
     decided: str = ""
+    reached: DeciderReach | None = None
+    unreached: str = ""
 
     @property
     def messages(self) -> int:

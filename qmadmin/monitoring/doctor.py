@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from qmadmin.console import counted
 from qmadmin.volume_makers import MEMORY
-from qmcore.acts import diagnosis, forwarding, importing, looking, manage_spaces, outstanding
+from qmcore.acts import diagnosing_transactions, diagnosis, forwarding, importing, looking, manage_spaces, outstanding
 from qmcore.errors import QueueError, SystemFailureError
 from qmcore.findings import Fault, Finding, Severity
 from qmcore.port import Snapshot, Unit, Volume
@@ -291,7 +291,9 @@ class Doctor:
         yield from diagnosis.limits(space, self._device.space_usage(space.name), page_size)
         yield from diagnosis.processes(space, outstanding.attached(volume, space.id))
         yield from diagnosis.forwarders(space, forwarding.forwardings(volume, space.id))
-        yield from diagnosis.transactions(space, outstanding.transactions(volume, space.id, self._device.clock), now)
+        yield from diagnosing_transactions.findings(
+            space, self._device.transactions(space.name, ask_deciders=True), now
+        )
         yield from diagnosis.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from diagnosis.clock(space, latest, now)
 

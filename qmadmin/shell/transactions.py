@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.console import counted
-from qmadmin.console.results import Column, Line, Outcome, table_of
+from qmadmin.console.results import Column, Line, Notice, Outcome, table_of
 from qmadmin.shell.declare import Confirmation, Group, Needs, Positional
 from qmadmin.shell.kinds import Candidate, Given, Kind
 from qmadmin.shell.notices import UsageError
@@ -30,17 +30,24 @@ def qprinttrans(session: Session) -> Outcome:
 
     It shows the index, identifier and xid, which the other commands take, the state, process and messages: dequeued,
     locked, and enqueued as far as they are stored already. Of a prepared one it shows since when, and whose it was; of
-    one that was ended heuristically when, and by whom; of a suspended one since when; and who decides on a branch.
+    one that was ended heuristically when, and by whom; of a suspended one since when; and who decides on a branch, and
+    whether that can be reached now, for which six seconds are waited at most. `never` means that only an administrator
+    can end the branch, because it is in a copy, or an earlier state of its decider was restored; a warning says why.
     Others can see a transaction from its first dequeue on.
 
         qprinttrans
     """
     space = session.opened()
-    infos = space.transactions()
+    infos = space.transactions(ask_deciders=True)
     session.transactions = tuple(info.id for info in infos)
     columns = _columns(session.device.clock.now())
     if infos:
-        return table_of(infos, columns)
+        unreached = [
+            Notice.warning(f"transaction {info.name} waits for its decider: {info.unreached}")
+            for info in infos
+            if info.unreached
+        ]
+        return [*unreached, table_of(infos, columns)]
     return session.nothing(f"Queue space '{space.name}' has no outstanding transactions", columns)
 
 
@@ -65,6 +72,7 @@ def _columns(now_us: int) -> tuple[Column, ...]:
         Column("ended_by", "Ended by", of=lambda info: info.ended_by or None),
         Column("suspended", "Suspended", of="suspended_us"),
         Column("decider", "Decider", of=lambda info: info.decider or None),
+        Column("reached", "Reached", of=lambda info: info.reached and info.reached.value),
         Column("decided", "Decided", of=lambda info: info.decided or None),
     )
 

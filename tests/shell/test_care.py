@@ -49,10 +49,10 @@ class TestTransactions:
         assert title.split() == [
             "Index", "Transaction", "State", "Since", "Owner", "Process", "Host", "Alive", "Dequeued", "Locked",
             "Enqueued", "Age", "(s)", "Xid", "Prepared", "Whose", "Ended", "Ended", "by",
-            "Suspended", "Decider", "Decided",
+            "Suspended", "Decider", "Reached", "Decided",
         ]  # fmt: skip
         words = line.split()
-        assert words[12:] == ["-"] * 8
+        assert words[12:] == ["-"] * 9
         assert (words[0], words[2], words[4:11]) == (
             "0",
             "active",

@@ -1,5 +1,6 @@
 """What the shell shows of transactions over several volumes, and of those who coordinate them."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,11 @@ import re
 import pytest
 
 import qmadmin
+from qmadmin.opening import create_device, open_device
+from qmcore.attached import DeciderReach
+from qmcore.findings import Severity
+from tests.fix_store import make_queue, space_definition
+from tests.race.test_coordinator_copies import copy
 from tests.race.test_coordinator_kill import DIE
 
 
@@ -14,11 +20,15 @@ from tests.race.test_coordinator_kill import DIE
 def shells(pair, shell):
     """Give the rows of a command of the shell on the first or the second device."""
 
-    def rows(at, *commands):
+    def document(at, *commands):
         shell.device = shell.environ["QMCONFIG"] = pair.configs[at]
         ran = shell.run("format json\n" + "".join(f"{command}\n" for command in commands))
-        return json.loads(ran.out.splitlines()[-1])["rows"]
+        return json.loads(ran.out.splitlines()[-1])
 
+    def rows(at, *commands):
+        return document(at, *commands)["rows"]
+
+    rows.document = document
     return rows
 
 
@@ -64,3 +74,89 @@ def test_the_branch_of_another_coordinator_is_none_of_them(pair, shells):
     pair.a.tpc_prepare()
     assert coordinators(shells(0, "ipcs A")) == []
     pair.a.tpc_rollback()
+
+
+@contextlib.contextmanager
+def in_doubt(pair, start, tmp_path):
+    """Give the pair with a branch in B whose coordinator has died before it decided in A, which nobody has open."""
+    pair.a.enqueue("Q", "x")
+    pair.close()
+    start(DIE, *pair.configs, "a", "qmcore.acts.deciding:decide", "call", tmp_path / "mark").lines_left()
+    yield pair
+    pair.open()
+    pair.wait_until_settled()
+
+
+@pytest.mark.parametrize("pair", ["file-file", "file-postgres"], indirect=True)
+def test_qprinttrans_says_whether_the_decider_can_be_reached(pair, shells, start, tmp_path):
+    with in_doubt(pair, start, tmp_path):
+        pair.hide()
+        document = shells.document(1, "qopen B", "qprinttrans")
+        (row,) = document["rows"]
+        assert (row["decider"], row["reached"]) == (f"A on {pair.configs[0]}", "no")
+        (notice,) = document["notices"]
+        assert notice["severity"] == "WARN"
+        why = f"queue space 'A' on '{pair.configs[0]}': there is no device"
+        assert notice["text"].startswith(f"transaction {row['xid']} waits for its decider: {why}")
+        pair.bring_back()
+        with open_device(pair.configs[1]) as device:
+            (info,) = device.transactions("B", ask_deciders=True)
+            assert (info.reached, info.unreached) == (DeciderReach.YES, "")
+            # Who does not ask waits for nobody.
+            assert [each.reached for each in device.transactions("B")] == [None]
+        # It was a look: the branch of the dead coordinator is there, and recovery ends it.
+        with open_device(pair.configs[0]) as device:
+            assert len(device.transactions("A")) == 1
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+def test_qprinttrans_says_that_somebody_else_is_there(pair, shells, start, tmp_path):
+    with in_doubt(pair, start, tmp_path):
+        pair.hide()
+        with create_device(pair.configs[0]) as device:
+            device.create_space(space_definition("A"))
+        (row,) = shells(1, "qopen B", "qprinttrans")
+        assert row["reached"] == "no"
+        with open_device(pair.configs[1]) as device:
+            (info,) = device.transactions("B", ask_deciders=True)
+            assert info.unreached == f"queue space 'A' on '{pair.configs[0]}' is not the one that decides on it"
+        pair.bring_back()
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+def test_what_only_an_administrator_can_end_is_never_reached(pair, shells, start, tmp_path):
+    with in_doubt(pair, start, tmp_path):
+        copied = str(tmp_path / "COPY")
+        copy(pair.configs[1], copied)
+        with open_device(copied) as device:
+            (info,) = device.transactions("B", ask_deciders=True)
+            assert (info.reached, "it was prepared in another place" in info.unreached) == (DeciderReach.NEVER, True)
+            (found,) = [each for each in device.check("B") if each.check.startswith("transaction-")]
+            assert (found.severity, found.check) == (Severity.WARNING, "transaction-undecidable")
+            assert found.target == f"transaction {info.name}"
+            assert found.advice.endswith(f"type qcommittrans {info.name} or qaborttrans {info.name}")
+
+
+def test_qcheck_says_after_a_minute_that_a_decider_cannot_be_reached(shared_store, tmp_path, before_decision):
+    store = shared_store
+    space = store.space()
+    make_queue(space, "Q")
+    with create_device(tmp_path / "OTHER", clock=store.clock) as device:
+        device.create_space(space_definition("B"))
+        other = device.open_space("B")
+        make_queue(other, "Q")
+
+        def look():
+            (tmp_path / "OTHER").rename(tmp_path / "AWAY")
+            for seconds, checks in ((60, []), (1, ["transaction-decider"])):
+                store.clock.advance(seconds)
+                found = [each for each in store.another().check("SPACE") if each.check.startswith("transaction-")]
+                assert [each.check for each in found] == checks
+            assert "cannot be reached: queue space 'B' on " in found[0].sentence
+            assert found[0].advice.startswith("Bring that back")
+            (tmp_path / "AWAY").rename(tmp_path / "OTHER")
+
+        before_decision(look)
+        with qmadmin.transaction(space, other, decider=other):
+            space.enqueue("Q", "x")
+            other.enqueue("Q", "x")

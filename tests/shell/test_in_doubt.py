@@ -78,13 +78,13 @@ def test_it_is_listed_for_scripts_on_one_line(laid_out, killed):
     title, before, done, _, after = normal(ran.out).splitlines()[1:]
     assert title.split()[:4] == ["Index", "Transaction", "State", "Since"]
     assert re.fullmatch(
-        rf' +0  IDENTIFIER +prepared +TIME +- +- +- +no +1 +0 +1 +\d+ +{TEXT} +TIME +"transfers PID on HOST"( +-){{5}}',
+        rf' +0  IDENTIFIER +prepared +TIME +- +- +- +no +1 +0 +1 +\d+ +{TEXT} +TIME +"transfers PID on HOST"( +-){{6}}',
         before,
     )
     assert done == f"Transaction {TEXT} rolled back heuristically"
     assert re.fullmatch(
         rf' +0  IDENTIFIER +"heuristic rollback" +TIME +- +- +- +no +0 +0 +0 +\d+ +{TEXT} +TIME'
-        r' +"transfers PID on HOST" +TIME +"USER \(qmadmin PID on HOST\)"( +-){3}',
+        r' +"transfers PID on HOST" +TIME +"USER \(qmadmin PID on HOST\)"( +-){4}',
         after,
     )
 
@@ -102,7 +102,7 @@ def test_programs_get_all_of_it(laid_out, killed):
     assert (row["state"], row["enqueued"], row["ended"] > row["prepared"]) == ("heuristic commit", 0, True)
     assert "(qmadmin " in row["ended_by"]
     ran = laid_out.process(None, "--format", "csv", "-c", "qopen QSPACE", "-c", "qpt")
-    assert ran.stdout.splitlines()[-1].split(",")[-8] == TEXT
+    assert ran.stdout.splitlines()[-1].split(",")[-9] == TEXT
 
 
 def test_on_a_narrow_terminal_it_is_a_block_with_all_of_its_xid(laid_out, killed, monkeypatch):

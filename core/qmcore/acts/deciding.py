@@ -203,6 +203,29 @@ def ask(
     return volume.write(answer, Purpose.PROMISE)
 
 
+def foreseen(volume: Volume, space_id: int, questions: Iterable[Question]) -> dict[bytes, Answer]:
+    """Return what the decider knows of transactions now, as `ask` does, and change nothing.
+
+    A branch of a coordinator that does not live is left, and counts as undecided.
+    """
+    instance = volume.instance
+
+    def look(unit: Unit) -> dict[bytes, Answer]:
+        there = {record.id for record in unit.transactions.of_space(space_id)}
+        answers = {}
+        for gtrid, decider in questions:
+            if unit.transactions.decisions.is_decided(space_id, gtrid):
+                answers[gtrid] = Answer.COMMITTED
+            elif transaction_of(gtrid) in there:
+                answers[gtrid] = Answer.UNDECIDED
+            else:
+                eras = {decider.era: unit.transactions.decisions.counted(space_id, decider.era)}
+                answers[gtrid] = _presumed(decider, instance, eras)
+        return answers
+
+    return volume.read(look)
+
+
 def forget(volume: Volume, opened: OpenSpace, told: Sequence[tuple[bytes, bytes]]) -> None:
     """Note that branches of transactions, by their identifiers, need not be told any more.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-from qmcore.attached import AttachedProcess, TransactionInfo
+from qmcore.attached import AttachedProcess
 from qmcore.device import DeviceEntry, Extent
 from qmcore.findings import Finding, Severity
 from qmcore.imports import ImportJob, Stage
 from qmcore.limits import CapacityLimit, Unit
 from qmcore.message import HEADER_PAGES_BYTES
 from qmcore.queue import Queue, QueueUsage
-from qmcore.records import Forwarding, Outcome
+from qmcore.records import Forwarding
 from qmcore.space import Space, SpaceUsage
 from qmcore.times import MICROS, show
 
@@ -301,50 +301,6 @@ def forwarders(space: Space, told: Iterable[tuple[AttachedProcess, Forwarding]])
                 f"queue {space.name}/{figures.queue}",
                 f"{process} does not serve it now: {figures.trouble}",
                 "See the log of the forwarder; it tries again by itself.",
-            )
-
-
-def transactions(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
-    """Say which transactions have lost their owner, which have been open or in doubt for long, or ended in doubt."""
-    for info in infos:
-        has = f"it has {info.messages} message{'s' * (info.messages != 1)}"
-        if info.state.is_heuristic:
-            yield _found(
-                Severity.WARNING,
-                "transaction-heuristic",
-                f"transaction {info.name}",
-                f"it was ended by {info.ended_by}, {show(info.ended_us or 0)}, without the decision of its coordinator,"
-                f" which has not asked since: {info.state.value} in {space.name}",
-                "Find out how its coordinator decided, put right what differs, and forget it with"
-                f" qforgettrans {info.name}",
-            )
-        elif info.state is Outcome.PREPARED:
-            if info.prepared_us is not None and now - info.prepared_us > HOUR * MICROS:
-                yield _found(
-                    Severity.WARNING,
-                    "transaction-in-doubt",
-                    f"transaction {info.name}",
-                    f"{info.whose or 'a process'} prepared it, {show(info.prepared_us)}, and is"
-                    f" {'' if info.lives else 'no longer '}attached; it waits for its coordinator; {has} in"
-                    f" {space.name}",
-                    "Start its coordinator again; or find out how it decided, and type"
-                    f" qcommittrans {info.name} or qaborttrans {info.name}",
-                )
-        elif info.owner is None or not info.owner.alive:
-            yield _found(
-                Severity.WARNING,
-                "transaction-left",
-                f"transaction {info.id}",
-                f"its process {f'({info.owner}) is dead' if info.owner else 'has left'}; {has} in {space.name}",
-                "Open the queue space: that rolls it back.",
-            )
-        elif now - info.since_us > HOUR * MICROS:
-            yield _found(
-                Severity.WARNING,
-                "transaction-long",
-                f"transaction {info.id}",
-                f"{info.owner} has had it open since {show(info.since_us)}; {has} in {space.name}",
-                "Find out what it waits for; qaborttrans rolls it back.",
             )
 
 

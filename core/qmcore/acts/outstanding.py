@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from qmcore.acts import in_doubt
@@ -18,7 +18,7 @@ from qmcore.times import Clock, moved
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
-    from qmcore.attached import AttachedProcess, TransactionInfo
+    from qmcore.attached import AttachedProcess, DeciderSeen, TransactionInfo
 
 
 class Ended(NamedTuple):
@@ -36,14 +36,23 @@ def attached(volume: Volume, space_id: int) -> list[AttachedProcess]:
     return [process_of(owner, living, waits.get(owner.id, 0)) for owner in owners]
 
 
-def transactions(volume: Volume, space_id: int, clock: Clock) -> list[TransactionInfo]:
-    """Return the transactions of a queue space, the longest first."""
+def transactions(
+    volume: Volume,
+    space_id: int,
+    clock: Clock,
+    look: Callable[[list[TransactionRecord]], Mapping[int, DeciderSeen]] | None = None,
+) -> list[TransactionInfo]:
+    """Return the transactions of a queue space, the longest first.
+
+    `look` says of each, by its number, whether its decider can be reached, as far as it has one.
+    """
     from qmcore.attached import TransactionInfo
 
     def found(unit: Unit) -> tuple[list[TransactionRecord], list[Owner], dict[tuple[int, Role], int]]:
         return _listed(unit, space_id), unit.owners.of_space(space_id), held(unit, space_id)
 
     records, owners, counts = volume.read(found)
+    seen = {} if look is None else look(records)
     living = volume.liveness.living(owners)
     now, steady = clock.now_and_steady()
     processes = {owner.id: process_of(owner, living) for owner in owners}
@@ -66,6 +75,8 @@ def transactions(volume: Volume, space_id: int, clock: Clock) -> list[Transactio
             suspended_us=record.suspended_us,
             decider=_place_of(record),
             decided=record.decided,
+            reached=seen[record.id].reached if record.id in seen else None,
+            unreached=seen[record.id].why if record.id in seen else "",
         )
         for index, record in enumerate(records)
     ]

@@ -1,0 +1,71 @@
+"""What a doctor says of transactions: those that were left, are open for long, or are in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from qmcore.attached import DeciderReach, TransactionInfo
+from qmcore.findings import Finding, Severity
+from qmcore.space import Space
+from qmcore.times import MICROS, show
+
+_MINUTE_US: Final = 60 * MICROS
+_HOUR_US: Final = 60 * _MINUTE_US
+
+
+def findings(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
+    """Say which transactions have lost their owner, which have been open or in doubt for long, or ended in doubt."""
+    for info in infos:
+        has = f"it has {info.messages} message{'s' * (info.messages != 1)} in {space.name}"
+        found = _in_doubt(info, has, space.name, now) if info.prepared_us is not None else _open(info, has, now)
+        if found is not None:
+            name = info.id if info.prepared_us is None else info.name
+            check, sentence, advice = found
+            yield Finding(
+                severity=Severity.WARNING, check=check, target=f"transaction {name}", sentence=sentence, advice=advice
+            )
+
+
+def _open(info: TransactionInfo, has: str, now: int) -> tuple[str, str, str] | None:
+    """Return the check, the sentence and the advice for a transaction that is not prepared."""
+    if info.owner is None or not info.owner.alive:
+        process = f"({info.owner}) is dead" if info.owner else "has left"
+        return "transaction-left", f"its process {process}; {has}", "Open the queue space: that rolls it back."
+    if now - info.since_us <= _HOUR_US:
+        return None
+    return (
+        "transaction-long",
+        f"{info.owner} has had it open since {show(info.since_us)}; {has}",
+        "Find out what it waits for; qaborttrans rolls it back.",
+    )
+
+
+def _in_doubt(info: TransactionInfo, has: str, where: str, now: int) -> tuple[str, str, str] | None:
+    """Return the same for one that is prepared, or was ended so."""
+    since, ends = info.prepared_us or now, f"type qcommittrans {info.name} or qaborttrans {info.name}"
+    if info.state.is_heuristic:
+        by = f"{info.ended_by}, {show(info.ended_us or 0)}"
+        sentence = f"it was ended by {by}, without the decision of its coordinator, which has not asked since"
+        advice = "Find out how its coordinator decided, put right what differs, and forget it with qforgettrans"
+        return "transaction-heuristic", f"{sentence}: {info.state.value} in {where}", f"{advice} {info.name}"
+    if info.reached is DeciderReach.NEVER:
+        return (
+            "transaction-undecidable",
+            f"it is prepared, and does not end by itself: {info.unreached}; {has}",
+            f"Find out how it ended where it came from, or elsewhere, and {ends}",
+        )
+    if info.reached is DeciderReach.NO and now - since > _MINUTE_US:
+        return (
+            "transaction-decider",
+            f"it has waited since {show(since)} for its decider, which cannot be reached: {info.unreached}; {has}",
+            f"Bring that back, and the transaction ends by itself; or find out how it ended elsewhere, and {ends}",
+        )
+    if now - since <= _HOUR_US:
+        return None
+    process = f"{info.whose or 'a process'} prepared it, {show(since)}, and is"
+    return (
+        "transaction-in-doubt",
+        f"{process} {'' if info.lives else 'no longer '}attached; it waits for its coordinator; {has}",
+        f"Start its coordinator again; or find out how it decided, and {ends}",
+    )
