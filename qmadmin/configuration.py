@@ -24,6 +24,7 @@ from qmadmin.settings import (
     CapacitySettings,
     ForwarderSettings,
     LogSettings,
+    RecoverySettings,
     Section,
     Setting,
     SettingKind,
@@ -62,6 +63,7 @@ class Configuration:
         self.log = LogSettings(_values(LogSettings, content, environ))
         self.tmqforward = ForwarderSettings(_values(ForwarderSettings, content, environ))
         self.capacity = CapacitySettings(_values(CapacitySettings, content, environ))
+        self.recovery = RecoverySettings(_values(RecoverySettings, content, environ))
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Configuration:
@@ -202,7 +204,7 @@ def _resolved(kind: SettingKind, value: Value, environ: Mapping[str, str]) -> Va
     """Return a value ready for use: paths and seconds resolved, a list as a tuple, anything else unchanged."""
     if kind is SettingKind.SECONDS:
         return cast("Value", seconds(value))
-    if kind is SettingKind.TEXTS and isinstance(value, (list, tuple)):
+    if kind in (SettingKind.TEXTS, SettingKind.MOVES) and isinstance(value, (list, tuple)):
         return tuple(value)
     if kind not in (SettingKind.PATH, SettingKind.STATE_PATH) or not isinstance(value, str) or not value:
         return value

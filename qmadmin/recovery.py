@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qmadmin.capacity import refusal
-from qmadmin.volume_makers import FileMaker, hurried, maker_of
+from qmadmin.volume_makers import FileMaker, hurried, maker_of, path_of
 from qmcore.acts import deciding, manage_spaces, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question
 from qmcore.acts.returning import Cause, Ending
@@ -123,8 +123,7 @@ class Recovery:
         if device is None:
             raise NotOpenError("the device is closed")
         with contextlib.ExitStack() as stack:
-            if place.device != device.path:
-                device = stack.enter_context(self._device_at(place.device))
+            device = self._device_of(device, place, stack)
             volume = device.volume_of_space(place.space, looks=True)
             yield volume, volume.read(lambda unit: manage_spaces.find(unit, place.space))
 
@@ -270,30 +269,39 @@ class Recovery:
 
     def _open(self, device: Device, place: Place, stack: contextlib.ExitStack) -> Attached:
         """Open a queue space for as long as the stack lasts: of this device, or of another one."""
-        if place.device != device.path:
-            device = stack.enter_context(self._device_at(place.device))
+        device = self._device_of(device, place, stack)
         if not device.comes_free(place.space, _LOCK_SECONDS):
             raise SystemFailureError(f"others keep {place} locked", blocked=True)
         stack.enter_context(device.open_space(place.space, role=ROLE))
         return device.probe.attachments[place.space]
 
-    def _device_at(self, path: str) -> Device:
-        """Open the device of that path, if this user would run its capacity commands; one on a server in any case.
+    def _device_of(self, device: Device, place: Place, stack: contextlib.ExitStack) -> Device:
+        """Return the device of a place, wherever it is now: this one, or another that is open as long as the stack."""
+        if place.device == device.path:
+            return device
+        from qmadmin import moved_devices  # Programs that recover nothing elsewhere need not load it.
+
+        config = moved_devices.now_at(place.device)
+        return device if path_of(config) == device.path else stack.enter_context(self._device_at(config))
+
+    def _device_at(self, config: str) -> Device:
+        """Open a device that QMCONFIG names so, if this user would run its capacity commands; on a server in any case.
 
         What is known of one that the process has open is how to connect.
         """
+        path = path_of(config)
         # Not while other threads open more: this is one look.
         devices = [found for each in _devices.valuerefs() if (found := each()) is not None]
         known = next((device for device in devices if device.path == path), None)
         if known is not None:
             return self.opens(hurried(known.config, _CONNECT_SECONDS))
-        maker = maker_of(path)
+        maker = maker_of(config)
         why = refusal(maker, [path], "") if isinstance(maker, FileMaker) else ""
         if why:
             raise OperatingSystemError(
                 f"device {path!r} is not opened: {why}", hint="Run a program as the user to whom the device belongs."
             )
-        return self.opens(hurried(path, _CONNECT_SECONDS))
+        return self.opens(hurried(config, _CONNECT_SECONDS))
 
 
 def _answers(there: Attached, deciders: Mapping[Xid, Decider], *, ends_living: bool = False) -> dict[Xid, Answer]:

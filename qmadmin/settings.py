@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, overload
 
 SECONDS_MAX: Final = 2**31 - 1
+ARROW: Final = " -> "
+"""Stands between the earlier place of a device and its present one."""
 
 Value = str | int | bool | tuple[str, ...]
 T = TypeVar("T", bound=Value)
@@ -26,6 +28,8 @@ class SettingKind(enum.Enum):
     SECONDS = "seconds"
     """A whole number, or a text with its unit, such as `10m`."""
     TEXTS = "list of texts"
+    MOVES = "list of texts with an arrow"
+    """Each has what was before an arrow, and what is now behind it."""
 
 
 def shown(value: object) -> str:
@@ -135,8 +139,9 @@ class Setting(Generic[T]):
                 return f"a whole number of seconds from {self.low} to {self.high}, or a text such as '10m'"
             case SettingKind.FLAG:
                 return "true or false"
-            case SettingKind.TEXTS:
-                return 'a list of texts in quotes, such as ["one", "two"], without control characters'
+            case SettingKind.TEXTS | SettingKind.MOVES:
+                example = '"one", "two"' if self.kind is SettingKind.TEXTS else f'"old{ARROW}new"'
+                return f"a list of texts in quotes, such as [{example}], without control characters"
             case _:
                 return "a text in quotes, without control characters"
 
@@ -152,12 +157,18 @@ class Setting(Generic[T]):
                 return value in self.choices
             case SettingKind.TEXTS:
                 return isinstance(value, (list, tuple)) and all(map(_is_text, value))
+            case SettingKind.MOVES:
+                return isinstance(value, (list, tuple)) and all(map(_is_move, value))
             case _:
                 return _is_text(value)
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any(ord(char) < 32 or ord(char) == 127 for char in value)
+
+
+def _is_move(value: object) -> bool:
+    return _is_text(value) and isinstance(value, str) and all(part.strip() for part in value.partition(ARROW))
 
 
 class Section:
@@ -311,6 +322,19 @@ class CapacitySettings(Section):
     )
 
 
+class RecoverySettings(Section):
+    """The section [recovery]: what helps to end transactions over several volumes that were left in doubt."""
+
+    name = "recovery"
+
+    moved = Setting[tuple[str, ...]](
+        (),
+        "The devices that have moved since a transaction began, each as `old -> new`, both named as in QMCONFIG.",
+        kind=SettingKind.MOVES,
+        default_help="none",
+    )
+
+
 SECTIONS: Final[dict[str, type[Section]]] = {
-    kind.name: kind for kind in (ShellSettings, LogSettings, ForwarderSettings, CapacitySettings)
+    kind.name: kind for kind in (ShellSettings, LogSettings, ForwarderSettings, CapacitySettings, RecoverySettings)
 }

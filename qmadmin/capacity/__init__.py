@@ -240,7 +240,7 @@ def _unless_named(why: str, device: str, command: str) -> str:
         configuration = Configuration.load(os.environ)
         named = configuration.capacity
         if command in named.commands or any(_is_device(each, device) for each in named.devices):
-            return _why_untrusted(configuration.file)
+            return why_untrusted(configuration.file)
     except ConfigurationError as error:
         return f"{why}, and {error}"
     return why
@@ -255,7 +255,7 @@ def _is_device(config: str, path: str) -> bool:
         return False
 
 
-def _why_untrusted(file: str) -> str:
+def why_untrusted(file: str) -> str:
     """Return why the settings cannot be trusted either; empty for a file that only its user, or root, can write."""
     found = Path(file).stat()
     if found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

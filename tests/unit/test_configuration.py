@@ -34,6 +34,8 @@ def other_than_default(setting):
             return setting.choices[-1]
         case SettingKind.TEXTS:
             return ["one", "two"]
+        case SettingKind.MOVES:
+            return ["/old -> /new"]
         case _:
             return OTHER[setting.kind]
 
@@ -277,12 +279,19 @@ def test_declaration_is_an_attribute_of_its_section():
         (
             "[qmadmni]\nformat = 1\n",
             (
-                "has the unknown section [qmadmni]; there are [qmadmin], [log], [tmqforward], [capacity];"
+                "has the unknown section [qmadmni]; there are [qmadmin], [log], [tmqforward], [capacity], [recovery];"
                 " did you mean [qmadmin]?"
             ),
         ),
-        ("[colours]\n", "has the unknown section [colours]; there are [qmadmin], [log], [tmqforward], [capacity]"),
-        ("x = 1\n", "has the unknown section [x]; there are [qmadmin], [log], [tmqforward], [capacity]"),
+        (
+            "[colours]\n",
+            "has the unknown section [colours]; there are [qmadmin], [log], [tmqforward], [capacity], [recovery]",
+        ),
+        (
+            '[recovery]\nmoved = ["a=b"]\n',
+            'moved in [recovery] must be a list of texts in quotes, such as ["old -> new"], without control characters',
+        ),
+        ("x = 1\n", "has the unknown section [x]; there are [qmadmin], [log], [tmqforward], [capacity], [recovery]"),
         ('device = "QUE"\n', "has device = 'QUE' outside of a section; it belongs to [qmadmin]"),
         ('format = "json"\n', "has format = 'json' outside of a section; it belongs to [qmadmin] or [log]"),
         ("log = 1\n", "log must be a section [log], got 1"),
@@ -340,7 +349,7 @@ def test_declaration_is_an_attribute_of_its_section():
         ),
         ("[log]\nprefix = 2020-01-01\n", "prefix in [log] must be a text in quotes, without control characters, got"),
         ('[log]\n"a\\nb" = 1\n', "[log] has the unknown setting 'a\\nb' = 1; there are prefix, format"),
-        ('"" = 1\n', "has the unknown section ['']; there are [qmadmin], [log], [tmqforward], [capacity]"),
+        ('"" = 1\n', "has the unknown section ['']; there are [qmadmin], [log], [tmqforward], [capacity], [recovery]"),
         ("[log\n", "is not TOML: Expected ']'"),
         ("[log]\n[log]\n", "is not TOML: Cannot declare"),
         (b"[log]\nprefix = '\xff'\n", "is not TOML: 'utf-8' codec can't decode byte 0xff"),
