@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qmadmin.queue_watch import QueueWatch, WatchResult
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
-    from qmcore.attached import AttachedProcess, DeciderReach, MemoryFile, TransactionInfo
+    from qmcore.attached import AttachedProcess, DeciderReach, DecisionInfo, MemoryFile, TransactionInfo
     from qmcore.audit import AuditEntry
     from qmcore.backoff import Backoff, Growth
     from qmcore.backup import BackupReport
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from qmcore.xid import Xid
 
 _HOME = {
-    "qmcore.attached": ("AttachedProcess", "DeciderReach", "MemoryFile", "TransactionInfo"),
+    "qmcore.attached": ("AttachedProcess", "DeciderReach", "DecisionInfo", "MemoryFile", "TransactionInfo"),
     "qmcore.audit": ("AuditEntry",),
     "qmcore.backup": ("BackupReport",),
     "qmcore.backoff": ("Backoff", "Growth"),
@@ -111,16 +111,17 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AbortedError", "App", "AppHandler", "ApplicationConnection", "AttachedProcess", "AuditEntry", "Backoff",
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
-    "Codec", "Condition", "ConsumedMessage", "DeciderReach", "Delivery", "Device", "DeviceEntry", "EnqueueControl",
-    "Failure", "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse", "InUseError",
-    "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo", "MetricsCollector", "Missed",
-    "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError", "NotSuspendedError", "OperatingSystemError",
-    "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes",
-    "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError",
-    "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes",
-    "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError", "TableEntry", "Threshold", "Transaction",
-    "TransactionInfo", "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__",
-    "create_device", "decode", "open_device", "outcome", "restore_device", "transaction",
+    "Codec", "Condition", "ConsumedMessage", "DeciderReach", "DecisionInfo", "Delivery", "Device", "DeviceEntry",
+    "EnqueueControl", "Failure", "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse",
+    "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo",
+    "MetricsCollector", "Missed", "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError",
+    "NotSuspendedError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park",
+    "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace",
+    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule",
+    "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError",
+    "TableEntry", "Threshold", "Transaction", "TransactionInfo", "TransactionStartError", "Unavailable",
+    "UnknownXidError", "WatchResult", "Xid", "__version__", "create_device", "decode", "open_device", "outcome",
+    "restore_device", "transaction",
 ]  # fmt: skip
 
 

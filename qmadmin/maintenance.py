@@ -25,7 +25,7 @@ from qmcore.space import NUMBER_MAX
 
 if TYPE_CHECKING:
     from qmadmin.recovery import Recovery
-    from qmcore.attached import AttachedProcess, MemoryFile, TransactionInfo
+    from qmcore.attached import AttachedProcess, DecisionInfo, MemoryFile, TransactionInfo
     from qmcore.backup import BackupReport
     from qmcore.findings import Finding
 
@@ -65,6 +65,14 @@ class Maintenance(ManagingSpaces):
         volume, found = self._found(name, looks=True)
         look = self._recovery.looks(volume) if ask_deciders else None
         return outstanding.transactions(volume, found.id, self.clock, look)
+
+    def decisions(self, name: str) -> list[DecisionInfo]:
+        """Return the decisions of a queue space of which branches elsewhere are to be told, the longest first.
+
+        This is what `QueueSpace.decisions` returns, but no process is attached for it.
+        """
+        volume, found = self._found(name, looks=True)
+        return outstanding.decisions(volume, found.id)
 
     def forwardings(self, name: str) -> list[tuple[AttachedProcess, Forwarding]]:
         """Return the processes that forward queues of a queue space, with their statistics.

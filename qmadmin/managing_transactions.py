@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 from qmadmin.attachment import SpaceHandle
 from qmadmin.audit import act, destructive, tell, user_name
 from qmadmin.console import counted
-from qmcore.acts import in_doubt, outstanding, recovering
+from qmcore.acts import deciding, in_doubt, outstanding, recovering
 from qmcore.acts.deciding import Answer, Decider
 from qmcore.errors import HeuristicError, ProtocolError
 from qmcore.records import Outcome
+from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from qmcore.attached import TransactionInfo
+    from qmcore.attached import DecisionInfo, TransactionInfo
 
 
 class ManagingTransactions(SpaceHandle):
@@ -35,6 +36,14 @@ class ManagingTransactions(SpaceHandle):
         attachment = self._attachment
         look = attachment.recovery.looks(attachment.volume) if ask_deciders else None
         return outstanding.transactions(attachment.volume, attachment.opened.space.id, self._device.clock, look)
+
+    def decisions(self) -> list[DecisionInfo]:
+        """Return the decisions of this queue space of which branches elsewhere are still to be told, the longest first.
+
+        Recovery tells them beside the work, as soon as their queue spaces can be reached; `tpc_forget` gives one up.
+        """
+        attachment = self._attachment
+        return outstanding.decisions(attachment.volume, attachment.opened.space.id)
 
     @destructive("transaction {handle.name}/{transaction}")
     def abort_transaction(self, transaction: str) -> bool:
@@ -75,7 +84,11 @@ class ManagingTransactions(SpaceHandle):
         return ended.heuristic
 
     def tpc_forget(self, xid: Xid | str | tuple[int, Any, Any]) -> None:
-        """Remove the record of how an administrator has ended a prepared branch.
+        """Remove the record of how an administrator has ended a prepared branch, or give a decision up.
+
+        A decision is one that `decisions` returns. Its branch is told once more. If it cannot be reached, nobody tells
+        it any more, for when its device is gone: should it come back and ask later than a day after the decision, it is
+        rolled back there, though the transaction was committed.
 
         Raises UnknownXidError if no transaction has the identifier, ProtocolError if it has not ended so. Of a branch
         of `qmadmin.transaction` the decider is asked first: HeuristicError tells once that it has decided otherwise,
@@ -83,7 +96,7 @@ class ManagingTransactions(SpaceHandle):
         """
         identifier = Xid.of(xid)
         with act(self._device, f"transaction {self.name}/{identifier}", "QueueSpace.tpc_forget", {"xid": identifier}):
-            if not self._compared(identifier):
+            if not self._given_up(identifier) and not self._compared(identifier):
                 tell(self._promise(in_doubt.forget, identifier))
 
     def _end_as_decided(self, transaction: str, *, commits: bool) -> bool:
@@ -133,6 +146,18 @@ class ManagingTransactions(SpaceHandle):
             hint="Put right by hand what differs, and then forget it.",
             committed=record.state is Outcome.HEURISTIC_COMMIT,
         )
+
+    def _given_up(self, xid: Xid) -> bool:
+        """Tell a branch what was decided here, or forget that it is to be told; return False if it is not to be."""
+        decisions = self.decisions() if xid.format_id == OUR_FORMAT else []
+        info = next((each for each in decisions if each.xid == xid), None)
+        if info is None:
+            return False
+        attachment = self._attachment
+        is_told = attachment.recovery.tell(attachment, xid)
+        deciding.forget(attachment.volume, attachment.opened, [(xid.gtrid, xid.bqual)])
+        tell(f"{info.participant} was told" if is_told else f"given up: {info.participant} was not told")
+        return True
 
     def _ask(self, xid: Xid, decider: Decider, *, ends_living: bool) -> Answer | None:
         """Return what a decider says of a branch here; None where it cannot be reached."""

@@ -41,6 +41,8 @@ ROLE: Final = "recovery"
 
 _AT_A_TIME: Final = 1000
 """Branches that are told of decisions in one round."""
+_MOST: Final = 10_000
+"""Decisions among which one is looked for."""
 _CONNECT_SECONDS: Final = 5
 """How long a server that decides, or is to be told, may take to answer."""
 _LOCK_SECONDS: Final = 1.0
@@ -115,6 +117,22 @@ class Recovery:
             return None
         is_told = answer is Answer.COMMITTED or not recovering.is_copy(attachment.volume, xid)
         return answer if is_told else Answer.UNKNOWN
+
+    def tell(self, attachment: Attachment, xid: Xid) -> bool:
+        """Have a branch committed for which it was decided here, now; return whether that is done, or was before."""
+        device, opened = self._device(), attachment.opened
+        decisions = attachment.volume.read(lambda unit: unit.transactions.decisions.of_space(opened.space.id, _MOST))
+        its = next((each for each in decisions if (each.gtrid, each.told.branch) == (xid.gtrid, xid.bqual)), None)
+        place = None if its is None else Place.of(its.told.place)
+        if device is None or place is None:
+            return False
+        try:
+            with contextlib.ExitStack() as stack:
+                there = self._open(device, place, stack)
+                return bool(recovering.end(there.volume, there.opened, {xid: Answer.COMMITTED}))
+        except QueueError as error:
+            logger.warning("%s cannot be told of transaction %s: %s", place, xid, error)
+            return False
 
     @contextlib.contextmanager
     def looked_at(self, place: Place) -> Iterator[tuple[Volume, Space]]:

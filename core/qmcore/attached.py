@@ -134,6 +134,23 @@ class TransactionInfo:
         return None if self.deadline_us is None else times.to_datetime(self.deadline_us)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionInfo:
+    """A decision to commit a transaction of `qmadmin.transaction`, of which a branch elsewhere is still to be told.
+
+    `xid` is that of the branch, and `participant` the queue space that it is in, and the device.
+    """
+
+    xid: Xid
+    participant: str
+    decided_us: int
+
+    @property
+    def decided(self) -> datetime:
+        """When it was decided (UTC)."""
+        return times.to_datetime(self.decided_us)
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
     """A file that holds non-persistent messages of a queue space, and its size in bytes."""

@@ -131,6 +131,7 @@ class Device(OpenFace[device.Device]):
     attached = awaited(_Sync.attached)
     forwardings = awaited(_Sync.forwardings)
     transactions = awaited(_Sync.transactions)
+    decisions = awaited(_Sync.decisions)
     memory_files = awaited(_Sync.memory_files)
     backup = awaited(_Sync.backup)
     audited = awaited(_Sync.audited)

@@ -267,6 +267,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
     schedule = awaited(_Sync.schedule)
     schedules = awaited(_Sync.schedules)
     transactions = awaited(_Sync.transactions)
+    decisions = awaited(_Sync.decisions)
     abort_transaction = awaited(_Sync.abort_transaction)
     commit_transaction = awaited(_Sync.commit_transaction)
     tpc_recover = awaited(_Sync.tpc_recover)

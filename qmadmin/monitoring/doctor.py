@@ -294,6 +294,7 @@ class Doctor:
         yield from diagnosing_transactions.findings(
             space, self._device.transactions(space.name, ask_deciders=True), now
         )
+        yield from diagnosing_transactions.untold(self._device.decisions(space.name), now)
         yield from diagnosis.imports(space, volume.read(lambda unit: importing.imports(unit, space.id)), now)
         yield from diagnosis.clock(space, latest, now)
 

@@ -17,7 +17,7 @@ from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmadmin.shell.session import Session
-    from qmcore.attached import TransactionInfo
+    from qmcore.attached import DecisionInfo, TransactionInfo
 
 TRANSACTIONS = Group("Transactions", needs=Needs.OPEN_SPACE)
 
@@ -192,7 +192,21 @@ def qaborttrans(session: Session, tranindex: str) -> Outcome:
     return _done(tranindex, info, "rolled back", heuristic=heuristic)
 
 
+def _decision(session: Session, given: Given) -> DecisionInfo | None:
+    """Return the decision that is meant, of which a branch is to be told; None for anything else."""
+    text: str = given["tranindex"]
+    if ":" not in text:
+        return None
+    return next((info for info in session.opened().decisions() if str(info.xid) == text), None)
+
+
 def _forgetting(session: Session, given: Given) -> str:
+    decision = _decision(session, given)
+    if decision is not None:
+        return (
+            f"Forget that {decision.participant} is to be told of transaction {decision.xid}, which was decided"
+            f" {show(decision.decided_us)}; if it cannot be told now, and still has it prepared, it may roll it back"
+        )
     info = _meant(session, given)
     if info.ended_us is None:
         raise UsageError(
@@ -219,8 +233,14 @@ def qforgettrans(session: Session, tranindex: str) -> Outcome:
     Do this when the coordinator will never ask, or when what differs in its other resources has been put right by hand.
     If it asks afterwards, it is told that the transaction is unknown.
 
+    By the xid in a warning of qcheck it also gives up a decision of which a branch in another queue space was not told:
+    when that is gone for ever. It is told now if it can be reached.
+
         qforgettrans 0
     """
+    if decision := _decision(session, {"tranindex": tranindex}):
+        session.opened().tpc_forget(decision.xid)
+        return Line(f"Transaction {tranindex} forgotten", {"transaction": tranindex})
     info = _meant(session, {"tranindex": tranindex})
     session.opened().tpc_forget(info.name)
     return Line(f"Transaction {tranindex} forgotten", {"transaction": info.id})

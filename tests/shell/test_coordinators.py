@@ -4,14 +4,17 @@ import contextlib
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 import qmadmin
 from qmadmin.opening import create_device, open_device
+from qmcore.acts import recovering
 from qmcore.attached import DeciderReach
+from qmcore.errors import OperatingSystemError, UnknownXidError
 from qmcore.findings import Severity
-from tests.fix_store import make_queue, space_definition
+from tests.fix_store import drain, make_queue, space_definition
 from tests.race.test_coordinator_copies import copy
 from tests.race.test_coordinator_kill import DIE
 
@@ -160,3 +163,61 @@ def test_qcheck_says_after_a_minute_that_a_decider_cannot_be_reached(shared_stor
         with qmadmin.transaction(space, other, decider=other):
             space.enqueue("Q", "x")
             other.enqueue("Q", "x")
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_decision_that_was_not_told_for_an_hour_is_found_and_given_up(
+    shared_store, tmp_path, monkeypatch, comes_back
+):
+    store, gone, away = shared_store, tmp_path / "OTHER", tmp_path / "AWAY"
+    space = store.space()
+    make_queue(space, "Q")
+    with create_device(gone, clock=store.clock) as device:
+        device.create_space(space_definition("B"))
+        other = device.open_space("B")
+        make_queue(other, "Q")
+
+        def fail(*_arguments):
+            gone.rename(away)
+            raise OperatingSystemError("it is gone")
+
+        with monkeypatch.context() as patch, qmadmin.transaction(space, other, decider=space) as tx:
+            space.enqueue("Q", "x")
+            other.enqueue("Q", "x")
+            patch.setattr(recovering, "complete", fail)
+            tx.commit()
+        (info,) = space.decisions()
+        assert (tx.complete, info.participant, info.decided) == (False, f"B on {gone}", store.clock.moment())
+        for seconds, checks in ((3600, []), (1, ["transaction-untold"])):
+            store.clock.advance(seconds)
+            found = [each for each in store.another().check("SPACE") if each.check.startswith("transaction-")]
+            assert [each.check for each in found] == checks
+        assert found[0].advice.endswith(f"type qforgettrans {info.xid}")
+        if comes_back:
+            away.rename(gone)
+        # Then recovery may come first.
+        with contextlib.suppress(UnknownXidError):
+            space.tpc_forget(info.xid)
+            outcome = space.device.audited(1)[0].outcome
+            assert outcome == (f"B on {gone} was told" if comes_back else f"given up: B on {gone} was not told")
+        assert (space.decisions(), drain(space)) == ([], ["x"])
+        if comes_back:
+            assert drain(other) == ["x"]
+        else:
+            away.rename(gone)
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+def test_qforgettrans_gives_a_decision_up_by_the_xid_of_the_branch(pair, shell, start, tmp_path):
+    pair.a.enqueue("Q", "x")
+    pair.close()
+    start(DIE, *pair.configs, "a", "qmcore.acts.deciding:decide", "return", tmp_path / "mark").lines_left()
+    Path(pair.configs[1]).rename(tmp_path / "AWAY")
+    shell.device = shell.environ["QMCONFIG"] = pair.configs[0]
+    with open_device(pair.configs[0]) as device:
+        (info,) = device.decisions("A")
+    ran = shell.run(f"qopen A\nqforgettrans -n {info.xid}\nqforgettrans -y {info.xid}\nqforgettrans -y {info.xid}\n")
+    asked = f"Forget that B on {pair.configs[1]} is to be told of transaction {info.xid}, which was decided "
+    assert f"Dry run, nothing is done: {asked}" in ran.out
+    assert f"Transaction {info.xid} forgotten\n" in ran.out
+    assert f"queue space 'A' has no transaction {info.xid}; it may have ended" in ran.err

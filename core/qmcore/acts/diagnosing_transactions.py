@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from qmcore.attached import DeciderReach, TransactionInfo
+from qmcore.attached import DeciderReach, DecisionInfo, TransactionInfo
 from qmcore.findings import Finding, Severity
 from qmcore.space import Space
 from qmcore.times import MICROS, show
@@ -24,6 +24,21 @@ def findings(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterat
             check, sentence, advice = found
             yield Finding(
                 severity=Severity.WARNING, check=check, target=f"transaction {name}", sentence=sentence, advice=advice
+            )
+
+
+def untold(infos: Iterable[DecisionInfo], now: int) -> Iterator[Finding]:
+    """Say of which decisions branches elsewhere were not told for long."""
+    for info in infos:
+        if now - info.decided_us > _HOUR_US:
+            yield Finding(
+                severity=Severity.WARNING,
+                check="transaction-untold",
+                target=f"transaction {info.xid}",
+                sentence=f"it was decided, {show(info.decided_us)}, and its branch in {info.participant} was not told"
+                " since",
+                advice="Open the queue space and bring that back, or say in [recovery] of the settings where it is now;"
+                f" if it is gone for ever, type qforgettrans {info.xid}",
             )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmcore.acts import in_doubt
-from qmcore.acts.deciding import Decider
+from qmcore.acts.deciding import Decider, Place
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
 from qmcore.definitions import OpenSpace
@@ -15,10 +15,14 @@ from qmcore.port import Unit, Volume
 from qmcore.records import Outcome, Owner, Role, TransactionRecord
 from qmcore.space import Space
 from qmcore.times import Clock, moved
+from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
-    from qmcore.attached import AttachedProcess, DeciderSeen, TransactionInfo
+    from qmcore.attached import AttachedProcess, DeciderSeen, DecisionInfo, TransactionInfo
+
+_DECISIONS_MAX: Final = 10_000
+"""How many decisions are listed."""
 
 
 class Ended(NamedTuple):
@@ -79,6 +83,21 @@ def transactions(
             unreached=seen[record.id].why if record.id in seen else "",
         )
         for index, record in enumerate(records)
+    ]
+
+
+def decisions(volume: Volume, space_id: int) -> list[DecisionInfo]:
+    """Return the decisions of a queue space of which a branch is to be told, the longest first."""
+    from qmcore.attached import DecisionInfo
+
+    found = volume.read(lambda unit: unit.transactions.decisions.of_space(space_id, _DECISIONS_MAX))
+    return [
+        DecisionInfo(
+            xid=Xid(OUR_FORMAT, each.gtrid, each.told.branch),
+            participant=_shown_place(Place.of(each.told.place)),
+            decided_us=each.decided_us,
+        )
+        for each in found
     ]
 
 
@@ -151,7 +170,11 @@ def _refusal(record: TransactionRecord) -> ProtocolError:
 def _place_of(record: TransactionRecord) -> str:
     """Return who decides on a transaction, as administrators read it; empty where another coordinator ends it."""
     decider = Decider.of(record.decider)
-    return "" if decider is None else f"{decider.place.space} on {decider.place.device}"
+    return _shown_place(None if decider is None else decider.place)
+
+
+def _shown_place(place: Place | None) -> str:
+    return "" if place is None else f"{place.space} on {place.device}"
 
 
 def _messages(unit: Unit, record: TransactionRecord) -> int:
