@@ -8,8 +8,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from qmcore import names
-from qmcore.acts import deciding, housekeeping, processes, rolling_back, waiting
-from qmcore.errors import AbortedError, NotOpenError, OperatingSystemError, OutcomeUnknownError, QueueError, may_pass
+from qmcore.acts import deciding, housekeeping, in_doubt, processes, rolling_back, waiting
+from qmcore.acts.returning import Cause, Ending
+from qmcore.errors import (
+    AbortedError,
+    HeuristicError,
+    NotOpenError,
+    OperatingSystemError,
+    OutcomeUnknownError,
+    QueueError,
+    UnknownXidError,
+    may_pass,
+)
 from qmcore.purpose import Purpose
 from qmcore.records import HousekeepingTurn
 
@@ -17,12 +27,12 @@ if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmadmin.recovery import Recovery
     from qmcore.acts.deciding import Place
-    from qmcore.acts.returning import Ending
     from qmcore.acts.transaction_part import Branch
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit, Volume
     from qmcore.records import Owner
     from qmcore.times import Clock
+    from qmcore.xid import Xid
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,6 +145,70 @@ class PendingRollbacks:
         )
 
 
+class PendingDecisions:
+    """The ends of prepared branches that a coordinator in this process has decided, and that are still to be done."""
+
+    def __init__(self, volume: Volume, opened: OpenSpace, clock: Clock) -> None:
+        self._volume = volume
+        self._opened = opened
+        self._clock = clock
+        self.left: dict[Xid, bool] = {}
+        """Whether to commit, by the identifier of the branch; no thread is at work on it."""
+
+    def carry_out(self, xid: Xid, *, commits: bool) -> None:
+        """End a branch; what the store refuses stays noted, and the log says so.
+
+        Raises UnknownXidError and HeuristicError where others have ended it.
+        """
+        try:
+            self._end(xid, commits=commits)
+        except (UnknownXidError, HeuristicError):
+            raise
+        except QueueError as refusal:
+            logger.error(  # noqa: TRY400
+                "the %s of transaction %s on queue space %r is postponed: %s",
+                "commit" if commits else "rollback",
+                xid,
+                self._opened.space.name,
+                refusal,
+            )
+
+    def carry_out_all(self) -> None:
+        """Do what is noted, as far as the store allows. Errors do not concern the caller."""
+        for xid in self.left.copy():
+            commits = self.left.pop(xid, None)
+            if commits is None:
+                # Another thread is doing it.
+                continue
+            try:
+                self._end(xid, commits=commits)
+            except UnknownXidError:
+                # It was done when its answer was lost.
+                continue
+            except HeuristicError as error:
+                logger.error("transaction %s was decided otherwise: %s", xid, error)  # noqa: TRY400
+            except QueueError as refusal:
+                logger.debug("transaction %s stays in doubt: %s", xid, refusal)
+
+    def _end(self, xid: Xid, *, commits: bool) -> None:
+        """End a branch; it is noted again unless it is over, whatever interrupts that."""
+        now, opened = self._clock.now(), self._opened
+        is_over = False
+        try:
+            if commits:
+                self._volume.write(lambda unit: in_doubt.commit(unit, opened, xid, now), Purpose.PROMISE)
+            else:
+                ending = Ending(Cause.ROLLBACK)
+                self._volume.write(lambda unit: in_doubt.roll_back(unit, opened, xid, now, ending), Purpose.PROMISE)
+            is_over = True
+        except (UnknownXidError, HeuristicError):
+            is_over = True
+            raise
+        finally:
+            if not is_over:
+                self.left[xid] = commits
+
+
 class Attachment:
     """This process's attachment to a queue space, shared by everything in the process that has the space open."""
 
@@ -158,6 +232,7 @@ class Attachment:
         self.next_housekeeping = clock.monotonic() + _HOUSEKEEPING_SECONDS
         """When it is due, by the monotonic clock."""
         self.owed = PendingRollbacks(volume, opened, clock)
+        self.decided = PendingDecisions(volume, opened, clock)
 
     @property
     def owner(self) -> Owner:
@@ -180,6 +255,7 @@ class Attachment:
         if not self.volume.readonly and not self.volume.is_joined(connection):
             self.next_housekeeping = moment + _HOUSEKEEPING_SECONDS
             self.owed.roll_back_all()
+            self.decided.carry_out_all()
             waiting.forget_left(self.volume, self.opened)
             if not self._is_attached(now=now, waits=waits, unchanged=unchanged) and self.opened.me is not None:
                 self._attach_again(self.opened.me)
@@ -233,6 +309,7 @@ class Attachment:
             return
         # Others end what is active, and not what may be prepared.
         self.owed.roll_back_all(prepared=True)
+        self.decided.carry_out_all()
         if self.opened.known_outcomes:
             # Otherwise the decisions are kept for a day.
             with contextlib.suppress(QueueError):

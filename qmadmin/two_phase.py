@@ -56,6 +56,21 @@ class TwoPhaseTransaction(Transaction):
         for attachment, branch in self._branches.values():
             attachment.owed.insist(branch)
 
+    @property
+    def dequeued(self) -> int:
+        """How many messages it has dequeued."""
+        return sum(use.messages for _, branch in self._branches.values() for use in branch.holds.values())
+
+    def decide(self, *, commits: bool) -> None:
+        """End what is prepared, as its coordinator in this process has decided.
+
+        Where the store cannot be reached, the decision is kept, and carried out by a later upkeep. Raises
+        UnknownXidError and HeuristicError where others have ended it.
+        """
+        ((attachment, _),) = self._branches.values()
+        self._ended = "committed" if commits else "rolled back"
+        attachment.decided.carry_out(self.xid, commits=commits)
+
     def check_here(self) -> None:
         """Refuse a call in another thread than the one that began it, or in a forked process."""
         self._check_thread()

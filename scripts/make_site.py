@@ -50,6 +50,7 @@ MODULES = (
     "qmadmin",
     "qmadmin.aio",
     "qmadmin.django",
+    "qmadmin.zope",
     "qmadmin.testing",
     "qmadmin.pytest_plugin",
     "qmadmin.forwarder",

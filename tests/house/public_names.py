@@ -26,10 +26,10 @@ def public_names() -> list[str]:
 
 def _exported() -> Iterator[str]:
     import qmadmin
-    from qmadmin import aio, atmi, django, forwarder, mib, pytest_plugin, spark, testing
+    from qmadmin import aio, atmi, django, forwarder, mib, pytest_plugin, spark, testing, zope
     from qmcore import errors
 
-    for module in (qmadmin, aio, atmi, mib, forwarder, spark, testing, django):
+    for module in (qmadmin, aio, atmi, mib, forwarder, spark, testing, django, zope):
         for name in module.__all__:
             yield f"python {module.__name__}.{name}"
             if module is not atmi:

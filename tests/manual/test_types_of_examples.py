@@ -13,7 +13,8 @@ from tests.manual.test_pages import ROOT
 
 pytestmark = pytest.mark.slow
 
-OTHERS = [ROOT / "scripts" / "examples", ROOT / "scripts" / "qsample" / "outbox.py"]
+SAMPLES = [ROOT / "scripts" / "qsample" / name for name in ("outbox.py", "zope_orders.py")]
+OTHERS = [ROOT / "scripts" / "examples", *SAMPLES]
 
 
 def checked(*command: str, cwd: Path) -> str:
