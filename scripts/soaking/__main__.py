@@ -1,4 +1,7 @@
-"""Lets producers and consumers work on one queue space while they and the server are killed, then balances the books.
+"""Lets clients work on a queue space while they and the server are killed, then balances the books.
+
+Producers and consumers work on it alone. Movers move messages from there to a queue space of another device, in a file,
+and back, in transactions over both, of which they are the coordinators.
 
 Every acknowledged enqueue has to be consumed exactly once by an acknowledged dequeue or commit, or to be stored in the
 end. An operation whose outcome nobody can know (its client was killed in the call, or was told so) has happened as a
@@ -15,13 +18,14 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from postgres_server import NoServerError, Server, durable_server
 
 from soaking import space
 from soaking.books import balance
-from soaking.journal import read
+from soaking.journal import Outcome, read
 from soaking.overseer import Overseer
 
 
@@ -55,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", "--minutes", type=float, default=30, help="how long the clients work (default 30)")
     parser.add_argument("-p", "--producers", type=int, default=4, help="how many there are at a time (default 4)")
     parser.add_argument("-c", "--consumers", type=int, default=4, help="how many there are at a time (default 4)")
+    parser.add_argument("-v", "--movers", type=int, default=2, help="how many there are at a time (default 2)")
     parser.add_argument("-d", "--directory", type=Path, default=Path("/var/tmp"),  # noqa: S108 - it is on a disk
                         help="where the server and the journals are (default /var/tmp)")  # fmt: skip
     parser.add_argument("--seed", type=int, help="of what is killed when (default: another one each time)")
@@ -63,9 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def create(url: str) -> None:
-    """Create the queue space in another process: this one, which the clients are forked from, opens nothing."""
-    process = multiprocessing.get_context("fork").Process(target=space.create, args=(url,))
+def create(url: str, name: str) -> None:
+    """Create a queue space in another process: this one, which the clients are forked from, opens nothing."""
+    process = multiprocessing.get_context("fork").Process(target=space.create, args=(url, name))
     process.start()
     process.join()
     if process.exitcode:
@@ -73,14 +78,18 @@ def create(url: str) -> None:
 
 
 def _soak(asked: argparse.Namespace, url: str, directory: Path, server: Server | None, seed: int) -> bool:
-    create(url)
-    overseer = Overseer(url, directory, server, seed)
-    overseer.run(asked.producers, asked.consumers, asked.minutes * 60)
+    away = str(directory / space.AWAY)
+    create(url, space.SPACE)
+    create(away, space.AWAY)
+    overseer = Overseer({space.SPACE: url, space.AWAY: away}, directory, server, seed)
+    overseer.run({"producer": asked.producers, "consumer": asked.consumers, "mover": asked.movers}, asked.minutes * 60)
     stored = overseer.empty()
     operations = itertools.chain.from_iterable(read(path) for path in overseer.journals())
     books = balance(operations, stored, overseer.counted)
     books.problems[:0] = overseer.problems
+    moves = Counter(each.outcome for path in overseer.journals("mover") for each in read(path))
     print("killed: " + ", ".join(f"{what} {count:,} times" for what, count in overseer.kills.items()))
+    print(f"transactions over both devices: {moves[Outcome.DONE]:,} and {moves[Outcome.UNKNOWN]:,} of unknown outcome")
     print("\n".join(books.lines()))
     return not books.problems
 

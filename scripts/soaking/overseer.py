@@ -7,6 +7,7 @@ import multiprocessing
 import random
 import signal
 import time
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
@@ -34,14 +35,17 @@ class KilledServer(Protocol):
 
 
 class Overseer:
-    """One run over a queue space that is there."""
+    """One run over queue spaces that are there."""
 
-    def __init__(self, url: str, directory: Path, server: KilledServer | None, seed: int) -> None:
-        """Let journals be written in `directory`; without a server only clients are killed."""
+    def __init__(self, urls: Mapping[str, str], directory: Path, server: KilledServer | None, seed: int) -> None:
+        """Take the devices of the queue spaces by their names, and where journals are written.
+
+        Without a server only clients are killed.
+        """
         self.kills = {"clients": 0, "the server": 0, "the server (stopped at once)": 0}
         self.problems: list[str] = []
         self.counted = 0
-        self._url = url
+        self._urls = urls
         self._directory = directory
         self._server = server
         self._random = random.Random(seed)  # noqa: S311 - nothing secret
@@ -49,9 +53,8 @@ class Overseer:
         self._lives: dict[str, int] = {}
         self._roles: dict[str, str] = {}
 
-    def run(self, producers: int, consumers: int, seconds: float) -> None:
-        """Let the clients work for some time, under kills."""
-        kinds = {"producer": producers, "consumer": consumers}
+    def run(self, kinds: Mapping[str, int], seconds: float) -> None:
+        """Let clients, so many of each kind, work for some time, under kills."""
         for kind, count in kinds.items():
             roles = [role for role in client.ROLES if role.startswith(kind)]
             for number in range(count):
@@ -68,44 +71,61 @@ class Overseer:
         finally:
             self._stop_all()
 
-    def journals(self) -> list[Path]:
-        """Return the journals of all clients there were."""
-        return sorted(self._directory.glob("*.journal"))
+    def journals(self, kind: str = "") -> list[Path]:
+        """Return the journals of all clients there were, or of those of a kind."""
+        return sorted(self._directory.glob(f"{kind[:1]}*.journal"))
 
     def empty(self) -> list[str]:
         """Take out all that is stored, and return the names; whatever cannot be taken out is a problem."""
         names: list[str] = []
-        with opened(self._url) as space:
-            deadline = time.monotonic() + _PATIENCE
-            self._settle(space, deadline)
-            usages = [usage for _, usage in space.usages()]
-            self.counted = sum(usage.dequeued for usage in usages)
-            if lost := sum(usage.discarded + usage.expired for usage in usages):
-                self.problems.append(f"{lost:,} messages were discarded or have expired")
-            while left := sum(usage.messages for _, usage in space.usages()):
-                found = self._take(space)
-                names += found
-                if found:
-                    deadline = time.monotonic() + _PATIENCE
-                elif time.monotonic() > deadline:
-                    self.problems.append(f"{left:,} messages are counted, and cannot be dequeued")
-                    break
-                else:
-                    time.sleep(0.1)
+        with contextlib.ExitStack() as stack:
+            spaces = [stack.enter_context(opened(url, name)) for name, url in self._urls.items()]
+            self._settle(spaces)
+            for space in spaces:
+                usages = [usage for _, usage in space.usages()]
+                self.counted += sum(usage.dequeued for usage in usages)
+                if lost := sum(usage.discarded + usage.expired for usage in usages):
+                    self.problems.append(f"{lost:,} messages of {space.name} were discarded or have expired")
+            for space in spaces:
+                names += self._emptied(space)
         return names
 
-    def _settle(self, space: qmadmin.QueueSpace, deadline: float) -> None:
-        """Wait until the transactions of the clients that were killed have been rolled back."""
-        while sum(usage.held for _, usage in space.usages()) and time.monotonic() < deadline:
+    def _emptied(self, space: qmadmin.QueueSpace) -> list[str]:
+        names: list[str] = []
+        deadline = time.monotonic() + _PATIENCE
+        while left := sum(usage.messages for _, usage in space.usages()):
+            found = self._take(space)
+            names += found
+            if found:
+                deadline = time.monotonic() + _PATIENCE
+            elif time.monotonic() > deadline:
+                self.problems.append(f"{left:,} messages of {space.name} are counted, and cannot be dequeued")
+                break
+            else:
+                time.sleep(0.1)
+        return names
+
+    def _settle(self, spaces: Sequence[qmadmin.QueueSpace]) -> None:
+        """Wait until the transactions of the clients that were killed have ended, those over both devices, too."""
+        deadline = time.monotonic() + _PATIENCE
+        while left := [(space.name, info) for space in spaces for info in space.transactions()]:
+            if time.monotonic() > deadline:
+                self.problems += [
+                    f"transaction {info.name} of {name} is still {info.state.value}" for name, info in left
+                ]
+                return
             time.sleep(0.1)
+            for space in spaces:
+                # Whoever works in a queue space ends what others have left.
+                space.usages()
 
     def _take(self, space: qmadmin.QueueSpace) -> list[str]:
-        return [name_of(message) for queue in QUEUES for message in space.dequeue_many(queue, 500)]
+        return [name_of(message) for queue in QUEUES[space.name] for message in space.dequeue_many(queue, 500)]
 
     def _start(self, name: str) -> None:
         self._lives[name] = self._lives.get(name, 0) + 1
         said = self._directory / f"{name}.said"
-        arguments = (self._roles[name], f"{name}.{self._lives[name]}", self._url, self._journal(name), said)
+        arguments = (self._roles[name], f"{name}.{self._lives[name]}", self._urls, self._journal(name), said)
         # A fork of this process, which has everything loaded and nothing open, is at work at once.
         self._clients[name] = _FORK.Process(target=client.run, args=arguments)
         self._clients[name].start()

@@ -1,4 +1,4 @@
-"""The queue space that is worked on, and the bodies of its messages."""
+"""The queue spaces that are worked on, each on a volume of its own, and the bodies of their messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ SPACE = "SOAK"
 WORK = "work"
 REPLIES = "replies"
 ERRORS = "errors"
-QUEUES = (WORK, REPLIES, ERRORS)
+AWAY = "AWAY"
+"""A queue space of another device, in a file, and its queue."""
+
+QUEUES = {SPACE: (WORK, REPLIES, ERRORS), AWAY: (AWAY, ERRORS)}
+"""The queues of the queue spaces."""
+
 RETRIES = 2
 
 _PAGES = 400_000
@@ -20,30 +25,30 @@ _MESSAGES = 20_000
 """Producers that are too fast are refused beyond this many, which is one more thing to get right."""
 
 
-def create(url: str) -> None:
-    """Create the device, the queue space and its queues."""
+def create(url: str, name: str) -> None:
+    """Create a device, its queue space and the queues of that."""
     with qmadmin.create_device(url, _PAGES) as device:
         device.create_space(
             qmadmin.SpaceDefinition(
-                name=SPACE,
+                name=name,
                 ipc_key=40000,
                 pages=_PAGES - 1000,
-                queues=len(QUEUES),
+                queues=len(QUEUES[name]),
                 transactions=200,
                 processes=200,
                 messages=_MESSAGES,
                 error_queue=ERRORS,
             )
         )
-        with device.open_space(SPACE) as space:
-            for name in QUEUES:
-                space.create_queue(qmadmin.QueueDefinition(name=name, retries=RETRIES if name == WORK else 1_000_000))
+        with device.open_space(name) as space:
+            for queue in QUEUES[name]:
+                space.create_queue(qmadmin.QueueDefinition(name=queue, retries=RETRIES if queue == WORK else 1_000_000))
 
 
 @contextlib.contextmanager
-def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
-    """Give the queue space."""
-    with qmadmin.open_device(url) as device, device.open_space(SPACE) as space:
+def opened(url: str, name: str = SPACE) -> Iterator[qmadmin.QueueSpace]:
+    """Give a queue space."""
+    with qmadmin.open_device(url) as device, device.open_space(name) as space:
         yield space
 
 

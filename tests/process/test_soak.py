@@ -18,8 +18,9 @@ def soak(directory, *arguments, program="soaking"):
 
 
 def test_every_message_is_accounted_for_and_no_file_is_left(tmp_path):
-    done = soak(tmp_path, "--sqlite", "--minutes", "0.05", "--producers", "2", "--consumers", "2")
+    done = soak(tmp_path, "--sqlite", "--minutes", "0.05", "--producers", "2", "--consumers", "2", "--movers", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"transactions over both devices: [1-9]", done.stdout)
     acknowledged = re.search(r"enqueued: ([\d,]+) acknowledged", done.stdout)[1]
     assert acknowledged != "0"
     assert done.stdout.endswith("the books balance\n")
