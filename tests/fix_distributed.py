@@ -118,26 +118,12 @@ def _rows(device: Device, table: str) -> int:
 @pytest.fixture(params=PAIRS)
 def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """Two queue spaces on volumes of their own, made and opened."""
-    kinds = request.param.split("-")
-    if "postgres" in kinds:
+    url = ""
+    if "postgres" in request.param:
         url = str(request.getfixturevalue("database_url"))
         for name, value in login_of(url).items():
             monkeypatch.setenv(name, value)
-        schema = address_of(url).schema  # type: ignore[union-attr]
-        urls = [url, url.replace(schema, f"{schema}_b")]
-    if kinds[0] == "volumes":
-        config, second = (url, f"{schema}_b") if kinds[1] == "postgres" else (str(tmp_path / "A"), str(tmp_path / "B"))
-        with create_device(config, 20_000) as device:
-            device.create_entry(second, 0, 20_000)
-            _lay_out(device, "A", volume=0)
-            _lay_out(device, "B", volume=1)
-        configs = config, config
-    else:
-        configs = tuple(urls[at] if kind == "postgres" else str(tmp_path / "AB"[at]) for at, kind in enumerate(kinds))
-        for name, config in zip("AB", configs, strict=True):
-            with create_device(config, 20_000) as device:
-                _lay_out(device, name)
-    made = Pair(configs)
+    made = make_pair(request.param, tmp_path, url)
     yield made
     made.close()
 
@@ -156,6 +142,27 @@ def before_decision(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], o
         monkeypatch.setattr(deciding, "decide", late)
 
     return arrange
+
+
+def make_pair(kinds: str, directory: Path, url: str) -> Pair:
+    """Make and open two queue spaces of such kinds, in files of a directory, in schemas named after that of a URL."""
+    first, second = kinds.split("-")
+    address = address_of(url) if url else None
+    schema = "" if address is None else address.schema
+    urls = [url, url.replace(schema, f"{schema}_b")] if url else []
+    if first == "volumes":
+        on_server = second == "postgres"
+        config, other = (url, f"{schema}_b") if on_server else (str(directory / "A"), str(directory / "B"))
+        with create_device(config, 20_000) as device:
+            device.create_entry(other, 0, 20_000)
+            _lay_out(device, "A", volume=0)
+            _lay_out(device, "B", volume=1)
+        return Pair((config, config))
+    configs = [urls[at] if kind == "postgres" else str(directory / "AB"[at]) for at, kind in enumerate((first, second))]
+    for name, config in zip("AB", configs, strict=True):
+        with create_device(config, 20_000) as device:
+            _lay_out(device, name)
+    return Pair((configs[0], configs[1]))
 
 
 def _lay_out(device: Device, name: str, **where: Any) -> None:

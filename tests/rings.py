@@ -36,6 +36,7 @@ FILES = {
     "shell/test_credentials.py": WHOLE,
     "shell/test_program.py": WHOLE,
     "store/test_books.py": PROOF,
+    "store/test_distributed_books.py": WHOLE,
     "store/test_postgres_plans.py": PROOF,
     "store/test_query_plans.py": PROOF,
 }
