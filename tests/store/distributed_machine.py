@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from qmadmin.space import QueueSpace
 from qmcore.errors import HeuristicError, ProtocolError, UnknownXidError
 from qmcore.message import State
+from qmcore.probe import Point, Probe
 from qmcore.records import Outcome
 from tests.fix_distributed import Pair, make_pair
 from tests.fix_store import attachment_of, eventually
@@ -76,6 +78,10 @@ class TwoVolumesMachine(RuleBasedStateMachine):
         self.stack = contextlib.ExitStack()
         shm = Path("/dev/shm")  # a disk that needs no time to sync, where there is one
         where = self.stack.enter_context(tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None))
+        # What recovery has committed, at a decider, or of a branch: it opens devices of its own.
+        self.recovered: list[object] = []
+        patch = self.stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(Probe, "actions", {Point.AFTER_COMMIT: (self.note_recovery,)})
         self.pair: Pair = make_pair(self.kinds, Path(where), self.url())
         self.ledger = Ledger()
         self.coordinators: dict[int, Coordinator] = {}
@@ -87,6 +93,11 @@ class TwoVolumesMachine(RuleBasedStateMachine):
     def url(self) -> str:
         """Return what a schema on a server is named after, for kinds with one."""
         return ""
+
+    def note_recovery(self, fact: object) -> None:
+        """Note a commit of the thread that ends what is in doubt."""
+        if threading.current_thread().name == "qmadmin-recovery":
+            self.recovered.append(fact)
 
     def teardown(self) -> None:
         try:
@@ -138,8 +149,7 @@ class TwoVolumesMachine(RuleBasedStateMachine):
         if actor not in self.open:
             assert coordinator.ask("begin", spaces) == ("done", None)
             self.open[actor] = Transacting(spaces)
-        mine = self.open[actor]
-        if mine.is_aborted:
+        if (mine := self.open[actor]).is_aborted:
             return
         for verb, name in work:
             if name not in mine.names:
@@ -152,7 +162,6 @@ class TwoVolumesMachine(RuleBasedStateMachine):
                 self.ledger.put(name, message, mine)
 
     def some(self, data: Any, whom: dict[int, Any]) -> int:
-        """Choose one of the coordinators that have something."""
         return int(data.draw(st.sampled_from(sorted(whom))))
 
     @precondition(lambda self: self.open)
@@ -184,8 +193,7 @@ class TwoVolumesMachine(RuleBasedStateMachine):
             return
         self.work(actor, spaces, list(zip(verbs, spaces, strict=True)))
         mine = self.open.pop(actor)
-        answer = self.coordinators[actor].ask("commit", *place)
-        if answer[0] != "halted":
+        if (answer := self.coordinators[actor].ask("commit", *place))[0] != "halted":
             self.ended(mine, answer, is_refused=False)
             return
         self.halted[actor] = Halted(mine, place)
@@ -360,10 +368,11 @@ class TwoVolumesMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def abort_suspended(self, data: Any) -> None:
         one = data.draw(st.sampled_from(self.suspended))
-        if not one.transaction.is_aborted:
-            assert self.space(one.transaction.names).abort_transaction(one.id) is False
-            one.transaction.is_aborted = True
-            self.ledger.roll_back(one.transaction)
+        mine = one.transaction
+        if not mine.is_aborted:
+            assert self.space(mine.names).abort_transaction(one.id) is False
+            mine.is_aborted = True
+            self.ledger.roll_back(mine)
 
     @precondition(lambda self: self.ones_in_doubt())
     @rule(data=st.data(), commits=st.booleans())
@@ -381,6 +390,18 @@ class TwoVolumesMachine(RuleBasedStateMachine):
             assert self.space(name).abort_transaction(xid) is False
             halted.is_refused = True
             self.ledger.roll_back(halted.transaction)
+
+    @precondition(lambda self: self.ones_in_doubt())
+    @rule()
+    def wait_for_recovery(self) -> None:
+        """Let recovery ask about what is in doubt: a coordinator that lives is waited for, whoever asks."""
+        before = len(self.recovered)
+
+        def has_asked() -> bool:
+            self.look()
+            return len(self.recovered) > before
+
+        eventually(has_asked, "recovery asks the decider")
 
     def ones_in_doubt(self) -> dict[int, Halted]:
         """Return the coordinators that stand still between the last preparation and the decision."""

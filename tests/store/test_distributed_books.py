@@ -37,9 +37,10 @@ class OnServerMachine(TwoVolumesMachine):
 def whole_of(machine: type[TwoVolumesMachine], kinds: str, examples: int) -> Any:
     """Return the test case of a machine on such kinds, with so many examples, or ten times as many for the whole."""
     case = type(machine.__name__, (machine,), {"kinds": kinds}).TestCase  # type: ignore[attr-defined]
+    is_whole = os.environ.get("QM_TEST_MATRIX") == "all"
     case.settings = settings(
-        max_examples=10 * examples if os.environ.get("QM_TEST_MATRIX") == "all" else examples,
-        stateful_step_count=30,
+        max_examples=10 * examples if is_whole else examples,
+        stateful_step_count=30 if is_whole else 20,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         # The processes work side by side, so that a failure need not come again in the same steps.
