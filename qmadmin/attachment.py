@@ -153,60 +153,57 @@ class PendingDecisions:
         self._opened = opened
         self._clock = clock
         self.left: dict[Xid, bool] = {}
-        """Whether to commit, by the identifier of the branch; no thread is at work on it."""
+        """Whether to commit, by the identifier of the branch, until it is over."""
+        self._taken_up: set[Xid] = set()
+        """Those that an upkeep is doing, perhaps in another thread."""
 
-    def carry_out(self, xid: Xid, *, commits: bool) -> None:
-        """End a branch; what the store refuses stays noted, and the log says so.
+    def note(self, xid: Xid, *, commits: bool) -> None:
+        """Note how a branch is to end; it is so from now on, whatever interrupts that."""
+        self.left[xid] = commits
+
+    def carry_out(self, xid: Xid) -> None:
+        """End a branch as was noted; what the store refuses is left to later, and the log says so.
 
         Raises UnknownXidError and HeuristicError where others have ended it.
         """
         try:
-            self._end(xid, commits=commits)
+            self._end(xid)
         except (UnknownXidError, HeuristicError):
             raise
         except QueueError as refusal:
-            logger.error(  # noqa: TRY400
-                "the %s of transaction %s on queue space %r is postponed: %s",
-                "commit" if commits else "rollback",
-                xid,
-                self._opened.space.name,
-                refusal,
-            )
+            what, name = "commit" if self.left.get(xid) else "rollback", self._opened.space.name
+            logger.error("the %s of transaction %s on queue space %r is postponed: %s", what, xid, name, refusal)  # noqa: TRY400
 
     def carry_out_all(self) -> None:
         """Do what is noted, as far as the store allows. Errors do not concern the caller."""
         for xid in self.left.copy():
-            commits = self.left.pop(xid, None)
-            if commits is None:
-                # Another thread is doing it.
-                continue
+            self._taken_up.add(xid)
             try:
-                self._end(xid, commits=commits)
-            except UnknownXidError:
-                # It was done when its answer was lost.
-                continue
+                # Where nobody has it any more, it was done when its answer was lost.
+                self._end(xid)
             except HeuristicError as error:
                 logger.error("transaction %s was decided otherwise: %s", xid, error)  # noqa: TRY400
             except QueueError as refusal:
                 logger.debug("transaction %s stays in doubt: %s", xid, refusal)
+            self._taken_up.discard(xid)
 
-    def _end(self, xid: Xid, *, commits: bool) -> None:
-        """End a branch; it is noted again unless it is over, whatever interrupts that."""
-        now, opened = self._clock.now(), self._opened
-        is_over = False
+    def _end(self, xid: Xid) -> None:
+        commits, now, opened = self.left.get(xid), self._clock.now(), self._opened
+        if commits is None:
+            # Another thread has done it.
+            return
         try:
             if commits:
                 self._volume.write(lambda unit: in_doubt.commit(unit, opened, xid, now), Purpose.PROMISE)
             else:
                 ending = Ending(Cause.ROLLBACK)
                 self._volume.write(lambda unit: in_doubt.roll_back(unit, opened, xid, now, ending), Purpose.PROMISE)
-            is_over = True
-        except (UnknownXidError, HeuristicError):
-            is_over = True
+        except (UnknownXidError, HeuristicError) as error:
+            is_ours = self.left.pop(xid, None) is None or xid in self._taken_up
+            if is_ours and isinstance(error, UnknownXidError):
+                return
             raise
-        finally:
-            if not is_over:
-                self.left[xid] = commits
+        self.left.pop(xid, None)
 
 
 class Attachment:

@@ -68,8 +68,9 @@ class TwoPhaseTransaction(Transaction):
         UnknownXidError and HeuristicError where others have ended it.
         """
         ((attachment, _),) = self._branches.values()
+        attachment.decided.note(self.xid, commits=commits)
         self._ended = "committed" if commits else "rolled back"
-        attachment.decided.carry_out(self.xid, commits=commits)
+        attachment.decided.carry_out(self.xid)
 
     def check_here(self) -> None:
         """Refuse a call in another thread than the one that began it, or in a forked process."""

@@ -75,13 +75,14 @@ def join(
     together = _together_in(its)
     key = space.device, space.name
     if (found := together.participants.get(key)) is not None:
-        found.branch.check_here()
+        found.check_here()
         return
-    branch = _begun(space, together.gtrid, timeout)
-    participant = together.participants[key] = _Participant(branch, space, together, transaction_manager)
+    participant = _Participant(space, together, transaction_manager)
     try:
+        participant.begin(timeout)
         its.join(participant)
     except BaseException:
+        # An interrupt, too: what is left in the thread would keep it from any other transaction.
         participant.abort(its)
         raise
 
@@ -105,37 +106,39 @@ def _together_in(its: Any) -> _Together:
     return found
 
 
-def _begun(space: QueueSpace, gtrid: bytes, timeout: float | timedelta | None) -> TwoPhaseTransaction:
-    """Begin a branch, which keeps the process attached to the queue space also when the application closes it."""
-    device, name = space.device, space.name
-    device.use(name, _ROLE)
-    try:
-        incarnation = device.attachment(name, _ROLE).opened.space.incarnation
-        space.tpc_begin(Xid(FORMAT, gtrid, incarnation.encode()), timeout)
-    except BaseException:
-        device.drop(name)
-        raise
-    branch = current(device, name)
-    assert isinstance(branch, TwoPhaseTransaction)  # noqa: S101 - it was begun just now
-    return branch
-
-
 @implementer(ISavepointDataManager)
 class _Participant:
     """A branch in a queue space, as a data manager of the package `transaction`."""
 
-    def __init__(
-        self, branch: TwoPhaseTransaction, space: QueueSpace, together: _Together, transaction_manager: Any
-    ) -> None:
-        self.branch = branch
+    def __init__(self, space: QueueSpace, together: _Together, transaction_manager: Any) -> None:
         self.transaction_manager = transaction_manager
+        self._space = space
         self._key = space.device, space.name
         self._together = together
-        self._is_over = False
+        self._branch: TwoPhaseTransaction | None = None
+        self._xid: Xid | None = None
+        self._uses = False
+        """Whether it keeps the process attached to the queue space, which the application may close meanwhile."""
 
     def __repr__(self) -> str:
         device, name = self._key
-        return f"<branch {self.branch.xid} of queue space {name!r} of {device.path!r}>"
+        return f"<branch {self._xid} of queue space {name!r} of {device.path!r}>"
+
+    def begin(self, timeout: float | timedelta | None) -> None:
+        """Begin the branch: the calls of this thread belong to it from now on."""
+        device, name = self._key
+        device.use(name, _ROLE)
+        self._uses = True
+        incarnation = device.attachment(name, _ROLE).opened.space.incarnation
+        self._xid = Xid(FORMAT, self._together.gtrid, incarnation.encode())
+        self._space.tpc_begin(self._xid, timeout)
+        self._branch = self._begun()
+        self._together.participants[self._key] = self
+
+    def check_here(self) -> None:
+        """Refuse a call in another thread than the one that began the branch, or in a forked process."""
+        if self._branch is not None:
+            self._branch.check_here()
 
     def sortKey(self) -> str:  # noqa: N802 - the package's name
         """Return what it is sorted by; zope.sqlalchemy's begins with "~", so that it commits after our votes."""
@@ -154,7 +157,7 @@ class _Participant:
 
     def tpc_vote(self, _its: object) -> None:
         """Promise the commit. A branch that has changed nothing is over."""
-        if not self.branch.prepare():
+        if self._branch is not None and not self._branch.prepare():
             self._leave()
 
     def tpc_finish(self, _its: object) -> None:
@@ -163,14 +166,14 @@ class _Participant:
         An error here would keep the data managers behind from doing so, which would roll back. A queue space that
         cannot be reached follows, and a branch that was ended otherwise is told when no other of ours is left.
         """
-        if self._is_over:
+        branch, failures = self._branch, self._together.failures
+        if branch is None or not branch.is_prepared:
             return
-        self.branch.check_here()
-        failures = self._together.failures
+        branch.check_here()
         try:
-            self.branch.decide(commits=True)
+            branch.decide(commits=True)
         except (UnknownXidError, HeuristicError) as error:
-            logger.error("transaction %s was to be committed: %s", self.branch.xid, error)  # noqa: TRY400
+            logger.error("transaction %s was to be committed: %s", branch.xid, error)  # noqa: TRY400
             failures.append(error)
         finally:
             self._leave()
@@ -183,27 +186,37 @@ class _Participant:
 
     def abort(self, _its: object) -> None:
         """Roll back. What the store refuses now is done later."""
-        if self._is_over:
-            return
-        self.branch.check_here()
+        branch = self._branch or self._begun()
+        if branch is not None:
+            branch.check_here()
         try:
-            if self.branch.is_prepared:
-                self.branch.decide(commits=False)
-            elif self.branch.active:
-                self.branch.rollback()
+            if branch is not None and branch.is_prepared:
+                branch.decide(commits=False)
+            elif branch is not None and branch.active:
+                branch.rollback()
         finally:
             self._leave()
 
     def savepoint(self) -> _Savepoint:
         """Return where the branch is now."""
-        return _Savepoint(self.branch)
+        assert self._branch is not None  # noqa: S101 - it has joined with one
+        return _Savepoint(self._branch)
+
+    def _begun(self) -> TwoPhaseTransaction | None:
+        """Return the branch that was begun in this thread, if that has come so far."""
+        found = current(*self._key) if self._xid is not None else None
+        return found if isinstance(found, TwoPhaseTransaction) and found.xid == self._xid else None
 
     def _leave(self) -> None:
-        self._is_over = True
-        self._together.participants.pop(self._key, None)
-        self.branch.leave_context()
-        device, name = self._key
-        device.drop(name)
+        """Let go of the thread and of the queue space; this may come again."""
+        if self._together.participants.get(self._key) is self:
+            del self._together.participants[self._key]
+        if (branch := self._branch or self._begun()) is not None:
+            branch.leave_context()
+        if self._uses:
+            self._uses = False
+            device, name = self._key
+            device.drop(name)
 
 
 @implementer(IDataManagerSavepoint)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 
 import pytest
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from transaction.interfaces import IDataManagerSavepoint, ISavepointDataManager,
 from zope.interface.verify import verifyObject
 
 import qmadmin
+from qmadmin import attachment, two_phase
 from qmadmin.zope import FORMAT, join
 from qmcore.errors import (
     AbortedError,
@@ -25,6 +27,7 @@ from qmcore.errors import (
 from qmcore.probe import Point
 from qmcore.records import Outcome
 from tests.fix_store import Work, attachment_of, drain, make_queue
+from tests.interrupts import at_every_line
 
 tables = sa.MetaData()
 order = sa.Table("shop_order", tables, sa.Column("number", sa.Integer, primary_key=True))
@@ -535,6 +538,30 @@ class TestFailuresOfTheStore:
         transaction.abort()
         attachment_of(space).do_housekeeping(now=True)
         assert there(space) == DONE
+
+    @pytest.mark.parametrize("module", [qmadmin.zope, two_phase, attachment])
+    def test_an_interrupt_at_any_line_leaves_all_of_it_or_nothing_and_the_thread_goes_on(self, store, module):
+        space = store.space(transactions=100)
+        for name in ("Q", "OUT"):
+            make_queue(space, name, retries=1_000)
+        space.enqueue("Q", "request")
+
+        def work():
+            answer(space)
+            transaction.commit()
+
+        for _ in at_every_line(module, work):
+            transaction.abort()
+            for _ in range(2):
+                attachment_of(space).do_housekeeping(now=True)
+                gc.collect()
+            assert (space.transactions(), space.tpc_recover()) == ([], [])
+            there, brought = list(space.messages("Q")), drain(space, "OUT")
+            assert (len(there), brought) in ((1, []), (0, ["REQUEST"]))
+            if not there:
+                space.enqueue("Q", "request")
+            with space.transaction():
+                pass
 
     @pytest.mark.parametrize("blocked", [True, False])
     def test_the_manager_is_told_what_may_succeed_soon(self, space, blocked):
