@@ -247,8 +247,9 @@ class TransactionRecord:
 
     `started_us` is a time of day, `deadline_us` one of the steady clock, which no setting of the time of day moves.
 
-    A branch of a distributed transaction has an `xid`. Once it is prepared, at `prepared_us`, the queues are known in
-    which it has messages, who `consumer` is that has them, and how many are `nonpersistent`. One that was ended without
+    A branch of a distributed transaction has an `xid`. Once it is prepared, at `prepared_us`, the queues are known that
+    it has `taken_from`, and those that it `brings_to`, who `consumer` is that has the messages, and how many are
+    `nonpersistent`. Of one that is suspended it is only known in which it may have messages. One that was ended without
     the decision of its coordinator was so at `ended_us`, by whom `ended_by` says. `decider` tells whom recovery asks;
     `decided` is what it was told where that is not how the branch was ended, "committed" or "rolled back".
     """
@@ -261,7 +262,8 @@ class TransactionRecord:
     deadline_us: int | None
     xid: Xid | None = None
     prepared_us: int | None = None
-    queue_ids: tuple[int, ...] = ()
+    taken_from: tuple[int, ...] = ()
+    brings_to: tuple[int, ...] = ()
     consumer: str = ""
     nonpersistent: int = 0
     ended_us: int | None = None
@@ -269,6 +271,11 @@ class TransactionRecord:
     suspended_us: int | None = None
     decider: str = ""
     decided: str = ""
+
+    @property
+    def queue_ids(self) -> Sequence[int]:
+        """The queues in which it may have messages."""
+        return sorted({*self.taken_from, *self.brings_to})
 
 
 class Decision(NamedTuple):

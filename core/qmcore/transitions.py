@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from qmcore.message import Body
 from qmcore.records import Holding, Use
 from qmcore.selection import Choice
 from qmcore.two_phase import Begin, Begun, Decide, Decided, Prepare, Prepared
+
+NO_LIMIT: Final = 2**62
+"""What a guard says of limits that do not hold any more, because room was kept and it was promised."""
 
 
 class Guard(NamedTuple):

@@ -41,9 +41,10 @@ class Begun(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """A transaction of an owner is to be prepared: what it holds and brings stands in the store, in the `queue_ids`.
+    """A transaction of an owner is to be prepared: what it holds and brings stands in the store by then.
 
-    It has taken so many messages on disk (`held`), and has `spilled` others there, as far as is known. `decider` tells
+    It has messages of the queues `taken_from`, and spilled ones for those that it `brings_to`. From works of before it
+    has taken so many on disk (`held`), and has so many there that were `spilled`, as far as is known. `decider` tells
     whom recovery asks; it is empty where another coordinator ends the branch.
     """
 
@@ -51,7 +52,8 @@ class Prepare(NamedTuple):
     transaction_id: int
     owner_id: int
     xid: Xid
-    queue_ids: Sequence[int]
+    taken_from: Sequence[int]
+    brings_to: Sequence[int]
     held: int
     spilled: int
     decider: str

@@ -317,10 +317,11 @@ class TransactionRecords(Protocol):
     def find(self, space_id: int, xid: Xid) -> TransactionRecord | None:
         """Return the transaction of a queue space that has an identifier, in whatever state it is."""
 
-    def reopen(self, transaction_id: int, xid: Xid) -> bool:
-        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it; False: it is not.
+    def reopen(self, space_id: int, xid: Xid, transaction_id: int | None = None) -> TransactionRecord | None:
+        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it, and return it.
 
-        Who ends it at the same time waits, and finds it ended.
+        Return None where there is none with that identifier, or it is another one than this. Who ends it at the same
+        time waits, and finds it ended.
         """
 
     def add_heuristic(self, record: TransactionRecord) -> None:

@@ -156,6 +156,14 @@ class Counters(StorePart):
         after = Use(messages + count, whole_pages + pages, whole_size + size)
         return Counted(range(last + 1, last + count + 1), after)
 
+    def arrive_charged(self, space_id: int, queue_id: int, use: Use) -> Sequence[int]:
+        """Count messages in, the room of which is counted already as that of no queue; give out as many numbers."""
+        last = self._whole(space_id)[0]
+        count, pages, size = use
+        self.run_in_order(_ARRIVE, count, 0, 0, 0, count, space_id, 0)
+        self.run_in_order(_ARRIVE, count, count, pages, size, count, space_id, queue_id)
+        return range(last + 1, last + count + 1)
+
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         if count and how == "dequeued" and not self.store.purpose.settles:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qmcore.records import Decision
-from qmcore.refusals import STALE, Reason, Refused
+from qmcore.refusals import Reason, Refused
 from qmcore.two_phase import DECIDES_WITHIN_US, Decide, Decided, Told
 from qmstorage.schema import decision, era, heuristic
 from qmstorage.sql import bindparam, delete, literal, select, update
@@ -82,8 +82,8 @@ class Decisions(UnitPart):
 
     def add(self, space_id: int, gtrid: bytes, told: Sequence[Told], now_us: int) -> None:
         """Record a decision for all who are to be told."""
-        for branch, place in told:
-            self.run(_ADD, space_id=space_id, xid_global=gtrid, xid_branch=branch, place=place, decided_at=now_us)
+        own = {"space_id": space_id, "xid_global": gtrid, "decided_at": now_us}
+        self.many(_ADD, [{**own, "xid_branch": branch, "place": place} for branch, place in told])
 
     def has_work(self, space_id: int) -> bool:
         """Return whether anybody is to be told of a decision, or a heuristic end to be compared with one."""
@@ -104,10 +104,11 @@ class Decisions(UnitPart):
 
 
 def decide(unit: SqlUnit, command: Decide) -> Decided | Refused:
-    """Record the decision to commit a distributed transaction, in the database transaction that commits the decider."""
+    """Record the decision to commit a distributed transaction, in the database transaction that commits the decider.
+
+    That commit, which goes before, has seen that the queue space is as it was.
+    """
     guard, now = command.guard, unit.clock.now()
-    if unit.generation(guard.space_id) != guard.generation:
-        return STALE
     if now - command.began_us > DECIDES_WITHIN_US:
         return Refused(Reason.LATE)
     decisions = unit.transactions.decisions

@@ -7,7 +7,8 @@ kept for them, and they go when the transaction ends without a commit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
@@ -16,6 +17,7 @@ from qmcore.records import Place, Role, Spilled, Standing, Use
 from qmcore.refusals import STALE, Reason, Refused
 from qmcore.transitions import (
     NEVER,
+    NO_LIMIT,
     TOP,
     Admit,
     Admitted,
@@ -23,6 +25,8 @@ from qmcore.transitions import (
     Commit,
     Enqueue,
     Enqueued,
+    Guard,
+    Holder,
     Reached,
     Route,
     Source,
@@ -34,6 +38,8 @@ from qmstorage.disposing import Stands, stand
 from qmstorage.refused import RefusedError
 from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
+
+U = TypeVar("U", bound=SqlUnit)
 
 _AT_A_TIME = 500
 _NOTHING = Use(0, 0, 0)
@@ -75,8 +81,11 @@ def overflow(command: Admit, level: Use, in_memory: Use) -> Refused | None:
     return None
 
 
-def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
-    """Store messages that a transaction enqueues when it commits. `admit`, before this, looks whether there is room."""
+def spill(unit: U, command: Enqueue, begin_holding: Callable[[U, Guard, Holder], int | Refused]) -> Enqueued | Refused:
+    """Store messages that a transaction enqueues when it commits. `admit`, before this, looks whether there is room.
+
+    `begin_holding` makes the transaction known, or sees that it still is.
+    """
     guard, route, arrivals, holder = command
     assert holder is not None  # noqa: S101 - who has none does not spill
     if unit.generation(guard.space_id) != guard.generation:
@@ -87,9 +96,9 @@ def spill(unit: SqlUnit, command: Enqueue) -> Enqueued | Refused:
     begun = begin_holding(unit, guard, holder)
     if isinstance(begun, Refused):
         return begun
-    for arrival in arrivals:
-        store: Store = memory if memory is not None and arrival.terms.memory else unit
-        _spill(store, holder.transaction_id, guard.space_id, route.queue_id, arrival)
+    for store in stores_of(unit, guard):
+        its = [arrival for arrival in arrivals if arrival.terms.memory is store.in_memory]
+        _spill(store, holder.transaction_id, guard.space_id, route.queue_id, its)
     return Enqueued([arrival.sequence for arrival in arrivals], transactions=begun)
 
 
@@ -115,11 +124,12 @@ def prepare(unit: SqlUnit, command: Prepare) -> Prepared | Refused:
     in_memory = 0 if memory is None else sum(_messages_of(memory, command))
     if not unit.transactions.prepare(command, unit.clock.now(), in_memory):
         return Refused(Reason.GIVEN_UP)
-    # Nobody ends it any more, who would take away what is looked at.
-    dequeued, brought = _messages_of(unit, command)
-    if dequeued < command.held or brought < command.spilled:
-        # The crash of a server takes the last steps with it.
-        raise RefusedError(Refused(Reason.LOST))
+    if command.held or command.spilled:
+        # Nobody ends it any more, who would take away what is looked at.
+        dequeued, brought = _messages_of(unit, command)
+        if dequeued < command.held or brought < command.spilled:
+            # The crash of a server takes the last steps with it.
+            raise RefusedError(Refused(Reason.LOST))
     return Prepared()
 
 
@@ -156,7 +166,10 @@ def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_mem
 
     The room was kept for it, but limits may be lower now, and nobody has looked at them while it was spilled.
     """
-    guard, level = command.guard, unit.counters.level(command.guard.space_id)
+    guard = command.guard
+    if guard.messages >= NO_LIMIT:
+        return None
+    level = unit.counters.level(guard.space_id)
     in_memory = unit.memory_level(guard.space_id) if guard.memory_pages else _NOTHING
     more, more_in_memory = _spilled_use(unit, command), _NOTHING
     memory = unit.memory(guard.space_id) if guard.memory_pages else None
@@ -185,8 +198,7 @@ def keep_with_spilled(
     spilled = {route.queue_id for route in command.stored}
     for route, arrivals in brings:
         if route.queue_id in spilled:
-            for arrival in arrivals:
-                _spill(unit, command.transaction_id, command.guard.space_id, route.queue_id, arrival)
+            _spill(unit, command.transaction_id, command.guard.space_id, route.queue_id, arrivals)
     return [(route, arrivals) for route, arrivals in brings if route.queue_id not in spilled]
 
 
@@ -199,14 +211,19 @@ def stand_spilled(
     """
     guard, transaction_id = command.guard, command.transaction_id
     stores = committed or stores_of(unit, guard)
-    brings = [store for store in stores if store.holdings.spilled_use(transaction_id, route.queue_id).messages]
+    uses = [(store, store.holdings.spilled_use(transaction_id, route.queue_id)) for store in stores]
+    brings = {store: use for store, use in uses if use.messages}
     orders: Mapping[int, int] = {}
     if len(brings) > 1:
         # The order that messages have together which go to several stores is that of their enqueuing.
         given = sorted(item.message_id for store in brings for item in _items(store, transaction_id, route.queue_id))
         orders = dict(zip(given, unit.counters.reserve(guard.space_id, len(given)), strict=True))
-    for store in brings:
-        sequences = _count_in(unit, command, route, store)
+    for store, use in brings.items():
+        sequences = store.counters.arrive_charged(guard.space_id, route.queue_id, use)
+        if store is not unit:
+            # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of
+            # memory.
+            sequences = unit.counters.reserve(guard.space_id, use.messages)
         _stand_all(store, route, transaction_id, sequences, orders, now)
     if not (brings and route.levels):
         return ()
@@ -232,7 +249,8 @@ def follow(unit: SqlUnit, command: Commit, now: int) -> Sequence[Reached]:
 
 def _messages_of(store: Store, command: Prepare) -> tuple[int, int]:
     """Return how many messages a transaction has dequeued in a store, and how many it brings."""
-    counts = [store.holdings.counts(command.transaction_id, queue_id) for queue_id in command.queue_ids]
+    queue_ids = {*command.taken_from, *command.brings_to}
+    counts = [store.holdings.counts(command.transaction_id, queue_id) for queue_id in queue_ids]
     dequeued, brought = (sum(each.get(role, 0) for each in counts) for role in (Role.DEQUEUED, Role.ENQUEUED))
     return dequeued, brought
 
@@ -242,11 +260,14 @@ def _spilled_use(store: Store, command: Commit) -> Use:
     return functools.reduce(Use.plus, its, _NOTHING)
 
 
-def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, arrival: Arrival) -> None:
-    store.counters.charge(space_id, messages=1, pages=arrival.pages, size=arrival.size)
-    terms = arrival.terms
-    number = numbers.number(space_id, arrival.sequence)
-    store.holdings.spill(transaction_id, number, queue_id, arrival, terms.place, lifetime=_lifetime(terms))
+def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, its: Sequence[Arrival]) -> None:
+    if not its:
+        return
+    pages, size = sum(each.pages for each in its), sum(each.size for each in its)
+    store.counters.charge(space_id, messages=len(its), pages=pages, size=size)
+    for each in its:
+        number, terms = numbers.number(space_id, each.sequence), each.terms
+        store.holdings.spill(transaction_id, number, queue_id, each, terms.place, lifetime=_lifetime(terms))
 
 
 def _lifetime(terms: Terms) -> int | None:
@@ -255,15 +276,6 @@ def _lifetime(terms: Terms) -> int | None:
     if times is None or (times.lifetime is None and times.expires_us is None):
         return Spilled.DEFAULT
     return None if times.lifetime == NEVER else times.lifetime
-
-
-def _count_in(unit: SqlUnit, command: Commit, route: Route, store: Store) -> Sequence[int]:
-    """Give back the room that was kept, count what arrives, and return its sequence numbers."""
-    space_id, more = command.guard.space_id, store.holdings.spilled_use(command.transaction_id, route.queue_id)
-    store.counters.charge(space_id, messages=-more.messages, pages=-more.pages, size=-more.size)
-    arrival = store.counters.arrive(space_id, route.queue_id, count=more.messages, pages=more.pages, size=more.size)
-    # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of memory.
-    return arrival.sequences if store is unit else unit.counters.reserve(space_id, more.messages)
 
 
 def _stand_all(
@@ -302,7 +314,9 @@ def _position_of(item: Spilled, route: Route, now: int) -> Position:
 
 
 def _items(store: Store, transaction_id: int, queue_id: int) -> Iterator[Spilled]:
-    step = store.holdings.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
-    while step:
+    after, is_more = -1, True
+    while is_more:
+        step = store.holdings.spilled(transaction_id, queue_id, after, _AT_A_TIME)
         yield from step
-        step = store.holdings.spilled(transaction_id, queue_id, step[-1].message_id, _AT_A_TIME)
+        is_more = len(step) == _AT_A_TIME
+        after = step[-1].message_id if is_more else after

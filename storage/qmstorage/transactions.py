@@ -88,13 +88,11 @@ _PREPARE = (
 )
 _REOPEN = (
     update(trans)
-    .where(
-        given(trans.c.id, "trans_id"),
-        trans.c.state == written_state(Outcome.PREPARED),
-        *_HAS_XID[1:],
-    )
+    .where(*_HAS_XID, trans.c.state == written_state(Outcome.PREPARED))
     .values(state=literal(Outcome.ACTIVE.value), xid_format=null(), xid_global=null(), xid_branch=null())
+    .returning(*_RECORD.selected_columns)
 )
+_REOPEN_THIS = _REOPEN.where(given(trans.c.id, "trans_id"))
 _SUSPEND = (
     update(trans)
     .where(*ACTIVE_OF_OWNER)
@@ -190,7 +188,7 @@ class Transactions(UnitPart):
     def suspend(self, transaction_id: int, owner_id: int, secret: str, now_us: int, queue_ids: Sequence[int]) -> bool:
         """Let an active transaction be resumed by a secret; False where that owner has it no more."""
         its = {"trans_id": transaction_id, "of_owner": owner_id, "its_secret": secret, "suspended": now_us}
-        return self.run(_SUSPEND, of_queues=" ".join(map(str, queue_ids)), **its).rowcount > 0
+        return self.run(_SUSPEND, of_queues=_listed(queue_ids), **its).rowcount > 0
 
     @once
     def resume(self, space_id: int, transaction_id: int, owner_id: int, secret: str) -> TransactionRecord | None:
@@ -229,7 +227,7 @@ class Transactions(UnitPart):
                 its_global=xid.gtrid,
                 its_branch=xid.bqual,
                 prepared=now_us,
-                of_queues=" ".join(map(str, command.queue_ids)),
+                of_queues=f"{_listed(command.taken_from)}/{_listed(command.brings_to)}",
                 by=command.guard.consumer,
                 in_memory=nonpersistent,
                 decided_by=command.decider or None,
@@ -237,12 +235,17 @@ class Transactions(UnitPart):
             > 0
         )
 
-    def reopen(self, transaction_id: int, xid: Xid) -> bool:
-        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it; False: it is not.
+    def reopen(self, space_id: int, xid: Xid, transaction_id: int | None = None) -> TransactionRecord | None:
+        """Make a prepared transaction active, and nameless, for the rest of the work, which ends it, and return it.
 
-        Who ends it at the same time waits, and finds it ended.
+        Return None where there is none with that identifier, or it is another one than this. Who ends it at the same
+        time waits, and finds it ended.
         """
-        return self.run(_REOPEN, trans_id=transaction_id, **_named(xid)).rowcount > 0
+        if transaction_id is None:
+            row = self.one(_REOPEN, of_space=space_id, **_named(xid))
+        else:
+            row = self.one(_REOPEN_THIS, of_space=space_id, trans_id=transaction_id, **_named(xid))
+        return None if row is None else _record(row, xid)
 
     def add_heuristic(self, record: TransactionRecord) -> None:
         """Record how a transaction was ended without the decision of its coordinator."""
@@ -290,9 +293,20 @@ def _named(xid: Xid) -> dict[str, Any]:
     return {"of_format": xid.format_id, "of_global": xid.gtrid, "of_branch": xid.bqual}
 
 
-def _record(row: Row) -> TransactionRecord:
+def _listed(queue_ids: Sequence[int]) -> str:
+    return " ".join(map(str, queue_ids))
+
+
+def _numbers(listed: str) -> tuple[int, ...]:
+    return tuple(map(int, listed.split()))
+
+
+def _record(row: Row, named: Xid | None = None) -> TransactionRecord:
+    """Return the transaction of a row, which has lost its identifier where that is `named`."""
     number, space_id, owner_id, state, started, deadline, form, gtrid, bqual, prepared, queues, *rest = row
     consumer, nonpersistent, suspended, decider = rest
+    # Of one that is suspended it is not said for what it has messages there.
+    taken_from, slash, brings_to = (queues or "").partition("/")
     return TransactionRecord(
         id=number,
         space_id=space_id,
@@ -300,9 +314,10 @@ def _record(row: Row) -> TransactionRecord:
         state=Outcome(state),
         started_us=started,
         deadline_us=deadline,
-        xid=None if form is None else Xid(form, bytes(gtrid), bytes(bqual)),
+        xid=named if form is None else Xid(form, bytes(gtrid), bytes(bqual)),
         prepared_us=prepared,
-        queue_ids=tuple(map(int, queues.split())) if queues else (),
+        taken_from=_numbers(taken_from),
+        brings_to=_numbers(brings_to if slash else taken_from),
         consumer=consumer or "",
         nonpersistent=nonpersistent or 0,
         suspended_us=suspended,

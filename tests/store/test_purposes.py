@@ -57,7 +57,7 @@ def prepare(unit, opened):
     branch = Branch(opened, opened.owner, 0, None)
     holder = holder_of(branch, known.space, Role.DEQUEUED, 0)
     guard = opened.guard(known)
-    commands = [Begin(guard, holder, xid), Prepare(guard, branch.id, branch.owner.id, xid, [], 0, 0, "")]
+    commands = [Begin(guard, holder, xid), Prepare(guard, branch.id, branch.owner.id, xid, [], [], 0, 0, "")]
     assert isinstance(unit.execute(commands)[1], Prepared)
 
 

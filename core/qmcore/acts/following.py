@@ -74,5 +74,5 @@ def _hidden(unit: Unit, opened: OpenSpace) -> set[int]:
 
 def _follow_commit(unit: Unit, opened: OpenSpace, record: TransactionRecord) -> None:
     known = opened.definitions(unit)
-    command = commit_by_record(known, opened.guard(known), record, known.queues.values())
+    command = commit_by_record(known, opened.guard(known), record, known.by_id, known.by_id)
     start_afterwards(unit, opened, unit.follow(command))

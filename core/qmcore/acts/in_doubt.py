@@ -23,12 +23,10 @@ from qmcore.records import Outcome, Role, TransactionRecord
 from qmcore.refusals import Refused
 from qmcore.space import Space
 from qmcore.times import show
-from qmcore.transitions import Guard
+from qmcore.transitions import NO_LIMIT, Guard
 from qmcore.xid import Xid
 
 logger = logging.getLogger("qmadmin.transacting")
-
-_NO_LIMIT = 2**62
 
 
 def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str = "") -> int:
@@ -42,9 +40,9 @@ def commit(unit: Unit, opened: OpenSpace, xid: Xid, now: int, *, ended_by: str =
     if record is None:
         return 0
     known = opened.definitions(unit)
-    queues = [known.by_id[queue_id] for queue_id in record.queue_ids if queue_id in known.by_id]
     lost = _tell_lost(unit, opened, record)
-    result = unit.settle(commit_by_record(known, _promised(opened.guard(known), record), record, queues))
+    where = record.taken_from, record.brings_to
+    result = unit.settle(commit_by_record(known, _promised(opened.guard(known), record), record, *where))
     if isinstance(result, Refused):
         raise refusal(known, result)
     start_afterwards(unit, opened, result.reached)
@@ -155,6 +153,9 @@ def refuse_loss(unit: Unit, space: Space, action: str, *, in_memory: bool) -> No
 
 def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool, ended_by: str) -> TransactionRecord | None:
     """Make a prepared transaction ready for its end; None where its coordinator learns that it was ended so."""
+    reopened = unit.transactions.reopen(opened.space.id, xid)
+    if reopened is not None:
+        return reopened
     record = found(unit, opened, xid)
     if record.state.is_heuristic:
         committed = record.state is Outcome.HEURISTIC_COMMIT
@@ -166,8 +167,6 @@ def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool, ended_b
             hint="Put right by hand what differs, and forget it with tpc_forget or qforgettrans.",
             committed=committed,
         )
-    if record.state is Outcome.PREPARED and unit.transactions.reopen(record.id, xid):
-        return record
     if record.state is Outcome.PREPARED:
         # Somebody else has ended it between our look and now.
         raise UnknownXidError(f"transaction {xid} of queue space {opened.space.name!r} has been ended meanwhile")
@@ -179,8 +178,8 @@ def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool, ended_b
 
 def _promised(guard: Guard, record: TransactionRecord) -> Guard:
     """Return the guard of what ends something promised: no limit holds any more, and the consumer is whose it was."""
-    memory_pages = _NO_LIMIT if guard.memory_pages else 0
-    return guard._replace(consumer=record.consumer, messages=_NO_LIMIT, pages=_NO_LIMIT, memory_pages=memory_pages)
+    memory_pages = NO_LIMIT if guard.memory_pages else 0
+    return guard._replace(consumer=record.consumer, messages=NO_LIMIT, pages=NO_LIMIT, memory_pages=memory_pages)
 
 
 def _record_heuristic(unit: Unit, record: TransactionRecord, outcome: Outcome, now: int, ended_by: str) -> None:

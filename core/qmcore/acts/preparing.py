@@ -18,7 +18,7 @@ from qmcore.port import Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery
 from qmcore.records import Role
-from qmcore.transitions import Command
+from qmcore.transitions import Command, Enqueued
 from qmcore.two_phase import Begin, Begun, Prepare
 from qmcore.xid import Xid
 
@@ -51,13 +51,16 @@ def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "") -> bool
         bring_to_memory(volume, branch, now)
     with branch.at_risk():
         branch.may_spill, branch.promised = branch.may_spill or bool(branch.pending), xid
-        with_room(
+        results = with_room(
             volume,
             [branch.opened],
             now,
             lambda: send(volume, branch.opened, _preparation, (branch, xid, decider), purpose=Purpose.PROMISE),
         )
     branch.recorded = True
+    for result in results:
+        if isinstance(result, Enqueued):
+            branch.opened.know_transactions(result.transactions)
     leave_numbers(branch)
     return True
 
@@ -81,6 +84,7 @@ def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid
             # What a commit would be refused for is refused now: the commit of a prepared one never is.
             consumed_from(known, queue)
     commands = spills_of_all(guard, known, branch)
-    spilled = branch.spilled + len(branch.pending)
-    its = branch.id, branch.owner.id, xid, sorted(branch.stands_in), holds.messages, spilled, decider
-    return [*commands, Prepare(guard, *its)]
+    # What is spilled by this very work is there.
+    spilled = branch.spilled + len(branch.pending) if branch.spilled else 0
+    where = sorted(branch.queue_ids), sorted(branch.spilled_to)
+    return [*commands, Prepare(guard, branch.id, branch.owner.id, xid, *where, holds.messages, spilled, decider)]

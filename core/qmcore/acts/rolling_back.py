@@ -31,7 +31,7 @@ def roll_back(volume: Volume, branch: Branch, now: int, ending: Ending) -> None:
 def undo(unit: Unit, branch: Branch, now: int, ending: Ending) -> None:
     """Do the same in a database transaction that is open."""
     if branch.promised is not None:
-        unit.transactions.reopen(branch.id, branch.promised)
+        unit.transactions.reopen(branch.opened.space.id, branch.promised, branch.id)
     if unit.transactions.end(branch.id, branch.owner.id):
         returning.give_back(unit, branch.opened, branch.id, branch.stands_in, now, ending)
 

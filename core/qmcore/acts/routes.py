@@ -59,8 +59,11 @@ def _low_levels(known: Definitions, queue: Queue) -> list[Level]:
     ]
 
 
-def commit_by_record(known: Definitions, guard: Guard, record: TransactionRecord, queues: Iterable[Queue]) -> Commit:
-    """Return the commit of a transaction of which only the record is known: all that it has stands in these queues."""
-    its = list(queues)
-    sources, stored = [source_of(known, queue) for queue in its], [route_of(known, queue) for queue in its]
+def commit_by_record(
+    known: Definitions, guard: Guard, record: TransactionRecord, taken_from: Iterable[int], brings_to: Iterable[int]
+) -> Commit:
+    """Return the commit of a transaction of which only the record is known, and where all stands that it has."""
+    by_id = known.by_id
+    sources = [source_of(known, by_id[queue_id]) for queue_id in taken_from if queue_id in by_id]
+    stored = [route_of(known, by_id[queue_id]) for queue_id in brings_to if queue_id in by_id]
     return Commit(guard, record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ())

@@ -61,16 +61,17 @@ def send(
     they were looked at. With `others` one command is built here, and one for each of them.
     """
     known = opened.known or _looked_at(volume, opened, on)
+    theirs = [part.opened.known or _looked_at(volume, part.opened, on) for part in others] if others else []
     while True:
         try:
             values = build(opened, known, asked)
+            for part, definitions in zip(others, theirs, strict=True):
+                values = [*values, *part.build(part.opened, definitions, part.asked)]
         except QueueError:
-            last, known = known, _looked_at(volume, opened, on)
-            if known is last:
+            last, known, theirs = [known, *theirs], *_all_looked_at(volume, opened, others, on)
+            if all(before is now for before, now in zip(last, [known, *theirs], strict=True)):
                 raise
             continue
-        if others:
-            values = [*values, *_of_others(volume, others)]
         results = volume.run(values, on=on, purpose=purpose) if values else ()
         if not isinstance(results, Refused):
             for at, result in enumerate(results):
@@ -81,15 +82,7 @@ def send(
         if results.reason != Reason.STALE:
             its = others[results.command - 1].opened if others and results.command else opened
             raise refusal(its.known or known, results)
-        known = _looked_at(volume, opened, on)
-
-
-def _of_others(volume: Volume, others: Sequence[Part]) -> list[Command]:
-    return [
-        command
-        for part in others
-        for command in part.build(part.opened, _looked_at(volume, part.opened, None), part.asked)
-    ]
+        known, theirs = _all_looked_at(volume, opened, others, on)
 
 
 def execute(unit: Unit, opened: OpenSpace, value: Enqueue) -> Enqueued:
@@ -179,6 +172,13 @@ def no_such_message(queue: str, msgid: str) -> BadMessageIdError:
         queue=queue,
         msgid=msgid,
     )
+
+
+def _all_looked_at(
+    volume: Volume, opened: OpenSpace, others: Sequence[Part], on: object
+) -> tuple[Definitions, list[Definitions]]:
+    """Return the definitions of a queue space as they are, and those of the others."""
+    return _looked_at(volume, opened, on), [_looked_at(volume, part.opened, on) for part in others]
 
 
 def _looked_at(volume: Volume, opened: OpenSpace, on: object) -> Definitions:

@@ -175,6 +175,11 @@ class SharedCounters(Counters):
         self.store.heard.append(whole[5])
         return Counted(sorted(whole[4]), Use(*whole[1:4]))
 
+    def arrive_charged(self, space_id: int, queue_id: int, use: Use) -> Sequence[int]:
+        """Count messages in, the room of which is counted already as that of no queue; give out as many numbers."""
+        self.charge(space_id, messages=-use.messages, pages=-use.pages, size=-use.size)
+        return self.arrive(space_id, queue_id, count=use.messages, pages=use.pages, size=use.size).sequences
+
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
         if count and how == "dequeued" and not self.store.purpose.settles:

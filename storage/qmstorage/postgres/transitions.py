@@ -27,6 +27,7 @@ from qmcore.transitions import (
 )
 from qmcore.two_phase import Begin, Decide, Prepare
 from qmstorage import disposing
+from qmstorage.claiming import begin_holding
 from qmstorage.decisions import decide
 from qmstorage.postgres import arriving, claiming, settling
 from qmstorage.postgres.pipeline import Call
@@ -70,7 +71,7 @@ class Transitions(SqlUnit):
     def enqueue(self, command: Enqueue) -> Enqueued | Refused:
         """Let messages arrive in a queue."""
         if command.holder is not None:
-            return spill(self, command)
+            return spill(self, command, begin_holding)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
         space_id, has_apart = command.guard.space_id, False

@@ -95,7 +95,7 @@ def _first(unit: Transitions, queue_id: int, limit: int, *, body: bool) -> list[
     return [Read(unit, its, False)] if its else []
 
 
-def _begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
+def begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refused:
     """Make a transaction known, or see that it still is; return how many there are, where they are the most yet."""
     if not holder.recorded:
         transaction_id, owner_id, started_us, deadline_us, _, transactions, highest, *_ = holder
@@ -139,7 +139,7 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
         if isinstance(found, Refused):
             return found
         others = found
-    transactions = _begin_holding(unit, command.guard, holder)
+    transactions = begin_holding(unit, command.guard, holder)
     if isinstance(transactions, Refused):
         return transactions
     for store, its, is_locked in parts:

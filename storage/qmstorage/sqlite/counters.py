@@ -33,17 +33,27 @@ class ExclusiveCounters(Counters):
     main: tuple[int, int, Row] | None = None
     """The number of a queue space, what was changed when it was read, and the row of all that is counted of it.
 
-    Whoever begins another database transaction takes it away.
+    Whoever begins another database transaction, or the work of another caller in it, takes it away.
     """
 
     def generation(self, space_id: int) -> int | None:
         """Return the generation of a queue space, which stands with its counters; None where it is gone."""
-        row: Row | None = self.run_in_order(MAIN, space_id).fetchone()
-        if row is None:
-            return None
-        # What is counted stands in the same row, and is asked for next by whoever enqueues.
-        self.main = space_id, self.cursor.connection.total_changes, row
-        return int(row[0])
+        row = self.row(space_id)
+        return None if row is None else int(row[0])
+
+    def row(self, space_id: int) -> Row | None:
+        """Return the generation of a queue space and all that is counted of it, as `MAIN` does; None where it is gone.
+
+        It is read again where something has changed since.
+        """
+        if self.main is not None:
+            its, changes, known = self.main
+            if its == space_id and changes == self.cursor.connection.total_changes:
+                return known
+        found: Row | None = self.run_in_order(MAIN, space_id).fetchone()
+        if found is not None:
+            self.main = space_id, self.cursor.connection.total_changes, found
+        return found
 
     def handoff_commit(self, handoff: int) -> int:
         """Return the number of the last commit that did works of several processes."""
@@ -61,8 +71,5 @@ class ExclusiveCounters(Counters):
         return commit
 
     def _whole(self, space_id: int) -> Row:
-        if self.main is not None:
-            its, changes, row = self.main
-            if its == space_id and changes == self.cursor.connection.total_changes:
-                return row[1:]
-        return super()._whole(space_id)
+        row = self.row(space_id)
+        return super()._whole(space_id) if row is None else row[1:]

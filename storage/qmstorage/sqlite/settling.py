@@ -14,7 +14,7 @@ from qmcore.transitions import Admit, Admitted, Arrival, Commit, Committed, Reac
 from qmstorage import claiming, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update
-from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
+from qmstorage.sqlite.counters import COUNT, COUNT_OUT
 from qmstorage.sqlite.holdings import HELD
 from qmstorage.statements import Row, given, written
 from qmstorage.transactions import ACTIVE_OF_OWNER, END
@@ -51,7 +51,7 @@ _levels_of: Final = attrgetter("levels")
 
 def admit(unit: Transitions, command: Admit) -> Admitted | Refused:
     """Say whether there is room for what a transaction enqueues, and give it numbers."""
-    main: Row | None = unit.cursor.execute(unit.texts.in_order[MAIN], (command.guard.space_id,)).fetchone()
+    main = unit.counters.row(command.guard.space_id)
     if main is None or main[0] != command.guard.generation:
         return STALE
     _, _, *level = main
@@ -64,7 +64,7 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         raise WrongPurposeError(unit.purpose, "commits a transaction")
     guard, transaction_id, _, _, sources, _, locks, stored, _, brings = command
     space_id, execute, texts = guard.space_id, unit.cursor.execute, unit.texts.in_order
-    main: Row | None = execute(texts[MAIN], (space_id,)).fetchone()
+    main = unit.counters.row(space_id)
     if main is None or main[0] != guard.generation:
         return STALE
     gone: list[_Gone] = []
@@ -88,7 +88,7 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         _count_all(unit, space_id, changes)
         changes = {}
         coming = _end_in_part(unit, command, now, reached)
-        last = unit.counters.last_sequence(space_id)
+        last = unit.counters.last_sequence(space_id) if coming else last
     for route, arrivals in coming:
         count, pages, size = len(arrivals), 0, 0
         for _, its_size, its_pages, _, _ in arrivals:

@@ -71,7 +71,7 @@ class Transitions(SqlUnit):
         """Let messages arrive in a queue."""
         guard, route, arrivals, holder = command
         if holder is not None:
-            return spill(self, command)
+            return spill(self, command, claiming.begin_holding)
         if not self.purpose.settles:
             raise WrongPurposeError(self.purpose, "lets messages arrive")
         space_id, count = guard.space_id, len(arrivals)

@@ -62,6 +62,7 @@ class SqliteUnit(Transitions):
         """Begin the work of one caller: what was read for another, whose work may have been undone, is forgotten."""
         self.actions = []
         self._generations = {}
+        self.counters.main = None
 
     def commit(self) -> None:
         """Commit it."""
