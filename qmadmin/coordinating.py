@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmadmin.over_volumes import are_apart
@@ -26,11 +27,13 @@ from qmcore.errors import (
     QueueError,
     SystemFailureError,
 )
+from qmcore.purpose import Purpose
 from qmcore.two_phase import OUR_FORMAT, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
+    from qmcore.port import Volume
 
 logger = logging.getLogger("qmadmin.transacting")
 
@@ -126,26 +129,17 @@ class Coordinator:
         if not branch.recorded:
             preparing.begin(attachment.volume, branch, Xid(OUR_FORMAT, self.gtrid))
         self._asked = deciding.decider_of(attachment.volume, branch.opened, attachment.place)
-        by_volume: dict[str, list[Part]] = {}
-        for part in self._others:
-            by_volume.setdefault(part[0].volume.path, []).append(part)
-        if len(by_volume) == 1:
-            self._prepare(self._others)
-        else:
-            from concurrent.futures import ThreadPoolExecutor
-
-            # Its block ends when nobody is at work any more, also after an interrupt.
-            with ThreadPoolExecutor(len(by_volume), "qmadmin-prepare") as pool:
-                list(pool.map(self._prepare, by_volume.values()))
-        for other, prepared in self._others:
-            self.left.append((other, self._xid_of((other, prepared))))
+        by_volume: dict[Volume, list[Callable[[], object]]] = {}
+        prepared: list[tuple[Attachment, Xid]] = []
+        decider = self._asked.text
+        for other, its in self._others:
+            volume, xid = other.volume, self._xid_of(other, its)
+            act = partial(preparing.prepare, volume, its, xid, decider, purpose=Purpose.PREPARING)
+            by_volume.setdefault(volume, []).append(act)
+            prepared.append((other, xid))
+        _do_beside(by_volume)
+        self.left = prepared
         return [Told(xid.bqual, other.place.text) for other, xid in self.left]
-
-    def _prepare(self, parts: Sequence[Part]) -> None:
-        """Prepare the branches on one volume."""
-        for part in parts:
-            attachment, branch = part
-            preparing.prepare(attachment.volume, branch, self._xid_of(part), self._asked.text)
 
     def _decide(self, branches: Sequence[Branch], told: Sequence[Told]) -> None:
         volume = self._decider[0].volume
@@ -216,13 +210,43 @@ class Coordinator:
                     )
         self.left = left
 
-    def _xid_of(self, part: Part) -> Xid:
-        attachment, branch = part
+    def _xid_of(self, attachment: Attachment, branch: Branch) -> Xid:
         return Xid(OUR_FORMAT, self.gtrid, recovering.qualifier_of(attachment.volume, branch.opened.space))
 
 
 _PROVE_NOTHING: Final = (OutcomeUnknownError, SystemFailureError, OperatingSystemError)
 """Errors behind which the commit may have been done."""
+
+
+def _do_beside(by_volume: Mapping[Volume, Sequence[Callable[[], object]]]) -> None:
+    """Do what is to be done on each of the volumes; return once all of it is on the disk.
+
+    They wait beside each other. What waits for nothing but the disk in the end is done by this thread: Python does one
+    thing at a time, and several threads would stand in each other's way.
+    """
+    if len(by_volume) == 1:
+        for volume, acts in by_volume.items():
+            _do(acts)
+            volume.sync()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    here = [volume for volume in by_volume if volume.syncs_apart]
+    # Its block ends when nobody is at work any more, also after an interrupt.
+    with ThreadPoolExecutor(len(by_volume), "qmadmin-prepare") as pool:
+        waits = [pool.submit(_do, acts) for volume, acts in by_volume.items() if not volume.syncs_apart]
+        for volume in here:
+            _do(by_volume[volume])
+        waits += [pool.submit(volume.sync) for volume in here[1:]]
+        if here:
+            here[0].sync()
+    for wait in waits:
+        wait.result()
+
+
+def _do(acts: Sequence[Callable[[], object]]) -> None:
+    for act in acts:
+        act()
 
 
 def _chosen(parts: Sequence[Part], wanted: Attachment | None) -> Part:

@@ -36,21 +36,21 @@ class _OverResources(Transaction):
         completes: bool,
     ) -> None:
         super().__init__(_device_of(resources[0]), timeout)
-        self._resources = resources
+        self._covers = list(map(_covered, resources))
         self._decider = None if decider is None else _attachment_of(decider)
         self._completes = completes
 
     def __enter__(self) -> Self:
-        for resource in self._resources:
-            refuse_nesting(*_covered(resource))
-        for resource in self._resources:
-            join(self, weakref.ref(self), *_covered(resource))
+        for device, space in self._covers:
+            refuse_nesting(device, space)
+        for device, space in self._covers:
+            join(self, weakref.ref(self), device, space)
         return self
 
     def join_context(self) -> None:
         """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
-        for resource in self._resources:
-            join(self, lambda: self, *_covered(resource))
+        for device, space in self._covers:
+            join(self, lambda: self, device, space)
 
 
 def transaction(
@@ -123,11 +123,13 @@ def _check(resources: Sequence[Resource]) -> None:
                 f"a resource of a transaction is a queue space or a device, got {resource!r}",
                 hint="Work of the application in the database of a queue space joins by connection=.",
             )
-    for at, resource in enumerate(resources):
-        if any(_covers(other, resource) or _covers(resource, other) for other in resources[:at]):
-            raise InvalidArgumentError(f"{resource!r} takes part in the transaction twice")
-    devices = {id(device): device for device in map(_device_of, resources)}.values()
-    if len(devices) > 1 and any(device.path == MEMORY for device in devices):
+    all_of_them = list(map(_covered, resources))
+    for at, (device, name) in enumerate(all_of_them):
+        for other, its_name in all_of_them[:at]:
+            if (name is None or its_name is None or name == its_name) and _is_same(device, other):
+                raise InvalidArgumentError(f"{resources[at]!r} takes part in the transaction twice")
+    first = all_of_them[0][0]
+    if any(device is not first and MEMORY in (device.path, first.path) for device, _ in all_of_them):
         raise InvalidArgumentError(
             "a device in memory takes no part in a transaction with other devices, as it is gone with its process",
             hint="Use a device on a file.",
@@ -139,14 +141,17 @@ def _attachment_of(space: QueueSpace) -> Attachment:
 
 
 def _device_of(resource: Resource) -> Device:
-    return resource if isinstance(resource, Device) else resource.device
+    return resource.device if isinstance(resource, QueueSpace) else resource
 
 
 def _covered(resource: Resource) -> tuple[Device, str | None]:
-    return (resource, None) if isinstance(resource, Device) else (resource.device, resource.name)
+    return (resource.device, resource.name) if isinstance(resource, QueueSpace) else (resource, None)
 
 
 def _covers(resource: Resource, other: Resource) -> bool:
     (device, name), (its_device, its_name) = _covered(resource), _covered(other)
-    is_same = device is its_device or (device.path == its_device.path and device.path != MEMORY)
-    return is_same and name in (None, its_name)
+    return name in (None, its_name) and _is_same(device, its_device)
+
+
+def _is_same(device: Device, other: Device) -> bool:
+    return device is other or (device.path == other.path and device.path != MEMORY)

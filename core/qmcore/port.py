@@ -393,6 +393,16 @@ class Volume(Protocol):
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return what a doctor has to say of what is around the store of a device: its server, settings and rights."""
 
+    @property
+    def syncs_apart(self) -> bool:
+        """Whether a work whose purpose is `apart` has to be brought to the disk by `sync`."""
+
+    def sync(self) -> None:
+        """Return once all that this process has committed is on the disk, also where commits need not be there.
+
+        Raises OutcomeUnknownError where the disk fails.
+        """
+
     def sync_all(self) -> None:
         """Bring all that was written to the disk, also where commits are not brought there."""
 

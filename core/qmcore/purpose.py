@@ -29,6 +29,8 @@ class Promise(NamedTuple):
     """It is durable on a device, too, whose commits need not be."""
     decided: bool = False
     """What it does is decided, and durable elsewhere: where a crash takes it away, it is done again."""
+    apart: bool = False
+    """Where the volume syncs apart, the call returns before the disk has it, and `Volume.sync` brings it there."""
 
 
 class Purpose(enum.Enum):
@@ -42,6 +44,8 @@ class Purpose(enum.Enum):
     """Messages arrive, go, or are moved, and a transaction commits."""
     PROMISE = Promise(durable=True, always=True)
     """A commit is promised, or what was promised is done: others rely on it, on other machines and disks."""
+    PREPARING = Promise(durable=True, always=True, apart=True)
+    """The same by several volumes: whoever asks has them sync beside each other, before it goes on."""
     COMPLETING = Promise(decided=True)
     """A branch of a distributed transaction commits that is decided, and would be committed by recovery."""
     HOLDING = Promise()
@@ -57,13 +61,16 @@ class Purpose(enum.Enum):
     ADMINISTRATION = Promise(durable=True, alone=True)
     """An administrator changes definitions, devices, or what others have left; it looks, and then acts."""
 
-    def __init__(self, durable: bool, alone: bool, patient: bool, again: bool, always: bool, decided: bool) -> None:
+    def __init__(
+        self, durable: bool, alone: bool, patient: bool, again: bool, always: bool, decided: bool, apart: bool
+    ) -> None:
         self.durable = durable
         self.alone = alone
         self.patient = patient
         self.again = again
         self.always = always
-        self.settles = (durable or decided) and not again
+        self.apart = apart
+        self.settles = ((durable and not apart) or decided) and not again
         """Whether messages may come and go for good: what was told to have come stays, and comes once."""
 
 

@@ -189,7 +189,7 @@ class Counters(Protocol):
     def leave(self, space_id: int, queue_id: int, *, count: int, pages: int, size: int, how: str) -> None:
         """Count messages out; `how` is the counter that grows: dequeued, expired, discarded or moved."""
 
-    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> None:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
 
     def level(self, space_id: int) -> Use:

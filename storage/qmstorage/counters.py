@@ -52,7 +52,7 @@ _RESERVE = update(counter).where(*_OF_QUEUE).values(sequence=counter.c.sequence 
 # than a statement more: with one writer at a time, what was looked up is still so.
 _ARRIVE = adding("sequence", "messages", "pages", "size", "enqueued").where(*_OF_QUEUE)
 _BEFORE = select(counter.c.sequence, *_USE).where(*_OF_QUEUE)
-_CHARGE = adding("messages", "pages", "size").where(*OF_SPACE).values(MOST).returning(*_USE)
+_CHARGE = adding("messages", "pages", "size").where(*OF_SPACE).values(MOST)
 _LOWER_SPACE = (
     update(counter)
     .where(*OF_SPACE)
@@ -172,9 +172,9 @@ class Counters(StorePart):
         execute(texts[_LEAVE_SPACE[how]], (count, pages, size, count, space_id))
         execute(texts[_LEAVE[how]], (count, pages, size, count, space_id, queue_id))
 
-    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> None:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
-        return Use(*self.all(_CHARGE, space_id=space_id, by_messages=messages, by_pages=pages, by_size=size)[0])
+        self.run_in_order(_CHARGE, messages, pages, size, space_id)
 
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""

@@ -7,8 +7,8 @@ kept for them, and they go when the transaction ends without a commit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from qmcore import numbers
 from qmcore.order import LAST, SEQUENCE_TOP, head_before, head_of, head_on_top
@@ -43,6 +43,14 @@ U = TypeVar("U", bound=SqlUnit)
 
 _AT_A_TIME = 500
 _NOTHING = Use(0, 0, 0)
+
+
+class _Brought(NamedTuple):
+    """What a transaction has spilled in one store for one queue: how much, and what gives the messages."""
+
+    store: Store
+    use: Use
+    items: Callable[[], Iterable[Spilled]]
 
 
 def admit(unit: SqlUnit, command: Admit, level: Use) -> Admitted | Refused:
@@ -211,23 +219,24 @@ def stand_spilled(
     """
     guard, transaction_id = command.guard, command.transaction_id
     stores = committed or stores_of(unit, guard)
-    uses = [(store, store.holdings.spilled_use(transaction_id, route.queue_id)) for store in stores]
-    brings = {store: use for store, use in uses if use.messages}
+    found = [_brought(store, transaction_id, route.queue_id) for store in stores]
+    brings = [each for each in found if each.use.messages]
     orders: Mapping[int, int] = {}
     if len(brings) > 1:
         # The order that messages have together which go to several stores is that of their enqueuing.
-        given = sorted(item.message_id for store in brings for item in _items(store, transaction_id, route.queue_id))
+        given = sorted(item.message_id for each in brings for item in each.items())
         orders = dict(zip(given, unit.counters.reserve(guard.space_id, len(given)), strict=True))
-    for store, use in brings.items():
+    for store, use, items in brings:
         sequences = store.counters.arrive_charged(guard.space_id, route.queue_id, use)
         if store is not unit:
             # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of
             # memory.
             sequences = unit.counters.reserve(guard.space_id, use.messages)
-        _stand_all(store, route, transaction_id, sequences, orders, now)
+        _stand_all(store, route, zip(sequences, items(), strict=True), len(sequences), orders, now)
+        store.holdings.forget_spilled(transaction_id, route.queue_id)
     if not (brings and route.levels):
         return ()
-    on_disk, in_memory = unit in brings, any(store is not unit for store in brings)
+    on_disk, in_memory = (any(each.store.in_memory is memory for each in brings) for memory in (False, True))
     return unit.capacity_commands.claim_reached(guard, route, now, on_disk=on_disk, in_memory=in_memory)
 
 
@@ -281,16 +290,16 @@ def _lifetime(terms: Terms) -> int | None:
 def _stand_all(
     store: Store,
     route: Route,
-    transaction_id: int,
-    sequences: Sequence[int],
+    numbered: Iterable[tuple[int, Spilled]],
+    count: int,
     orders: Mapping[int, int],
     now: int,
 ) -> None:
-    """Let messages stand. In a queue that groups they are one."""
+    """Let so many messages stand, each with its sequence number. In a queue that groups they are one."""
     group_id, first = None, None
-    for sequence, item in zip(sequences, _items(store, transaction_id, route.queue_id), strict=True):
+    for sequence, item in numbered:
         position = _position_of(item, route, now)
-        if route.grouping and len(sequences) > 1:
+        if route.grouping and count > 1:
             # The first says when they are available and where they stand.
             group_id, position = (item.message_id, position) if first is None else (group_id, first)
             first = position
@@ -299,7 +308,6 @@ def _stand_all(
         store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
         stand(store, route.queue_id, [Stands(place, position.available_us, position.expires_us)], now)
-    store.holdings.forget_spilled(transaction_id, route.queue_id)
 
 
 def _position_of(item: Spilled, route: Route, now: int) -> Position:
@@ -311,6 +319,14 @@ def _position_of(item: Spilled, route: Route, now: int) -> Position:
     moment = now if available is None else available
     head = head_of(route.criteria, priority=item.priority, available_at=moment, expires_at=expires)
     return Position(available, expires, head, route.descends)
+
+
+def _brought(store: Store, transaction_id: int, queue_id: int) -> _Brought:
+    few = store.holdings.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
+    if len(few) < _AT_A_TIME:
+        return _Brought(store, Use(len(few), sum(each.pages for each in few), sum(each.size for each in few)), few.copy)
+    use = store.holdings.spilled_use(transaction_id, queue_id)
+    return _Brought(store, use, functools.partial(_items, store, transaction_id, queue_id))
 
 
 def _items(store: Store, transaction_id: int, queue_id: int) -> Iterator[Spilled]:

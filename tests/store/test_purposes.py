@@ -95,7 +95,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.COMPLETING, Purpose.ADMIN
         (hold, ONCE),
         (begin, ONCE),
         (commit, FOR_GOOD),
-        (prepare, {Purpose.PROMISE}),
+        (prepare, {Purpose.PROMISE, Purpose.PREPARING}),
         (record, ONCE),
         (switch, ALONE),
         (create, ALONE),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
@@ -40,6 +41,9 @@ _NUMBER: Final = 8
 """Bytes of the number of a transaction."""
 
 
+_encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
 class Place(NamedTuple):
     """Where a queue space is: the path of its device, or its URL without user and password, and its name."""
 
@@ -52,7 +56,7 @@ class Place(NamedTuple):
     @property
     def text(self) -> str:
         """How it is stored."""
-        return json.dumps(self, ensure_ascii=False)
+        return _text_of(self)
 
     @classmethod
     def of(cls, text: str) -> Self | None:
@@ -62,6 +66,11 @@ class Place(NamedTuple):
         except (TypeError, ValueError):
             return None
         return cls(str(device), str(space))
+
+
+@functools.lru_cache(maxsize=64)
+def _text_of(place: Place) -> str:
+    return _encoded(place)
 
 
 class Decider(NamedTuple):
@@ -78,7 +87,7 @@ class Decider(NamedTuple):
     @property
     def text(self) -> str:
         """How it is stored."""
-        return json.dumps([*self.place, *self[1:]], ensure_ascii=False)
+        return _encoded([*self.place, *self[1:]])
 
     @classmethod
     def of(cls, text: str) -> Self | None:

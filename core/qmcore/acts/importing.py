@@ -277,8 +277,8 @@ def _refuse_overflow(unit: Unit, known: Definitions, store: Store, use: Use) -> 
 
 
 def _charge(unit: Unit, known: Definitions, store: Store, use: Use) -> None:
-    after = store.counters.charge(known.space.id, messages=use.messages, pages=use.pages, size=use.size)
-    refuse_overflow(unit, known, store, after, use)
+    store.counters.charge(known.space.id, messages=use.messages, pages=use.pages, size=use.size)
+    refuse_overflow(unit, known, store, store.counters.level(known.space.id), use)
 
 
 def _memory(unit: Unit, known: Definitions, wanted: Use) -> MemoryStore:

@@ -36,7 +36,7 @@ def begin(volume: Volume, branch: Branch, xid: Xid | None) -> None:
     branch.opened.know_transactions(begun.transactions)
 
 
-def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "") -> bool:
+def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "", *, purpose: Purpose = Purpose.PROMISE) -> bool:
     """Prepare a branch; False where it has changed nothing, and is over.
 
     `decider` is the text of whom recovery asks, where no other coordinator ends it. Raises AbortedError where the
@@ -55,7 +55,7 @@ def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "") -> bool
             volume,
             [branch.opened],
             now,
-            lambda: send(volume, branch.opened, _preparation, (branch, xid, decider), purpose=Purpose.PROMISE),
+            lambda: send(volume, branch.opened, _preparation, (branch, xid, decider), purpose=purpose),
         )
     branch.recorded = True
     for result in results:

@@ -6,6 +6,7 @@ none: what a crash would bring back is not taken for done.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -35,12 +36,12 @@ _INCARNATION: Final = 8
 
 def qualifier_of(volume: Volume, space: Space) -> bytes:
     """Return the qualifier of a branch in a queue space: no other one has it, and no copy of its volume."""
-    return bytes.fromhex(space.incarnation) + _digest(volume)
+    return bytes.fromhex(space.incarnation) + _digest(volume.instance)
 
 
 def is_copy(volume: Volume, xid: Xid) -> bool:
     """Return whether a branch was prepared in another place, from which this one was copied or restored."""
-    return xid.bqual[_INCARNATION:] != _digest(volume)
+    return xid.bqual[_INCARNATION:] != _digest(volume.instance)
 
 
 def waiting(unit: Unit, opened: OpenSpace, now: int) -> list[TransactionRecord]:
@@ -145,7 +146,8 @@ def _compare(unit: Unit, record: TransactionRecord, xid: Xid, answer: Answer) ->
     )
 
 
-def _digest(volume: Volume) -> bytes:
+@functools.lru_cache(maxsize=64)
+def _digest(instance: str) -> bytes:
     import hashlib  # Programs that have no such transactions need not load it.
 
-    return hashlib.sha256(volume.instance.encode()).digest()[:8]
+    return hashlib.sha256(instance.encode()).digest()[:8]

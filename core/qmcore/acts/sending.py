@@ -65,8 +65,8 @@ def send(
     while True:
         try:
             values = build(opened, known, asked)
-            for part, definitions in zip(others, theirs, strict=True):
-                values = [*values, *part.build(part.opened, definitions, part.asked)]
+            if others:
+                values = [*values, *_of_others(others, theirs)]
         except QueueError:
             last, known, theirs = [known, *theirs], *_all_looked_at(volume, opened, others, on)
             if all(before is now for before, now in zip(last, [known, *theirs], strict=True)):
@@ -172,6 +172,11 @@ def no_such_message(queue: str, msgid: str) -> BadMessageIdError:
         queue=queue,
         msgid=msgid,
     )
+
+
+def _of_others(others: Sequence[Part], theirs: Sequence[Definitions]) -> list[Command]:
+    both = zip(others, theirs, strict=True)
+    return [command for part, known in both for command in part.build(part.opened, known, part.asked)]
 
 
 def _all_looked_at(

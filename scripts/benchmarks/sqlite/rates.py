@@ -85,6 +85,30 @@ MEASURES = (
         {OURS: OURS},
         consume="answer_on_third",
     ),
+    Measure(
+        (
+            Row(
+                "transaction_processes",
+                f"transaction: {PROCESSES} processes (to one)",
+                against=("transaction", OURS),
+            ),
+        ),
+        {OURS: OURS},
+        consume="answer",
+        clients=PROCESSES,
+    ),
+    Measure(
+        (
+            Row(
+                "second_volume_processes",
+                f"transaction: {PROCESSES} processes, the reply on a second volume (to one volume)",
+                against=("transaction_processes", OURS),
+            ),
+        ),
+        {OURS: OURS},
+        consume="answer_on_second",
+        clients=PROCESSES,
+    ),
     Measure((_row("enqueue_relaxed", "enqueue, durability relaxed"),), _RELAXED, produce="produce"),
     Measure((_row("dequeue_relaxed", "dequeue, durability relaxed"),), _RELAXED, consume="consume"),
     Measure(

@@ -188,10 +188,10 @@ class SharedCounters(Counters):
         told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.store.slot, **values)
         self.store.heard += told or ()
 
-    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> Use:
+    def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> None:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
         values = {"count": messages, "by_pages": pages, "by_size": size}
-        return Use(*self.all(_CHARGE, space_id=space_id, slot=self.store.slot, **values)[0][1:])
+        self.run(_CHARGE, space_id=space_id, slot=self.store.slot, **values)
 
     def level(self, space_id: int) -> Use:
         """Return how much the queue space holds."""

@@ -70,6 +70,8 @@ _CAN_SEND_TOGETHER = psycopg.Pipeline.is_supported()
 class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
 
+    syncs_apart = False
+
     def __init__(
         self,
         address: Address,
@@ -214,6 +216,9 @@ class PostgresVolume:
     def health(self, info: DeviceInfo) -> list[Finding]:
         """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
         return self.asked(lambda session: health.examined(session.connection, self.address, info))
+
+    def sync(self) -> None:
+        """Do nothing: a commit that is to be on the disk waits for it."""
 
     def sync_all(self) -> None:
         """Do nothing: the server's log is one sequence, and all that comes later is lost before."""

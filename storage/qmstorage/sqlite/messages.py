@@ -12,10 +12,12 @@ from typing import Any, Final
 from qmcore import message_rows
 from qmcore.message_rows import BODY_ID, ID, fault_in
 from qmcore.space import Space
-from qmstorage import rows
+from qmcore.transitions import Arrival
+from qmstorage import bodies, rows
 from qmstorage.messages import Messages, Sound
 from qmstorage.schema import message
 from qmstorage.sql import bindparam, select
+from qmstorage.sqlite.states import PUT
 from qmstorage.statements import Row, given
 
 _ITS_ID = given(message.c.id, "of_message")
@@ -33,6 +35,15 @@ class ExclusiveMessages(Messages):
     """Messages, wherever they stand."""
 
     _is_strict = False
+
+    def put(self, number: int, queue_id: int, arrival: Arrival) -> None:
+        """Store a message that comes later, without a state yet; what depends on when that is comes with it."""
+        times = arrival.terms.times
+        moments = (None, None) if times is None else (times.available_us, times.expires_us)
+        row = rows.new_row(number, queue_id, b"", 0, *moments, None, arrival)
+        if arrival.size > bodies.IN_ROW_MAX:
+            self.store.bodies.put(number, arrival.body)
+        self.run_in_order(PUT[len(row)], *row)
 
     def found_rows(self, message_ids: Sequence[int], *, body: bool) -> dict[int, Row]:
         """Return the rows of those of these messages that have one, by their numbers."""

@@ -108,6 +108,7 @@ class ReadOnlyVolume:
 
     readonly = True
     has_vanished = False
+    syncs_apart = False
 
     def __init__(self, path: str, probe: Probe) -> None:
         self.path = path
@@ -200,6 +201,9 @@ class ReadOnlyVolume:
         """Return nothing: there is no server, and files are checked from outside."""
         del info
         return []
+
+    def sync(self) -> None:
+        """Do nothing: a reader writes nothing."""
 
     def sync_all(self) -> None:
         """Do nothing: a reader writes nothing."""

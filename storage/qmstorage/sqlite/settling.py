@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
 from qmcore.refusals import STALE, Reason, Refused
-from qmcore.transitions import Admit, Admitted, Arrival, Commit, Committed, Reached, Route, Source
+from qmcore.transitions import NO_LIMIT, Admit, Admitted, Arrival, Commit, Committed, Reached, Route, Source
 from qmstorage import claiming, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update
-from qmstorage.sqlite.counters import COUNT, COUNT_OUT
+from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
 from qmstorage.sqlite.holdings import HELD
 from qmstorage.statements import Row, given, written
 from qmstorage.transactions import ACTIVE_OF_OWNER, END
@@ -64,7 +64,8 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         raise WrongPurposeError(unit.purpose, "commits a transaction")
     guard, transaction_id, _, _, sources, _, locks, stored, _, brings = command
     space_id, execute, texts = guard.space_id, unit.cursor.execute, unit.texts.in_order
-    main = unit.counters.row(space_id)
+    # Where the transaction has spilled messages, somebody has mostly looked just now.
+    main: Row | None = unit.counters.row(space_id) if stored else execute(texts[MAIN], (space_id,)).fetchone()
     if main is None or main[0] != guard.generation:
         return STALE
     gone: list[_Gone] = []
@@ -175,7 +176,7 @@ def _refusal(
         return Refused(Reason.LOST if is_active else Reason.GIVEN_UP)
     # With the room that is freed by then.
     messages, left = main[2] - count, main[3] - pages
-    if (coming and guard.memory_pages) or stored:
+    if guard.messages < NO_LIMIT and ((coming and guard.memory_pages) or stored):
         freed_in_memory = _held_in_memory(unit, command)
         refused = settling.overflow_of_spilled(unit, command, Use(count, pages, 0), freed_in_memory)
         if refused is not None:

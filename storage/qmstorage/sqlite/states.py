@@ -42,10 +42,10 @@ def _putting(columns: tuple[str, ...]) -> Statement:
     return insert(message).values({name: bindparam(name) for name in columns})
 
 
-_PUT: Final = {len(columns): _putting(columns) for columns in (PLAIN, USUAL, ALL)}
+PUT: Final = {len(columns): _putting(columns) for columns in (PLAIN, USUAL, ALL)}
 """What stores a message, by how many columns its row has."""
 
-_PUT_PLAIN: Final = _PUT[len(PLAIN)]
+_PUT_PLAIN: Final = PUT[len(PLAIN)]
 
 _TERMS_OF: Final = attrgetter("terms")
 _IN_ROW: Final = bodies.IN_ROW_MAX
@@ -85,7 +85,7 @@ class ExclusiveStates(States):
             if size > _IN_ROW:
                 self.store.bodies.put(number, body)
             row = new_row(number, queue_id, key, now, available, expires, None, arrival)
-            execute(texts[_PUT[len(row)]], row)
+            execute(texts[PUT[len(row)]], row)
         else:
             # As `new_row` would give it.
             row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
@@ -151,7 +151,7 @@ class ExclusiveStates(States):
                 for number, key, arrival in zip(ids, keys, arrivals, strict=True)
             ]
             for width, alike in groupby(sorted(rows_of, key=len), len):
-                write(texts[_PUT[width]], alike)
+                write(texts[PUT[width]], alike)
         else:
             same = repeat(terms.priority), repeat(now)
             others = repeat(0), repeat(0), repeat(terms.type)

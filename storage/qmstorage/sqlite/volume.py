@@ -59,6 +59,7 @@ class SqliteVolume:
     """One SQLite file, or SQLite in memory, as the engine's port wants it. Open for reading and writing."""
 
     readonly = False
+    syncs_apart = True
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class SqliteVolume:
                 # What a disposition is refused for is found out only as it is done: then all is undone.
                 return self.done(Work(SqliteUnit.execute, commands, purpose=purpose))
             (command,) = commands
-            request = command if purpose.durable else None
+            request = command if purpose.durable and not purpose.apart else None
             work = Work(VERBS[type(command)], command, purpose=purpose, looks_first=True, request=request)
             result: Result | Refused = self.done(work)
             return result if isinstance(result, Refused) else (result,)
@@ -134,7 +135,7 @@ class SqliteVolume:
             raise joining.would_wait_for_itself(self.path)
         if time.monotonic() > self._next_look:
             self.check_place()
-        log = self._resources.log if work.purpose.durable else None
+        log = self._resources.log if work.purpose.durable and not work.purpose.apart else None
         try:
             self._queue.append(work)
             if self.probe.actions:
@@ -355,6 +356,12 @@ class SqliteVolume:
                     # Whoever may only read removes nothing.
                     reader.execute("PRAGMA application_id")
             self._connection.close()
+
+    def sync(self) -> None:
+        """Return once all that this process has committed is on the disk, also where commits need not be there."""
+        log = self._resources.log
+        if log is not None:
+            log.sync(log.written, always=True)
 
     def sync_all(self) -> None:
         """Bring everything that was written to the disk, also what no commit of ours has written, and if relaxed."""

@@ -43,7 +43,8 @@ class Log:
         self._durable = durable
         self._fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
         self._lock = threading.Lock()
-        self._written = 0
+        self.written = 0
+        """The number of the last commit that was written."""
         self._synced = 0
         self.lost: OSError | None = None
         """Why a commit could not be synced, after which the volume is refused."""
@@ -57,8 +58,8 @@ class Log:
 
     def note_commit(self) -> int:
         """Count a commit that was written; the caller is the only writer."""
-        self._written += 1
-        return self._written
+        self.written += 1
+        return self.written
 
     def has(self, commit: int) -> bool:
         """Return whether a commit is on the disk, or need not be."""
@@ -76,7 +77,7 @@ class Log:
                 self._refuse_lost(unknown=True)
             if self._synced >= commit:
                 return
-            reached = self._written
+            reached = self.written
             try:
                 if self._probe.actions:
                     self._probe.reach(Point.BEFORE_SYNC, reached)
@@ -142,7 +143,7 @@ class Log:
     def close(self) -> None:
         """Sync what was written, and close the log."""
         try:
-            self.sync(self._written)
+            self.sync(self.written)
         finally:
             with self._lock:
                 os.close(self._fd)
