@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -33,6 +33,7 @@ from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
+    from qmadmin.side_threads import Act, SideThreads
     from qmcore.port import Volume
 
 logger = logging.getLogger("qmadmin.transacting")
@@ -53,9 +54,13 @@ class Stage(enum.Enum):
 
 
 class Coordinator:
-    """The commit of one transaction; `parts` are its branches, each with the attachment that it belongs to."""
+    """The commit of one transaction; `parts` are its branches, each with the attachment that it belongs to.
 
-    def __init__(self, parts: Sequence[Part], decider: Attachment | None = None) -> None:
+    Volumes are waited for beside each other in the `threads`.
+    """
+
+    def __init__(self, parts: Sequence[Part], threads: SideThreads, decider: Attachment | None = None) -> None:
+        self._threads = threads
         self._parts = parts
         self.stage = Stage.OPEN
         self.left: list[tuple[Attachment, Xid]] = []
@@ -129,7 +134,7 @@ class Coordinator:
         if not branch.recorded:
             preparing.begin(attachment.volume, branch, Xid(OUR_FORMAT, self.gtrid))
         self._asked = deciding.decider_of(attachment.volume, branch.opened, attachment.place)
-        by_volume: dict[Volume, list[Callable[[], object]]] = {}
+        by_volume: dict[Volume, list[Act]] = {}
         prepared: list[tuple[Attachment, Xid]] = []
         decider = self._asked.text
         for other, its in self._others:
@@ -137,7 +142,11 @@ class Coordinator:
             act = partial(preparing.prepare, volume, its, xid, decider, purpose=Purpose.PREPARING)
             by_volume.setdefault(volume, []).append(act)
             prepared.append((other, xid))
-        _do_beside(by_volume)
+        # What waits for nothing but the disk in the end is done by this thread: Python does one thing at a time, and
+        # several threads would stand in each other's way.
+        here = [volume for volume in by_volume if volume.syncs_apart or len(by_volume) == 1]
+        beside = [partial(_do, acts) for volume, acts in by_volume.items() if volume not in here]
+        self._threads.do(beside, [act for volume in here for act in by_volume[volume]], [each.sync for each in here])
         self.left = prepared
         return [Told(xid.bqual, other.place.text) for other, xid in self.left]
 
@@ -218,33 +227,7 @@ _PROVE_NOTHING: Final = (OutcomeUnknownError, SystemFailureError, OperatingSyste
 """Errors behind which the commit may have been done."""
 
 
-def _do_beside(by_volume: Mapping[Volume, Sequence[Callable[[], object]]]) -> None:
-    """Do what is to be done on each of the volumes; return once all of it is on the disk.
-
-    They wait beside each other. What waits for nothing but the disk in the end is done by this thread: Python does one
-    thing at a time, and several threads would stand in each other's way.
-    """
-    if len(by_volume) == 1:
-        for volume, acts in by_volume.items():
-            _do(acts)
-            volume.sync()
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    here = [volume for volume in by_volume if volume.syncs_apart]
-    # Its block ends when nobody is at work any more, also after an interrupt.
-    with ThreadPoolExecutor(len(by_volume), "qmadmin-prepare") as pool:
-        waits = [pool.submit(_do, acts) for volume, acts in by_volume.items() if not volume.syncs_apart]
-        for volume in here:
-            _do(by_volume[volume])
-        waits += [pool.submit(volume.sync) for volume in here[1:]]
-        if here:
-            here[0].sync()
-    for wait in waits:
-        wait.result()
-
-
-def _do(acts: Sequence[Callable[[], object]]) -> None:
+def _do(acts: Sequence[Act]) -> None:
     for act in acts:
         act()
 

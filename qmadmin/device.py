@@ -20,6 +20,7 @@ from qmadmin.device_volumes import Volumes
 from qmadmin.maintenance import Maintenance
 from qmadmin.recovery import ROLE, Recovery
 from qmadmin.schedule_rules import following
+from qmadmin.side_threads import SideThreads
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction, refuse_nesting
 from qmadmin.volume_makers import MEMORY, VolumeMaker
@@ -63,6 +64,7 @@ class Device(Maintenance):
         """The device's record about itself: its id, page size in bytes, durability, group, and its age."""
         self._volumes = Volumes(path, main, maker, self.info, clock)
         self._recovery = Recovery(self, opens)
+        self.side_threads = SideThreads()
         self._attachments: dict[str, Attachment] = {}
         self.probe = maker.probe
         self.probe.attachments = self._attachments
@@ -98,6 +100,7 @@ class Device(Maintenance):
             return
         self._closed = True
         self._recovery.stop()
+        self.side_threads.stop()
         # Who is just attaching is waited for, but not for long, and nobody begins to.
         is_quiet = self._lock.acquire(timeout=_CLOSE_SECONDS)
         try:
@@ -353,6 +356,7 @@ class Device(Maintenance):
             raise NotOpenError("a device in memory belongs to the process that created it, and this one was forked")
         self._lock = threading.RLock()
         self._recovery = Recovery(self, self._recovery.opens)
+        self.side_threads = SideThreads()
         self._attachments = {}
         self.probe.attachments = self._attachments
         self._volumes = Volumes(self.path, self._maker.open(self.path), self._maker, self.info, self.clock)

@@ -279,7 +279,7 @@ class Volumes:
                 # The newer one, should it come back, is the older one then.
                 newest = max(entry.opened, found.opened) + 1
                 volume.write(lambda unit: unit.device.set_opened(newest), Purpose.MESSAGES)
-                volume.sync_all()
+                volume.sync(others=True)
             return volume.read(lambda unit: unit.device.volume())
 
     def _take_from_other(self, volume: Volume) -> None:

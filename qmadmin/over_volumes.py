@@ -10,6 +10,7 @@ from qmcore.acts.returning import Cause, Ending
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.coordinating import Coordinator
+    from qmadmin.device import Device
     from qmcore.acts.deciding import Place
     from qmcore.acts.transaction_part import Branch
 
@@ -18,6 +19,7 @@ class OverVolumes:
     """The part of a transaction that commits it where several volumes have a part in it."""
 
     # What it uses of the transaction.
+    _device: Device
     _branches: dict[Place, tuple[Attachment, Branch]]
     _ended: str
     _fail: Callable[[BaseException], None]
@@ -53,7 +55,7 @@ class OverVolumes:
 
         coordinator = None
         try:
-            coordinator = Coordinator(list(self._branches.values()), self._decider)
+            coordinator = Coordinator(list(self._branches.values()), self._device.side_threads, self._decider)
             self._coordinator = coordinator
             coordinator.commit()
             self._ended = "committed"

@@ -397,14 +397,11 @@ class Volume(Protocol):
     def syncs_apart(self) -> bool:
         """Whether a work whose purpose is `apart` has to be brought to the disk by `sync`."""
 
-    def sync(self) -> None:
+    def sync(self, *, others: bool = False) -> None:
         """Return once all that this process has committed is on the disk, also where commits need not be there.
 
-        Raises OutcomeUnknownError where the disk fails.
+        With `others` all that was written, by whomever. Raises OutcomeUnknownError where the disk fails.
         """
-
-    def sync_all(self) -> None:
-        """Bring all that was written to the disk, also where commits are not brought there."""
 
     def check_place(self) -> None:
         """Raise NotOpenError, now and from now on, where the store was removed or another put in its place."""

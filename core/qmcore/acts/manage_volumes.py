@@ -36,7 +36,7 @@ def raise_number(main: Volume, volume: Volume, entry: DeviceEntry) -> bool:
     # Of two that do this at the same time, each writes the same.
     number = max(entry.opened, record.opened) + 1
     volume.write(lambda unit: unit.device.set_opened(number), Purpose.MESSAGES)
-    volume.sync_all()
+    volume.sync(others=True)
     main.write(lambda unit: unit.device.raise_entries(entry.volume, number), Purpose.MESSAGES)
     return True
 

@@ -217,11 +217,9 @@ class PostgresVolume:
         """Return what is wrong with the server, its settings, what holds vacuum back, and with the tables."""
         return self.asked(lambda session: health.examined(session.connection, self.address, info))
 
-    def sync(self) -> None:
-        """Do nothing: a commit that is to be on the disk waits for it."""
-
-    def sync_all(self) -> None:
-        """Do nothing: the server's log is one sequence, and all that comes later is lost before."""
+    def sync(self, *, others: bool = False) -> None:
+        """Do nothing: a commit that has to be on the disk waits for it, and whatever comes later is lost before."""
+        del others
 
     def check_place(self) -> None:
         """Refuse to go on where the volume is closed; a schema that was dropped is found by the next statement."""

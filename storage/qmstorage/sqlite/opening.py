@@ -93,7 +93,7 @@ def create_volume(
                     _create_tables(connection, info, first=first)
                 files.share_beside(path)
                 volume = SqliteVolume(path, connection, probe, clock, durable=info.durability != RELAXED)
-                volume.sync_all()
+                volume.sync(others=True)
             except BaseException:
                 connection.close()
                 raise

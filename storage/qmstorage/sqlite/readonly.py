@@ -202,11 +202,9 @@ class ReadOnlyVolume:
         del info
         return []
 
-    def sync(self) -> None:
+    def sync(self, *, others: bool = False) -> None:
         """Do nothing: a reader writes nothing."""
-
-    def sync_all(self) -> None:
-        """Do nothing: a reader writes nothing."""
+        del others
 
     def check_place(self) -> None:
         """Do nothing: a reader loses nothing."""

@@ -357,19 +357,14 @@ class SqliteVolume:
                     reader.execute("PRAGMA application_id")
             self._connection.close()
 
-    def sync(self) -> None:
-        """Return once all that this process has committed is on the disk, also where commits need not be there."""
+    def sync(self, *, others: bool = False) -> None:
+        """Return once all that we have committed is on the disk, also if relaxed; `others`: whoever has written it."""
         log = self._resources.log
+        if log is not None and others:
+            with self._writing:
+                log.note_commit()
         if log is not None:
             log.sync(log.written, always=True)
-
-    def sync_all(self) -> None:
-        """Bring everything that was written to the disk, also what no commit of ours has written, and if relaxed."""
-        log = self._resources.log
-        if log is not None:
-            with self._writing:
-                commit = log.note_commit()
-            log.sync(commit, always=True)
 
     def pause(self) -> bool:
         """Wait until no work is being done and let none begin, because the process is about to fork."""
