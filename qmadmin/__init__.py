@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from qmadmin.distributed import outcome, transaction
     from qmadmin.managing_messages import BrowseCursor
     from qmadmin.monitoring.prometheus import MetricsCollector
-    from qmadmin.opening import create_device, open_device, restore_device
+    from qmadmin.opening import create_decision_table, create_device, open_device, restore_device
     from qmadmin.queue_watch import QueueWatch, WatchResult
+    from qmadmin.recovering_databases import recover
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
     from qmcore.attached import AttachedProcess, DeciderReach, DecisionInfo, MemoryFile, TransactionInfo
@@ -100,7 +101,8 @@ _HOME = {
     "qmadmin.distributed": ("outcome", "transaction"),
     "qmadmin.managing_messages": ("BrowseCursor",),
     "qmadmin.monitoring.prometheus": ("MetricsCollector",),
-    "qmadmin.opening": ("create_device", "open_device", "restore_device"),
+    "qmadmin.opening": ("create_decision_table", "create_device", "open_device", "restore_device"),
+    "qmadmin.recovering_databases": ("recover",),
     "qmadmin.queue_watch": ("QueueWatch", "WatchResult"),
     "qmadmin.space": ("QueueSpace",),
     "qmadmin.transacting": ("Transaction",),
@@ -120,8 +122,8 @@ __all__ = [
     "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule",
     "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError",
     "TableEntry", "Threshold", "Transaction", "TransactionInfo", "TransactionStartError", "Unavailable",
-    "UnknownXidError", "WatchResult", "Xid", "__version__", "create_device", "decode", "open_device", "outcome",
-    "restore_device", "transaction",
+    "UnknownXidError", "WatchResult", "Xid", "__version__", "create_decision_table", "create_device", "decode",
+    "open_device", "outcome", "recover", "restore_device", "transaction",
 ]  # fmt: skip
 
 

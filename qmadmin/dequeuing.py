@@ -215,6 +215,9 @@ class Dequeuing(SpaceHandle):
         wanted = Wanted(queue, selection, limit, body, role=role)
         if connection is not None:
             refuse_both(transaction)
+        elif transaction is not None:
+            connection = transaction.connection(self._attachment)
+        if connection is not None:
             return self._take_on(connection, wanted, seconds)
         if transaction is None:
             attempt = partial(_take_alone, wanted)

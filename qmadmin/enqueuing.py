@@ -181,6 +181,8 @@ class Enqueuing(SpaceHandle):
             return []
         if connection is not None:
             refuse_both(transaction)
+        elif transaction is not None and (connection := transaction.connection(attachment)) is not None:
+            transaction = None
         if transaction is None:
             return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
         branch = transaction.branch(attachment)

@@ -20,6 +20,8 @@ from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from qmadmin.connections import ApplicationConnection
+    from qmcore.application_database import ApplicationDatabase
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
 
@@ -69,6 +71,35 @@ def _opened(path: str, maker: VolumeMaker) -> Device:
         raise BadResourceError("a device in memory cannot be opened, only created", hint="Use create_device().")
     main = maker.open(path)
     return Device(path, main, maker, maker.clock(), open_device)
+
+
+def database_of(connection: object) -> ApplicationDatabase:
+    """Return the database of an application, to which a connection leads, as a participant in transactions.
+
+    Raises InvalidArgumentError for what is no connection, or not of a kind that can take part.
+    """
+    from qmstorage.participating_connections import found
+
+    its, driver = found(connection)
+    if driver == "sqlite3":
+        from qmstorage.sqlite import participating as of_files
+
+        return of_files.Participant(connection, its)
+    from qmstorage.postgres import participating as of_servers
+
+    return of_servers.Participant(connection, its)
+
+
+def create_decision_table(connection: ApplicationConnection) -> None:
+    """Make the table in which a database of the application keeps decisions on transactions, where it is not there yet.
+
+    A database needs it that cannot prepare a transaction, to take part in `qmadmin.transaction`, or that is its
+    `decider`. It is made in the transaction that the connection has open, else in one of its own. The statement stands
+    on the page qmadmin-queue(7), for tools that migrate databases.
+
+    Raises InvalidArgumentError for what is no connection, and AbortedError where the database refuses.
+    """
+    database_of(connection).create_table()
 
 
 def other_owner(path_or_url: str | os.PathLike[str]) -> str:

@@ -1,4 +1,4 @@
-"""The commit of a transaction that has parts on several volumes."""
+"""The commit of a transaction that has parts on several volumes, or in databases of the application."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from qmcore.acts.returning import Cause, Ending
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from qmadmin.application_databases import Databases
     from qmadmin.attachment import Attachment
     from qmadmin.coordinating import Coordinator
     from qmadmin.device import Device
@@ -25,6 +28,7 @@ class OverVolumes:
     _fail: Callable[[BaseException], None]
     _put_off: Callable[[Ending], list[Callable[[], None]]]
     remaining: Callable[[], float]
+    _check_usable: Callable[[], None]
 
     _decider: Attachment | None = None
     """The queue space that is to decide, where the application wants another one than the first."""
@@ -32,6 +36,8 @@ class OverVolumes:
     """Whether the commit waits until all branches are committed, which may be after the decision."""
     _coordinator: Coordinator | None = None
     """What has the branches that are still to be committed."""
+    _databases: Databases | None = None
+    """The databases of the application that take part."""
 
     @property
     def complete(self) -> bool:
@@ -49,13 +55,21 @@ class OverVolumes:
         """
         return self.complete or (self._coordinator is not None and self._coordinator.complete(seconds))
 
+    def connection(self, attachment: Attachment) -> Any:
+        """Return the connection on which the calls on a queue space are done, which is in its database; else None."""
+        if self._databases is None:
+            return None
+        self._check_usable()
+        return self._databases.connection_for(attachment)
+
     def _commit_over_volumes(self) -> None:
         """Commit where several volumes have a part in it; what happens after the decision changes nothing."""
         from qmadmin.coordinating import Coordinator, Stage
 
         coordinator = None
         try:
-            coordinator = Coordinator(list(self._branches.values()), self._device.side_threads, self._decider)
+            its = list(self._branches.values()), self._device.side_threads, self._decider, self._databases
+            coordinator = Coordinator(*its)
             self._coordinator = coordinator
             coordinator.commit()
             self._ended = "committed"
@@ -71,6 +85,14 @@ class OverVolumes:
                 # As soon as the decider can be reached its branch is ended there, unless it is decided by then.
                 self._put_off(Ending(Cause.UNTRIED))
             raise
+
+    def _roll_back_databases(self) -> None:
+        """Roll back what the databases have open that take part; of what is prepared, unless it may be decided."""
+        from qmadmin.coordinating import Stage
+
+        if self._databases is not None:
+            is_open = self._coordinator is None or self._coordinator.stage is Stage.OPEN
+            self._databases.roll_back(prepared=is_open)
 
     def _undecided(self) -> Collection[tuple[Attachment, Branch]]:
         """Return the branches that a rollback still may end: none that may be committed."""

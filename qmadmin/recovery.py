@@ -26,8 +26,10 @@ from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
+    from qmadmin.application_databases import KnownDatabase
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
+    from qmcore.application_database import ApplicationDatabase
     from qmcore.attached import DeciderSeen
     from qmcore.port import Volume
     from qmcore.probe import Attached
@@ -55,8 +57,20 @@ _ROUND_SECONDS: Final = 1.0
 """How long to wait between two looks at a queue space."""
 _LONGEST_PAUSE: Final = 60.0
 
-_devices: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
-"""The devices that this process has open: it may know more of them than where they are, such as a password."""
+_recoveries: weakref.WeakValueDictionary[int, Recovery] = weakref.WeakValueDictionary()
+"""Those of the devices that this process has open: it may know more of them than where they are, such as a password."""
+
+
+def of_open_devices() -> list[tuple[Device, Recovery]]:
+    """Return the devices that this process has open, each with its recovery."""
+    # Not while other threads open more: this is one look.
+    recoveries = [found for each in _recoveries.valuerefs() if (found := each()) is not None]
+    return [(device, recovery) for recovery in recoveries if (device := recovery.device) is not None]
+
+
+def recovery_of(device: Device) -> Recovery:
+    """Return the recovery of an open device."""
+    return next(recovery for its, recovery in of_open_devices() if its is device)
 
 
 class Recovery:
@@ -66,7 +80,7 @@ class Recovery:
         """Take what opens other devices."""
         self.opens = opens
         self._device = weakref.ref(device)
-        _devices[id(device)] = device
+        _recoveries[id(self)] = self
         self._changed = threading.Condition()
         self._spaces: set[str] = set()
         """Queue spaces in which there is something to do."""
@@ -79,9 +93,26 @@ class Recovery:
         self._next_rounds: dict[str, float] = {}
         """When a queue space is seen to again at the earliest."""
         self._left: set[Xid] = set()
-        """Branches of which the log says that an administrator has to end them."""
+        """Branches of which the log says that an administrator has to end them, or who can."""
         self._waiting: dict[str, set[Xid]] = {}
         """The branches that were found in a queue space at the last look: of others nothing is kept."""
+        self.databases: dict[str, KnownDatabase] = {}
+        """What the process knows of databases of the application, by their names."""
+
+    @property
+    def device(self) -> Device | None:
+        """The device; None once it was closed or collected."""
+        return None if self._stopped else self._device()
+
+    def known(self, database: ApplicationDatabase) -> KnownDatabase:
+        """Return what the process knows of a database of the application, which is asked the first time."""
+        from qmadmin.application_databases import KnownDatabase
+
+        device, found = self._device(), self.databases.get(database.name)
+        if found is None and device is not None:
+            found = self.databases.setdefault(database.name, KnownDatabase(database.facts(), device.clock))
+        assert found is not None  # noqa: S101 - whoever asks has the device
+        return found
 
     def see_to(self, attachment: Attachment) -> None:
         """Have the branches and decisions of a queue space seen to, and return at once."""
@@ -210,25 +241,27 @@ class Recovery:
             xid, decider = record.xid, Decider.of(record.decider)
             if xid is None or decider is None or time.monotonic() < self._waits.get(xid, (0.0, 0.0))[0]:
                 continue
-            if recovering.is_copy(attachment.volume, xid):
+            if decider.place.is_database:
+                self.leave(attachment, xid, f"or for qmadmin.recover with a connection to {decider.place}")
+            elif recovering.is_copy(attachment.volume, xid):
                 why = "it was prepared in another place, from which this one was copied or restored"
-                self._leave(attachment, xid, why)
+                self.leave(attachment, xid, why)
             else:
                 to_ask.setdefault(decider.place, {})[xid] = decider
         return to_ask
 
     def _ask(self, device: Device, attachment: Attached, place: Place, deciders: Mapping[Xid, Decider]) -> None:
         """Ask a decider for branches, end them by what it says, and note there that they are told."""
-        with self._reached(device, place) as there:
+        with self.reached(device, place) as there:
             if there is None:
                 return
             answers = _answers(there, deciders)
             for xid in deciders:
                 answer = answers.get(xid)
                 if answer is None:
-                    self._leave(attachment, xid, f"{place} is not the one that decides on it")
+                    self.leave(attachment, xid, f"{place} is not the one that decides on it")
                 elif answer is Answer.UNKNOWN:
-                    self._leave(attachment, xid, f"an earlier state of {place}, which decides, was restored, or a copy")
+                    self.leave(attachment, xid, f"an earlier state of {place}, which decides, was restored, or a copy")
                 if answer in (None, Answer.UNKNOWN, Answer.UNDECIDED):
                     self._waits[xid] = _longer(self._waits.get(xid))
                 else:
@@ -238,7 +271,7 @@ class Recovery:
             if told:
                 deciding.forget(there.volume, there.opened, told)
 
-    def _leave(self, attachment: Attached, xid: Xid, why: str) -> None:
+    def leave(self, attachment: Attached, xid: Xid, why: str) -> None:
         """Leave a branch to an administrator; the log says so once."""
         if xid not in self._left:
             self._left.add(xid)
@@ -255,11 +288,12 @@ class Recovery:
         by_place: dict[Place, list[Xid]] = {}
         for each in decisions:
             place = Place.of(each.told.place)
-            if place is not None:
+            # Whoever works with a database has it told.
+            if place is not None and not place.is_database:
                 by_place.setdefault(place, []).append(Xid(OUR_FORMAT, each.gtrid, each.told.branch))
         done: list[tuple[bytes, bytes]] = []
         for place, xids in by_place.items():
-            with self._reached(device, place) as there:
+            with self.reached(device, place) as there:
                 if there is not None:
                     answers = dict.fromkeys(xids, Answer.COMMITTED)
                     done += [(xid.gtrid, xid.bqual) for xid in recovering.end(there.volume, there.opened, answers)]
@@ -269,7 +303,7 @@ class Recovery:
     # ---- places ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _reached(self, device: Device, place: Place) -> Iterator[Attached | None]:
+    def reached(self, device: Device, place: Place) -> Iterator[Attached | None]:
         """Give a queue space where it is; None where it cannot be reached now, or could not just now."""
         pause = self._pauses.get(place)
         with contextlib.ExitStack() as stack:
@@ -295,6 +329,10 @@ class Recovery:
 
     def _device_of(self, device: Device, place: Place, stack: contextlib.ExitStack) -> Device:
         """Return the device of a place, wherever it is now: this one, or another that is open as long as the stack."""
+        if place.is_database:
+            raise OperatingSystemError(
+                f"only the application can reach {place}", hint="Call qmadmin.recover with a connection to it."
+            )
         if place.device == device.path:
             return device
         from qmadmin import moved_devices  # Programs that recover nothing elsewhere need not load it.
@@ -308,9 +346,7 @@ class Recovery:
         What is known of one that the process has open is how to connect.
         """
         path = path_of(config)
-        # Not while other threads open more: this is one look.
-        devices = [found for each in _devices.valuerefs() if (found := each()) is not None]
-        known = next((device for device in devices if device.path == path), None)
+        known = next((device for device, _ in of_open_devices() if device.path == path), None)
         if known is not None:
             return self.opens(hurried(known.config, _CONNECT_SECONDS))
         maker = maker_of(config)

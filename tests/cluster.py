@@ -58,6 +58,8 @@ max_wal_size = 128MB
 min_wal_size = 32MB
 max_connections = 300
 max_wal_senders = 8
+# Databases of applications can take part in transactions over several resources.
+max_prepared_transactions = 20
 shared_buffers = 32MB
 wal_level = replica
 hot_standby = on

@@ -152,8 +152,8 @@ class OpenSpace:
         self._guard: Guard | None = None
         self.era: Era | None = None
         """In which this process counts what it decides, where it has decided anything."""
-        self.known_outcomes: deque[bytes] = deque()
-        """The global identifiers of transactions whose callers know by now that they are committed."""
+        self.known_outcomes: deque[tuple[bytes, bytes]] = deque()
+        """Transactions that callers know by now to be committed (b""), and branches that have followed for good."""
         self.has_distributed = False
         """Whether the last look has found branches or decisions that recovery has to see to."""
         self.highest: dict[str, int] = {}

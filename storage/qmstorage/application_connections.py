@@ -32,7 +32,7 @@ def found(connection: object) -> Joined:
         return _of_sqlalchemy(joined.of_session(connection))  # type: ignore[arg-type]
     if joined.is_a(connection, "django.utils.connection", "ConnectionProxy"):
         # It stands for the connection of this thread.
-        connection = _behind(connection)
+        connection = behind(connection)
     if joined.is_a(connection, "django.db.backends.base.base", "BaseDatabaseWrapper"):
         return joined.OfDjango(connection)
     if is_for_asyncio(connection):
@@ -64,7 +64,8 @@ def driver_of(connection: object) -> Any:
     return None
 
 
-def _behind(proxy: object) -> object:
+def behind(proxy: object) -> object:
+    """Return the connection of this thread, for which a proxy of Django stands."""
     with contextlib.suppress(AttributeError):
         return sys.modules["django.db"].connections[proxy.alias]  # type: ignore[attr-defined]
     return proxy

@@ -235,7 +235,7 @@ def in_two_phases() -> InvalidArgumentError:
     """Return the diagnostic for a two-phase transaction of the application."""
     return InvalidArgumentError(
         "the connection is in a two-phase transaction, which could not be prepared with messages in it",
-        hint="Use a transaction of one phase on the connection, or one of the queue space, without connection=.",
+        hint="Use qmadmin.transaction with the queue space and the connection, or a transaction of one phase.",
     )
 
 

@@ -24,7 +24,16 @@ FACES = {
     qmadmin.Transaction: (
         aio.Transaction,
         # For consumers, and for calls that belong to it.
-        {"answer_failure", "branch", "commit_and_take", "forget_since", "give_up", "is_here", "join_context"}
+        {
+            "answer_failure",
+            "branch",
+            "commit_and_take",
+            "connection",
+            "forget_since",
+            "give_up",
+            "is_here",
+            "join_context",
+        }
         | {"leave_context", "marks", "note", "return_untried", "successor"}
         # A task goes on with its transaction, whatever it awaits.
         | {"is_untouched", "suspend", "take_over"}

@@ -21,6 +21,7 @@ SHARED = {
     "maintenance": "keeping a device in order",
     "messages": "messages and their states",
     "opening": "opening a device or a volume",
+    "participating": "taking part in transactions over several resources",
     "queues": "queues as administrators define them",
     "rows": "messages as rows",
     "schedules": "schedules as administrators define them",

@@ -317,7 +317,7 @@ def test_tasks_have_the_same(pair):
 def test_what_is_no_resource_or_is_named_twice_is_refused(pair):
     for resources, words in [
         ((), "at least one"),
-        (("A",), "is a queue space or a device"),
+        (("A",), "is a queue space, a device, or a connection"),
         ((pair.a, pair.b, pair.a), "takes part in the transaction twice"),
         ((pair.a.device, pair.a), "takes part in the transaction twice"),
     ]:

@@ -32,7 +32,7 @@ from qmcore.times import MICROS
 from qmcore.transitions import Command
 from qmcore.two_phase import Decide, Era, Told
 
-_ERA_US: Final = 24 * 3600 * MICROS
+ERA_US: Final = 24 * 3600 * MICROS
 _ERAS_KEPT_US: Final = 40 * 24 * 3600 * MICROS
 """How long eras are kept: a branch that is prepared for longer is left to an administrator."""
 _CALLER_KEPT_US: Final = 24 * 3600 * MICROS
@@ -45,13 +45,21 @@ _encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Place(NamedTuple):
-    """Where a queue space is: the path of its device, or its URL without user and password, and its name."""
+    """Where a queue space is: the path of its device, or its URL without user and password, and its name.
+
+    Without a name it is a database of the application, which only that can reach.
+    """
 
     device: str
     space: str
 
     def __str__(self) -> str:
-        return f"queue space {self.space!r} on {self.device!r}"
+        return f"database {self.device!r}" if self.is_database else f"queue space {self.space!r} on {self.device!r}"
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is a database of the application."""
+        return not self.space
 
     @property
     def text(self) -> str:
@@ -140,7 +148,7 @@ def decider_of(volume: Volume, opened: OpenSpace, place: Place) -> Decider:
     """Return a queue space as the decider of a transaction that begins to be prepared now."""
     now, era = volume.clock.now(), opened.era
     if era is None or now >= era.until_us:
-        era = Era(random_number(), 0, now + _ERA_US)
+        era = Era(random_number(), 0, now + ERA_US)
         begun = era.id
         volume.write(lambda unit: unit.transactions.decisions.begin_era(opened.space.id, begun, now), Purpose.PROMISE)
         opened.era = era
@@ -205,7 +213,7 @@ def ask(
             elif record is not None and not is_left:
                 answers[gtrid] = Answer.UNDECIDED
             else:
-                answers[gtrid] = _presumed(decider, instance, eras)
+                answers[gtrid] = presumed(decider, instance, eras)
         unit.counters.bring_to_disk(space_id)
         return answers
 
@@ -229,7 +237,7 @@ def foreseen(volume: Volume, space_id: int, questions: Iterable[Question]) -> di
                 answers[gtrid] = Answer.UNDECIDED
             else:
                 eras = {decider.era: unit.transactions.decisions.counted(space_id, decider.era)}
-                answers[gtrid] = _presumed(decider, instance, eras)
+                answers[gtrid] = presumed(decider, instance, eras)
         return answers
 
     return volume.read(look)
@@ -245,18 +253,18 @@ def forget(volume: Volume, opened: OpenSpace, told: Sequence[tuple[bytes, bytes]
 
     def note(unit: Unit) -> None:
         decisions = unit.transactions.decisions
-        for gtrid, branch in (*told, *((gtrid, b"") for gtrid in known)):
+        for gtrid, branch in (*told, *known):
             decisions.forget(space_id, gtrid, branch)
         decisions.forget_old(space_id, now - _CALLER_KEPT_US, now - _ERAS_KEPT_US)
 
     volume.write(note, Purpose.TIDY)
-    for gtrid in known:
+    for outcome in known:
         # Another thread may have done the same.
         with contextlib.suppress(ValueError):
-            opened.known_outcomes.remove(gtrid)
+            opened.known_outcomes.remove(outcome)
 
 
-def _presumed(decider: Decider, instance: str, eras: Mapping[int, int | None]) -> Answer:
+def presumed(decider: Decider, instance: str, eras: Mapping[int, int | None]) -> Answer:
     """Return what it means that a decider has neither the branch nor a decision."""
     counted = eras[decider.era]
     is_whole = decider.instance == instance and counted is not None and counted >= decider.decisions

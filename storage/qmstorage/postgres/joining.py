@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 
 from qmcore.callers import caller, kind_of_caller
 from qmcore.errors import AbortedError, InvalidArgumentError, ProtocolError, QueueError
-from qmcore.port import Unit
+from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmstorage import application_connections, application_transactions, joined
 from qmstorage.after_commit import Owed
@@ -79,7 +79,7 @@ def _done(
         return unit, result, has_done
     finally:
         if is_ours and not has_done and driver.info.transaction_status not in _ENDED:
-            with _Cursor(driver) as cursor:
+            with Cursor(driver) as cursor:
                 cursor.execute("ROLLBACK", prepare=False)
 
 
@@ -143,14 +143,21 @@ def _refuse_unfit(driver: psycopg.Connection[Any], path: str) -> None:
         )
 
 
-def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
-    """Refuse a connection to another database."""
-    ours = volume.read(lambda unit: unit.device.info()).id
-    with _Cursor(driver) as cursor:
-        table = f"{quoted(volume.address.schema)}.device"
+def leads_to(driver: psycopg.Connection[Any], volume: Volume) -> bool:
+    """Return whether a connection leads to the database of a volume."""
+    its = getattr(volume, "address", None)
+    if its is None:
+        return False
+    with Cursor(driver) as cursor:
+        table = f"{quoted(its.schema)}.device"
         is_there = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
         found = cursor.execute(f"SELECT id FROM {table}").fetchone() if is_there and is_there[0] else None  # noqa: S608
-    if found is None or found[0] != ours:
+    return found is not None and bool(found[0] == volume.read(lambda unit: unit.device.info()).id)
+
+
+def _check_place(driver: psycopg.Connection[Any], volume: PostgresVolume) -> None:
+    """Refuse a connection to another database."""
+    if not leads_to(driver, volume):
         raise InvalidArgumentError(
             f"the connection leads to database {driver.info.dbname!r}, which is not that of {volume.path!r}",
             hint="Keep the tables of the application in the same database, or use a transaction of the queue space.",
@@ -172,7 +179,7 @@ def _in_savepoint(
     driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
 ) -> tuple[PostgresUnit, T, bool]:
     """Do the work; return also whether the transaction has written. If it raises, it is undone, and nothing else."""
-    with _Cursor(driver) as plain, _Cursor(driver) as cursor:
+    with Cursor(driver) as plain, Cursor(driver) as cursor:
         cursor.format = Format.BINARY
         plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
         try:
@@ -195,7 +202,7 @@ def _in_savepoint(
         return unit, result, has_written
 
 
-class _Cursor(psycopg.Cursor[Any]):
+class Cursor(psycopg.Cursor[Any]):
     """A cursor of ours, whatever cursors, rows and types the application has chosen for its connection."""
 
     def __init__(self, driver: psycopg.Connection[Any]) -> None:
@@ -205,6 +212,7 @@ class _Cursor(psycopg.Cursor[Any]):
 
     @property
     def adapters(self) -> AdaptersMap:
+        """Which types it reads and writes how."""
         return self._types
 
 

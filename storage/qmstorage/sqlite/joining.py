@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FULL = 2
+FULL = 2
 """PRAGMA synchronous: each commit is synced."""
 
 _NOTHING = "UPDATE device SET main = main WHERE false"
@@ -88,7 +88,7 @@ def _done(
 ) -> tuple[SqliteUnit, T, bool]:
     """Do the work; return also whether it has changed anything. `begun`: the library has, and undoes it."""
     driver = its.driver
-    with _cursor_of(driver) as cursor:
+    with cursor_of(driver) as cursor:
         try:
             _check_place(cursor, volume.path)
             before = driver.total_changes
@@ -123,7 +123,7 @@ def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransact
     try:
         if driver.in_transaction:
             is_needed = True
-            if its.is_in_savepoint and not transaction.driver_begun_by_us and _begins_late(driver):
+            if its.is_in_savepoint and not transaction.driver_begun_by_us and begins_late(driver):
                 raise InvalidArgumentError(
                     "the connection is inside a SAVEPOINT, and its driver may not have begun the transaction around it,"
                     " which would be committed at the end of the SAVEPOINT",
@@ -131,7 +131,7 @@ def _begun(its: Joined, cursor: sqlite3.Cursor, transaction: ApplicationTransact
                     " pysqlite.",
                 )
             _in_turn(cursor, _NOTHING)
-        elif _begins_late(driver):
+        elif begins_late(driver):
             _in_turn(cursor, "BEGIN IMMEDIATE")
             transaction.driver_begun_by_us = True
         else:
@@ -160,7 +160,7 @@ def _in_turn(cursor: sqlite3.Cursor, statement: str) -> None:
         time.sleep(_PAUSE)
 
 
-def _begins_late(driver: sqlite3.Connection) -> bool:
+def begins_late(driver: sqlite3.Connection) -> bool:
     """Return whether the driver begins transactions by itself, before INSERT and the like and not before SAVEPOINT."""
     return driver.isolation_level is not None and getattr(driver, "autocommit", _LEGACY) == _LEGACY
 
@@ -237,7 +237,7 @@ def _cursor(driver: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 @contextlib.contextmanager
-def _cursor_of(driver: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+def cursor_of(driver: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
     """Give a cursor of ours, whatever kind of rows and texts the application has chosen for its connection."""
     cursor = _cursor(driver)
     texts, driver.text_factory = driver.text_factory, str
@@ -258,7 +258,7 @@ def _check_place(cursor: sqlite3.Cursor, path: str) -> None:
             path=path,
         )
     (level,) = cursor.execute("PRAGMA synchronous").fetchone()
-    if level < _FULL:
+    if level < FULL:
         raise InvalidArgumentError(
             f"the connection to {path!r} does not bring each commit to the disk (PRAGMA synchronous is {level})",
             hint="Execute PRAGMA synchronous=FULL when the connection is made.",

@@ -1,0 +1,207 @@
+"""The databases of an application in a transaction over several resources, and what the process knows of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from qmcore.acts.deciding import ERA_US
+from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts
+from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
+from qmcore.numbers import random_number
+from qmcore.two_phase import Era
+
+if TYPE_CHECKING:
+    from qmadmin.attachment import Attachment
+    from qmadmin.participating import Part
+    from qmcore.times import Clock
+
+logger = logging.getLogger("qmadmin.transacting")
+
+_ROUND_SECONDS: Final = 1.0
+"""How often recovery looks into a database that transactions work with."""
+
+
+class KnownDatabase:
+    """What a process knows of a database that takes part in its transactions; safe for several threads."""
+
+    def __init__(self, facts: DatabaseFacts, clock: Clock) -> None:
+        self.facts = facts
+        self.clock = clock
+        self.era: Era | None = None
+        """In which this process counts decisions there."""
+        self.outcomes: list[bytes] = []
+        """Transactions whose callers know by now that they are committed."""
+        self.looked_at: set[bytes] = set()
+        """Decisions of others whose branches have all followed: whoever made them removes them."""
+        self.next_round = 0.0
+        """When recovery looks there again at the earliest."""
+        self.volumes: dict[str, bool] = {}
+        """Whether volumes are in it, by their paths."""
+
+    # Threads may do this at the same time: two eras, or a count that is behind, say less and nothing wrong.
+
+    def current_era(self, database: ApplicationDatabase) -> Era:
+        """Return the era in which decisions are counted, which begins now unless one has begun today."""
+        now, era = self.clock.now(), self.era
+        if era is None or now >= era.until_us:
+            era = Era(random_number(), 0, now + ERA_US)
+            database.table.begin_era(era.id, now)
+            self.era = era
+        return era
+
+    def count(self, era_id: int, decisions: int) -> None:
+        """Note how many decisions are on the disk now."""
+        era = self.era
+        if era is not None and era.id == era_id and era.decisions < decisions:
+            self.era = era._replace(decisions=decisions)
+
+
+class Databases:
+    """The databases that take part in one transaction."""
+
+    def __init__(
+        self,
+        databases: Sequence[ApplicationDatabase],
+        known: Callable[[ApplicationDatabase], KnownDatabase],
+        spare_part: Callable[[], Part],
+        recover: Callable[[ApplicationDatabase], None],
+        started_us: int,
+        decider: object = None,
+    ) -> None:
+        """Take what is known of each, what gives a branch where one is needed to decide, and what does recovery."""
+        self._all = databases
+        self.known = known
+        self.spare_part = spare_part
+        self.started_us = started_us
+        self._recover = recover
+        self._wanted = decider
+        self.eras: dict[str, Era] = {}
+        """In which those that may decide count decisions, by their names."""
+        self._joined: ApplicationDatabase | None = None
+        """The one that a queue space is in, so that messages are enqueued and dequeued on its connection."""
+
+    def open(self, attachments: Sequence[Attachment]) -> None:
+        """Begin the transactions of the application; the caller rolls back where this raises."""
+        names: set[str] = set()
+        for each in self._all:
+            each.open()
+            if each.name in names:
+                raise InvalidArgumentError(f"database {each.name!r} takes part in the transaction twice")
+            names.add(each.name)
+            known = self.known(each)
+            if any(self._is_joined(each, attachment) for attachment in attachments):
+                self._joined = each
+            elif self._may_decide(each):
+                self._refuse_without_table(each)
+                self.eras[each.name] = known.current_era(each)
+            self._recover_now_and_then(each, known)
+            each.begin()
+        self._refuse_undecidable()
+        if self._joined is not None and len(self._all) > 1:
+            raise _joined_alone(self._joined)
+
+    def _recover_now_and_then(self, database: ApplicationDatabase, known: KnownDatabase) -> None:
+        if time.monotonic() < known.next_round:
+            return
+        known.next_round = time.monotonic() + _ROUND_SECONDS
+        try:
+            self._recover(database)
+        except QueueError as error:
+            logger.info("recovery with database %r goes on later: %s", database.name, error)
+
+    def connection_for(self, attachment: Attachment) -> object:
+        """Return the connection on which a queue space is worked in, because it is in that database; else None."""
+        for each in self._all:
+            if self._is_joined(each, attachment):
+                self._joined = each
+                return each.connection
+        if self._joined is not None:
+            raise _joined_alone(self._joined)
+        return None
+
+    def changed(self) -> list[ApplicationDatabase]:
+        """Return those in which anything was changed; ProtocolError where the application has ended a transaction."""
+        return [each for each in self._all if each.has_changed()]
+
+    def decider_of(self, changed: Sequence[ApplicationDatabase]) -> ApplicationDatabase | None:
+        """Return the one that decides: one that cannot prepare, or that the application wants; None for no one."""
+        return next((each for each in changed if self._may_decide(each)), None)
+
+    def end_idle(self) -> None:
+        """End the transactions in which nothing was changed."""
+        for each in self._all:
+            if each.is_open():
+                try:
+                    each.commit()
+                except QueueError as error:
+                    logger.info("a transaction that has changed nothing is not ended: %s", error)
+
+    def roll_back(self, *, prepared: bool = True) -> None:
+        """Roll back all that has not ended; what is prepared only if that is not decided, or about to be.
+
+        What cannot be reached does so by itself, or waits for recovery.
+        """
+        for each in self._all:
+            if each.is_open():
+                try:
+                    if prepared:
+                        each.roll_back()
+                    else:
+                        each.leave()
+                except Exception as error:  # noqa: BLE001 - of whatever library; the caller has an error already
+                    logger.warning("the transaction on database %r is not rolled back: %s", each.name, error)
+
+    # ---- who can decide ----------------------------------------------------------------------------------------------
+
+    def _may_decide(self, database: ApplicationDatabase) -> bool:
+        return bool(self.known(database).facts.cannot_prepare) or database.connection is self._wanted
+
+    def _refuse_without_table(self, database: ApplicationDatabase) -> None:
+        known = self.known(database)
+        if not known.facts.table:
+            # It may have been made since.
+            known.facts = database.facts()
+        if not known.facts.table:
+            why = self.known(database).facts.cannot_prepare or "it is to decide"
+            raise ProtocolError(
+                f"database {database.name!r} needs the table {TABLE} to take part: {why}, so that its own commit has to"
+                " contain the decision",
+                hint="Make it once with qmadmin.create_decision_table(connection).",
+            )
+
+    def _refuse_undecidable(self) -> None:
+        """Refuse databases of which more than one would have to decide, or one that cannot."""
+        deciding = [each for each in self._all if each is not self._joined and self._may_decide(each)]
+        for each in deciding:
+            if each.cannot_decide:
+                why = self.known(each).facts.cannot_prepare or "it is to decide"
+                raise ProtocolError(
+                    f"database {each.name!r} cannot take part: {why}, and it cannot decide: {each.cannot_decide}",
+                    hint="Mend one of both, or leave it out of the transaction.",
+                )
+        if len(deciding) > 1:
+            reasons = "; ".join(
+                f"{each.name!r}: {self.known(each).facts.cannot_prepare or 'it is to decide'}" for each in deciding
+            )
+            raise ProtocolError(
+                f"at most one database of a transaction may be unable to prepare, as it decides; here are {reasons}",
+                hint="Raise max_prepared_transactions of a server of PostgreSQL, or leave all but one out.",
+            )
+
+    def _is_joined(self, database: ApplicationDatabase, attachment: Attachment) -> bool:
+        volumes, path = self.known(database).volumes, attachment.volume.path
+        if path not in volumes:
+            volumes[path] = database.is_of(attachment.volume)
+        return volumes[path]
+
+
+def _joined_alone(database: ApplicationDatabase) -> ProtocolError:
+    return ProtocolError(
+        f"a queue space is in database {database.name!r}, whose connection takes part: both are one database"
+        " transaction, to which nothing on other volumes or in other databases can belong",
+        hint="Leave the other resources out, or keep the application's tables and the queue space in different"
+        " databases.",
+    )

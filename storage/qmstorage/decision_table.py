@@ -1,0 +1,146 @@
+"""The table in which a database of an application keeps decisions on distributed transactions.
+
+It has texts and numbers only, so that one statement makes it everywhere. A row is the table's own identity, an era in
+which a process counts its decisions, a decision to commit, or its opposite: both have the same key, so that whoever
+comes second is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from qmcore.application_database import TABLE, WrittenDecision
+from qmcore.errors import AbortedError
+from qmcore.two_phase import Told
+
+if TYPE_CHECKING:
+    from qmstorage.participants import Participant
+
+CREATE: Final = f"""\
+CREATE TABLE {TABLE} (
+    id VARCHAR(40) NOT NULL PRIMARY KEY,
+    kind VARCHAR(8) NOT NULL,
+    decisions BIGINT NOT NULL,
+    told TEXT NOT NULL,
+    written_at BIGINT NOT NULL
+)"""
+"""The statement that makes the table. The pages have it, so that tools for migrations can run it."""
+
+_TABLE_ROW: Final = "table"
+_ERAS_KEPT_US: Final = 40 * 24 * 3600 * 10**6
+_IDENTITY_BYTES: Final = 8
+
+_INSERT: Final = f"INSERT INTO {TABLE} (id, kind, decisions, told, written_at) VALUES (:id, :kind, :n, :told, :at)"  # noqa: S608
+_INSERT_IF_NEW: Final = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
+_IDENTITY: Final = f"SELECT told FROM {TABLE} WHERE id = '{_TABLE_ROW}'"  # noqa: S608
+_COUNTED: Final = f"SELECT decisions FROM {TABLE} WHERE id = :id AND kind = 'era'"  # noqa: S608
+_COUNT: Final = (
+    f"UPDATE {TABLE} SET decisions = decisions + 1 WHERE id = :id AND kind = 'era' AND decisions >= :known"  # noqa: S608
+    " RETURNING decisions"
+)
+_KIND: Final = f"SELECT kind FROM {TABLE} WHERE id = :id"  # noqa: S608
+_DECISIONS: Final = (
+    f"SELECT id, told, written_at FROM {TABLE} WHERE kind = 'commit' AND written_at < :until"  # noqa: S608
+    " ORDER BY written_at, id LIMIT :most"
+)
+_FORGET: Final = f"DELETE FROM {TABLE} WHERE id = :id AND kind = 'commit'"  # noqa: S608
+_FORGET_OLD: Final = f"DELETE FROM {TABLE} WHERE kind = :kind AND written_at < :before"  # noqa: S608
+
+
+class DecisionTable:
+    """The table in the database of a participant."""
+
+    def __init__(self, participant: Participant) -> None:
+        self._its = participant
+
+    def identity(self) -> bytes:
+        """Return the identity of the table, which it gets when it is first used."""
+        identity = os.urandom(_IDENTITY_BYTES).hex()
+        found = self._its.run(_IDENTITY)
+        if not found:
+            self._its.run(_INSERT_IF_NEW, id=_TABLE_ROW, kind=_TABLE_ROW, n=0, told=identity, at=0)
+            found = self._its.run(_IDENTITY)
+        return bytes.fromhex(found[0][0])
+
+    def begin_era(self, era_id: int, now_us: int) -> None:
+        """Begin to count decisions in an era; old ones go."""
+
+        def begin() -> None:
+            self._its.run(_FORGET_OLD, kind="era", before=now_us - _ERAS_KEPT_US)
+            self._its.run(_INSERT, id=_of_era(era_id), kind="era", n=0, told="", at=now_us)
+
+        self._its.alone(begin)
+
+    def counted(self, era_id: int) -> int | None:
+        """Return how many decisions were made in an era; None where there is no such era."""
+        found = self._its.alone(lambda: self._its.run(_COUNTED, id=_of_era(era_id)))
+        return int(found[0][0]) if found else None
+
+    def decide(self, gtrid: bytes, era_id: int, known: int, told: Sequence[Told], now_us: int) -> int | None:
+        """Write a decision in the transaction of the application; return how many there are now in the era.
+
+        None where the era has fewer than are known. Raises AbortedError where others have ended it before.
+        """
+        row = {"id": gtrid.hex(), "kind": "commit", "n": 0, "told": _text_of(told), "at": now_us}
+
+        def decide() -> int | None:
+            counted = self._its.run(_COUNT, id=_of_era(era_id), known=known)
+            if not counted:
+                return None
+            if not self._its.run(f"{_INSERT_IF_NEW} RETURNING kind", **row):
+                raise AbortedError(
+                    f"others have ended the transaction on {self._its.name!r}, because its process was taken for dead,"
+                    " or was late",
+                    hint="Begin it again; nothing of it remains.",
+                )
+            return int(counted[0][0])
+
+        return self._its.do(decide)
+
+    def decided(self, gtrids: Collection[bytes]) -> dict[bytes, bool]:
+        """Return of which transactions it is written that they commit (True), or that they never will."""
+        return self._its.alone(lambda: self._written(gtrids))
+
+    def oppose(self, gtrids: Collection[bytes], now_us: int) -> set[bytes]:
+        """Write that transactions will never be decided; return those of which that holds now, on the disk."""
+
+        def oppose() -> set[bytes]:
+            for gtrid in sorted(gtrids):
+                self._its.run(_INSERT_IF_NEW, id=gtrid.hex(), kind="rollback", n=0, told="", at=now_us)
+            return {gtrid for gtrid, commits in self._written(gtrids).items() if not commits}
+
+        return self._its.alone(oppose)
+
+    def decisions(self, until_us: int, most: int) -> list[WrittenDecision]:
+        """Return at most so many decisions from before a time, the oldest first."""
+        rows = self._its.alone(lambda: self._its.run(_DECISIONS, until=until_us, most=most))
+        return [WrittenDecision(bytes.fromhex(gtrid), _told_of(told), int(at)) for gtrid, told, at in rows]
+
+    def forget(self, gtrids: Collection[bytes], opposites_before_us: int) -> None:
+        """Remove decisions, and what was written before a time of transactions that will not be decided."""
+
+        def forget() -> None:
+            for gtrid in sorted(gtrids):
+                self._its.run(_FORGET, id=gtrid.hex())
+            self._its.run(_FORGET_OLD, kind="rollback", before=opposites_before_us)
+
+        self._its.alone(forget)
+
+    def _written(self, gtrids: Collection[bytes]) -> dict[bytes, bool]:
+        rows = ((gtrid, self._its.run(_KIND, id=gtrid.hex())) for gtrid in gtrids)
+        return {gtrid: found[0][0] == "commit" for gtrid, found in rows if found}
+
+
+def _of_era(era_id: int) -> str:
+    return f"era-{era_id:x}"
+
+
+def _text_of(told: Sequence[Told]) -> str:
+    return json.dumps([[branch.hex(), place] for branch, place in told], ensure_ascii=False)
+
+
+def _told_of(text: str) -> list[Told]:
+    return [Told(bytes.fromhex(branch), place) for branch, place in json.loads(text)]

@@ -1,0 +1,219 @@
+"""Connections of applications that take part in a transaction over several resources, as their libraries use them.
+
+Beside what the driver does the library has to know that a transaction has begun, and that it has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from qmcore.errors import InvalidArgumentError
+from qmstorage import application_connections, joined
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+
+class ParticipatingConnection:
+    """A connection of an application. This one is of a driver, without a library."""
+
+    driver: Any = None
+    """The connection of the driver; under a library there is one from `open` on, or `take`."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def has_transaction(self) -> bool:
+        """Return whether a transaction is open."""
+        info = getattr(self.driver, "info", None)
+        return bool(self.driver.in_transaction if info is None else info.transaction_status)
+
+    def take(self) -> None:
+        """Work in the transaction that is open."""
+
+    def open(self) -> None:
+        """Have the library begin a transaction; the driver may not have begun one then."""
+
+    def flush(self) -> None:
+        """Have the library write what it has kept."""
+
+    def has_ended(self) -> bool:
+        """Return whether the library knows that the transaction has ended."""
+        return False
+
+    def commit(self) -> None:
+        """Commit, or have the library know that it is committed."""
+        self.driver.commit()
+
+    def roll_back(self) -> None:
+        """Roll back, or have the library know that it is rolled back."""
+        self.driver.rollback()
+
+
+class _OfSqlAlchemy(ParticipatingConnection):
+    """A connection of SQLAlchemy, or a session of it."""
+
+    def __init__(self, given: Connection | Session, *, is_session: bool) -> None:
+        self._given: Any = given
+        self._is_session = is_session
+
+    def has_transaction(self) -> bool:
+        """Return whether SQLAlchemy has begun one."""
+        return bool(self._given.in_transaction())
+
+    def take(self) -> None:
+        """Work in the transaction that is open."""
+        connection = joined.of_session(self._given) if self._is_session else self._given
+        self.driver = connection.connection.driver_connection
+
+    def open(self) -> None:
+        """Begin a transaction of SQLAlchemy."""
+        from sqlalchemy.exc import InvalidRequestError
+
+        given = self._given
+        if not self._is_session and given.closed:
+            raise joined.closed()
+        if given.in_transaction():
+            raise has_begun()
+        self._transaction = given.begin()
+        try:
+            self.take()
+        except InvalidRequestError as error:
+            raise joined.broken("SQLAlchemy's", error) from error
+        except BaseException:
+            self._transaction.rollback()
+            raise
+
+    def flush(self) -> None:
+        """Have the session write what it has kept."""
+        if self._is_session:
+            self._given.flush()
+
+    def has_ended(self) -> bool:
+        """Return whether it is another transaction by now, or none."""
+        return self._given.get_transaction() is not self._transaction
+
+    def commit(self) -> None:
+        """Commit by SQLAlchemy, so that its events come."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            self._transaction.commit()
+        except DBAPIError as error:
+            if isinstance(error.orig, Exception):
+                raise error.orig from error
+            raise
+
+    def roll_back(self) -> None:
+        """Roll back by SQLAlchemy, so that its events come."""
+        if self._transaction.is_active or not self.has_ended():
+            self._transaction.rollback()
+
+
+class _OfDjango(ParticipatingConnection):
+    """A connection of Django, which begins transactions by itself from now on, and not any more when this has ended."""
+
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+
+    def has_transaction(self) -> bool:
+        """Return whether Django has begun one."""
+        return bool(self._wrapper.in_atomic_block or not self._wrapper.get_autocommit())
+
+    def take(self) -> None:
+        """Work in the transaction that is open."""
+        self.driver = self._wrapper.connection
+
+    def open(self) -> None:
+        """Have Django leave the beginning and the end to others."""
+        wrapper = self._wrapper
+        if self.has_transaction():
+            raise has_begun()
+        wrapper.set_autocommit(autocommit=False)
+        self.take()
+
+    def has_ended(self) -> bool:
+        """Return whether Django commits each statement by itself again."""
+        return bool(self._wrapper.get_autocommit())
+
+    def commit(self) -> None:
+        """Commit by Django, which then calls what waits for it."""
+        try:
+            self._wrapper.commit()
+        except sys.modules["django.db"].Error as error:
+            if isinstance(error.__cause__, Exception):
+                raise error.__cause__ from error
+            raise
+        self._wrapper.set_autocommit(autocommit=True)
+
+    def roll_back(self) -> None:
+        """Roll back by Django."""
+        self._wrapper.rollback()
+        self._wrapper.set_autocommit(autocommit=True)
+
+
+def found(given: Any) -> tuple[ParticipatingConnection, str]:
+    """Return a connection of an application, and which driver it has: "sqlite3" or "psycopg".
+
+    Raises InvalidArgumentError for anything else.
+    """
+    if joined.is_a(given, "sqlite3", "Connection"):
+        return ParticipatingConnection(given), "sqlite3"
+    if joined.is_a(given, "psycopg", "Connection"):
+        return ParticipatingConnection(given), "psycopg"
+    if application_connections.is_for_asyncio(given):
+        raise joined.for_asyncio(given)
+    if joined.is_a(given, "sqlalchemy", "Connection"):
+        return _OfSqlAlchemy(given, is_session=False), _driver_of(given.dialect)
+    if joined.is_a(given, "sqlalchemy.orm", "scoped_session"):
+        given = given()
+    if joined.is_a(given, "sqlalchemy.orm", "Session"):
+        return _OfSqlAlchemy(given, is_session=True), _driver_of(given.get_bind().dialect)
+    if joined.is_a(given, "django.utils.connection", "ConnectionProxy"):
+        given = application_connections.behind(given)
+    if joined.is_a(given, "django.db.backends.base.base", "BaseDatabaseWrapper"):
+        given.ensure_connection()
+        return _OfDjango(given), "sqlite3" if given.vendor == "sqlite" else _psycopg(given)
+    raise InvalidArgumentError(
+        "a resource of a transaction is a queue space, a device, or a connection of SQLAlchemy, Django, psycopg 3 or"
+        f" sqlite3, got {joined.shown(type(given))}",
+        hint="Give what qmadmin.open_device or its open_space returned, or a Connection or Session of SQLAlchemy,"
+        " django.db.connection, or what psycopg.connect or sqlite3.connect returned.",
+    )
+
+
+def _driver_of(dialect: Any) -> str:
+    if dialect.is_async:
+        raise InvalidArgumentError(
+            "an engine for asyncio takes no part in a transaction that is not awaited",
+            hint="Use an engine that is not for asyncio.",
+        )
+    if (dialect.name, dialect.driver) == ("sqlite", "pysqlite"):
+        return "sqlite3"
+    if (dialect.name, dialect.driver) == ("postgresql", "psycopg"):
+        return "psycopg"
+    raise _other_driver(f"{dialect.name} through {dialect.driver}")
+
+
+def _psycopg(wrapper: Any) -> str:
+    loaded = sys.modules.get("psycopg")
+    if loaded is None or not isinstance(wrapper.connection, loaded.Connection):
+        raise _other_driver(f"{wrapper.vendor} through {type(wrapper.connection).__module__.partition('.')[0]}")
+    return "psycopg"
+
+
+def _other_driver(which: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"a connection to {which} takes no part in a transaction over several resources",
+        hint="Use SQLite, or PostgreSQL with psycopg 3.",
+    )
+
+
+def has_begun() -> InvalidArgumentError:
+    """Return the diagnostic for a connection that has a transaction open already."""
+    return InvalidArgumentError(
+        "the connection has a transaction open already, which could not be committed together with the others",
+        hint="Commit it before qmadmin.transaction begins; what is done inside the block belongs to that.",
+    )

@@ -1,0 +1,211 @@
+"""A database of PostgreSQL of an application that takes part in a transaction over several resources."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from qmcore.application_database import TABLE
+from qmcore.errors import AbortedError, InvalidArgumentError, QueueError, SystemFailureError
+from qmcore.two_phase import OUR_FORMAT
+from qmcore.xid import Xid
+from qmstorage import joined, participants
+from qmstorage.participating_connections import has_begun
+from qmstorage.postgres import translate
+from qmstorage.postgres.joining import Cursor, leads_to
+
+if TYPE_CHECKING:
+    from qmcore.port import Volume
+
+T = TypeVar("T")
+
+_BEGIN: Final = (
+    "SELECT set_config('qmadmin.transaction', %s, true), current_setting('synchronous_commit'),"
+    " current_setting('transaction_read_only'), pg_is_in_recovery()"
+)
+_LOOK: Final = "SELECT current_setting('qmadmin.transaction', true), pg_current_xact_id_if_assigned() IS NOT NULL"
+_PROPERTIES: Final = (
+    "SELECT concat_ws('.', CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN"
+    " (SELECT system_identifier FROM pg_control_system()) END,"
+    " (SELECT oid FROM pg_database WHERE datname = current_database())),"
+    " current_setting('max_prepared_transactions')::int"
+)
+_HAS_TABLE: Final = f"SELECT to_regclass('{TABLE}') IS NOT NULL"
+_PREPARED: Final = (
+    "SELECT gid, extract(epoch FROM clock_timestamp() - prepared) FROM pg_prepared_xacts"
+    " WHERE database = current_database() AND gid LIKE :ours"
+)
+_LOCK_SECONDS: Final = 1
+_GONE: Final = "42704"
+"""The state of the server where no such transaction is prepared."""
+
+
+class Participant(participants.Participant):
+    """A database of PostgreSQL."""
+
+    def refuse_closed(self) -> None:
+        """Refuse a connection that is closed, or in a transaction."""
+        driver: psycopg.Connection[Any] | None = self._its.driver
+        if driver is None:
+            return
+        if driver.closed:
+            raise joined.closed()
+        if getattr(driver, "_tpc", None) is not None or driver.info.transaction_status != TransactionStatus.IDLE:
+            raise has_begun()
+        if driver.pgconn.pipeline_status != PipelineStatus.OFF:
+            raise InvalidArgumentError("the connection is in a pipeline", hint="End the pipeline first.")
+
+    def identify(self) -> None:
+        """Learn the name of the database."""
+        driver = self._driver
+        if driver.autocommit:
+            raise participants.refuse_automatic()
+        info = driver.info
+        self.name = f"postgresql://{info.host}:{info.port}/{info.dbname}"
+
+    def properties(self) -> tuple[str, str]:
+        """Return what no copy of the database has, and why it cannot prepare."""
+        ((instance, most),) = self.run(_PROPERTIES)
+        return instance, "" if most else "the server cannot prepare transactions (max_prepared_transactions is 0)"
+
+    def begin_marked(self) -> None:
+        """Begin the transaction with a setting that is local to it."""
+        self._mark = os.urandom(8).hex()
+
+        def begin() -> None:
+            with Cursor(self._driver) as cursor:
+                _, level, readonly, standby = cursor.execute(_BEGIN, [self._mark]).fetchone() or ("", "", "off", False)
+            if standby or readonly == "on":
+                self.cannot_decide = "it can only be read there"
+            elif level == "off":
+                self.cannot_decide = "its commits need not be on the disk (synchronous_commit is off)"
+
+        self.do(begin)
+
+    def is_marked(self) -> bool:
+        """Return whether the transaction that is open has the mark."""
+        status = self._driver.info.transaction_status
+        if status == TransactionStatus.INERROR:
+            raise AbortedError(
+                f"the transaction on {self.name!r} can only be rolled back, because a statement in it has failed",
+                hint="Run all of it again; what may fail belongs into a savepoint of its own.",
+            )
+        if status != TransactionStatus.INTRANS:
+            return False
+        ((mark, self._has_written),) = self.do(lambda: self.run(_LOOK))
+        return str(mark) == self._mark
+
+    def has_written(self) -> bool:
+        """Return whether the transaction has a number, as it has when it has changed or locked anything."""
+        return bool(self._has_written)
+
+    def is_of(self, volume: Volume) -> bool:
+        """Return whether the schema of a volume is in it."""
+        return bool(self.alone(lambda: leads_to(self._driver, volume)))
+
+    def has_table(self) -> bool:
+        """Return whether there is a table of decisions where the search path of the connection leads."""
+        return bool(self.run(_HAS_TABLE)[0][0])
+
+    def roll_back(self) -> None:
+        """Roll it back, also when it is prepared; nothing is done where it has ended."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self.end_prepared(prepared, commits=False)
+        super().roll_back()
+
+    # ---- what prepares -----------------------------------------------------------------------------------------------
+
+    _prepared: Xid | None = None
+    """By which the transaction is prepared, or may be."""
+
+    def prepare(self, xid: Xid) -> None:
+        """Prepare the transaction, on the disk."""
+        self._prepared = xid
+        try:
+            self.do(lambda: self.run(f"PREPARE TRANSACTION '{self._gid(xid)}'"))
+        except AbortedError:
+            # The server has rolled it back.
+            self._prepared = None
+            raise
+
+    def commit(self) -> None:
+        """Commit the transaction, on the disk."""
+        prepared = self._prepared
+        if prepared is not None:
+            self.end_prepared(prepared, commits=True)
+            self._prepared = None
+        super().commit()
+
+    def end_prepared(self, xid: Xid, *, commits: bool) -> None:
+        """Commit or roll back what is prepared, on the disk; nothing is done where there is none."""
+        driver, gid = self._driver, self._gid(xid)
+
+        def end() -> None:
+            try:
+                (driver.tpc_commit if commits else driver.tpc_rollback)(gid)
+            except psycopg.Error as error:
+                if error.sqlstate != _GONE:
+                    raise
+
+        self.do(end)
+
+    def prepared(self) -> list[tuple[Xid, float]]:
+        """Return the transactions of ours that are prepared in this database, and since how many seconds."""
+        found = []
+        for gid, seconds in self.alone(lambda: self.run(_PREPARED, ours=f"{OUR_FORMAT}\\_%")):
+            its = psycopg.Xid.from_string(gid)
+            if its.format_id == OUR_FORMAT and its.bqual is not None:
+                found.append((Xid(OUR_FORMAT, bytes.fromhex(its.gtrid), bytes.fromhex(its.bqual)), float(seconds)))
+        return found
+
+    def _gid(self, xid: Xid) -> str:
+        # In hexadecimal digits, as the driver takes texts.
+        return str(psycopg.Xid.from_parts(xid.format_id, xid.gtrid.hex(), xid.bqual.hex()))
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    @property
+    def _driver(self) -> psycopg.Connection[Any]:
+        return self._its.driver  # type: ignore[no-any-return]
+
+    def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        """Run a statement; return its rows."""
+        if values:
+            statement = re.sub(r":(\w+)", r"%(\1)s", statement)
+        with Cursor(self._driver) as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Do a work in a transaction of its own, which is committed, on the disk."""
+
+        def do() -> T:
+            with self._driver.transaction():
+                self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL synchronous_commit = on")
+                return work()
+
+        return self.do(do)
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Do a work, whose errors of the database are raised as ours."""
+        try:
+            return work()
+        except psycopg.Error as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: psycopg.Error) -> QueueError:
+        words = translate.words(error)
+        if translate.is_connection_lost(error):
+            return SystemFailureError(
+                f"the connection to database {self.name!r} was lost: {words}",
+                hint="Repeat all of it when the server is back.",
+                unreachable=True,
+            )
+        hint = "Run all of it again, once what keeps it from that is mended."
+        return AbortedError(f"database {self.name!r} has refused the transaction: {words}", hint=hint)

@@ -1,0 +1,141 @@
+"""An SQLite file of an application that takes part in a transaction over several resources: it always decides."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from qmcore.application_database import TABLE
+from qmcore.errors import AbortedError, QueueError
+from qmstorage import participants
+from qmstorage.participating_connections import has_begun
+from qmstorage.sqlite import files, translate
+from qmstorage.sqlite.joining import FULL, begins_late, cursor_of
+
+if TYPE_CHECKING:
+    from qmcore.port import Volume
+    from qmcore.xid import Xid
+
+T = TypeVar("T")
+
+_MARK: Final = "qmadmin_transaction"
+_CANNOT_PREPARE: Final = "an SQLite file cannot prepare a transaction"
+_HAS_TABLE: Final = f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{TABLE}'"  # noqa: S608
+
+
+class Participant(participants.Participant):
+    """An SQLite file."""
+
+    def refuse_closed(self) -> None:
+        """Refuse a connection that is closed, of another thread, or in a transaction."""
+        driver = self._driver
+        if isinstance(driver, sqlite3.Connection):
+            with cursor_of(driver):
+                # Since Python 3.12 there may be one from the beginning on.
+                if driver.in_transaction and begins_late(driver):
+                    raise has_begun()
+
+    def identify(self) -> None:
+        """Learn which file it is, and whether a commit is on the disk."""
+        driver = self._driver
+        with cursor_of(driver) as cursor:
+            if driver.isolation_level is None and not driver.in_transaction:
+                raise participants.refuse_automatic()
+            file = next((row[2] for row in cursor.execute("PRAGMA database_list") if row[1] == "main"), "")
+            (level,) = cursor.execute("PRAGMA synchronous").fetchone()
+        self.name = file or ":memory:"
+        if not file:
+            self.cannot_decide = "a database in memory is gone with its process"
+        elif level < FULL:
+            self.cannot_decide = f"its commits need not be on the disk (PRAGMA synchronous is {level}, not FULL)"
+
+    def begin_marked(self) -> None:
+        """Begin the transaction with a savepoint in it, which no other one has."""
+        driver = self._driver
+        with cursor_of(driver) as cursor:
+            if not driver.in_transaction:
+                cursor.execute(f"BEGIN {driver.isolation_level or ''}")
+            cursor.execute(f"SAVEPOINT {_MARK}")
+            self._changes = driver.total_changes
+            self._schema = cursor.execute("PRAGMA schema_version").fetchone()
+
+    def is_marked(self) -> bool:
+        """Return whether the savepoint is there; it is not any more after that."""
+        try:
+            self.run(f"RELEASE {_MARK}")
+        except sqlite3.OperationalError:
+            return False
+        return self._driver.in_transaction
+
+    def has_written(self) -> bool:
+        """Return whether a row or a table was changed."""
+        return self._driver.total_changes != self._changes or self.run("PRAGMA schema_version") != [self._schema]
+
+    def is_of(self, volume: Volume) -> bool:
+        """Return whether it is the file of a volume."""
+        with contextlib.suppress(OSError):
+            return Path(self.name).samefile(volume.path)
+        return False
+
+    def has_table(self) -> bool:
+        """Return whether there is a table of decisions."""
+        return bool(self.run(_HAS_TABLE))
+
+    def properties(self) -> tuple[str, str]:
+        """Return what no copy of the file has, and why it cannot prepare."""
+        return files.instance(self.name, ""), _CANNOT_PREPARE
+
+    def prepare(self, xid: Xid) -> None:
+        """Refuse."""
+        raise AssertionError(f"{xid}: {_CANNOT_PREPARE}")
+
+    def end_prepared(self, xid: Xid, *, commits: bool) -> None:
+        """There is none."""
+
+    def prepared(self) -> list[tuple[Xid, float]]:
+        """Return nothing."""
+        return []
+
+    @property
+    def _driver(self) -> sqlite3.Connection:
+        return self._its.driver  # type: ignore[no-any-return]
+
+    def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        """Run a statement; return its rows."""
+        with cursor_of(self._driver) as cursor:
+            return cursor.execute(statement, values).fetchall()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Do a work in a transaction of its own, which is committed, on the disk."""
+        driver = self._driver
+
+        def do() -> T:
+            if driver.in_transaction and begins_late(driver):
+                # A library has begun one, in which nothing is done yet.
+                driver.rollback()
+            if not driver.in_transaction:
+                self.run("BEGIN IMMEDIATE")
+            try:
+                result = work()
+                driver.commit()
+            except BaseException:
+                driver.rollback()
+                raise
+            return result
+
+        return self.do(do)
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Do a work, whose errors of the database are raised as ours."""
+        try:
+            return work()
+        except sqlite3.Error as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: sqlite3.Error) -> QueueError:
+        if isinstance(error, sqlite3.IntegrityError):
+            return AbortedError(f"the database {self.name!r} has refused the transaction: {error}")
+        return translate.from_sqlite(error, self.name)
