@@ -254,7 +254,8 @@ time. A case that is about something that those calls do not have is marked `syn
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of the contract on all stores, and those of messages by the calls of asyncio too."""
     marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
-    if "store" not in metafunc.fixturenames or "store" in marks:
+    has_its_own = any("store" in vars(place) for place in (metafunc.module, metafunc.cls) if place)
+    if "store" not in metafunc.fixturenames or "store" in marks or has_its_own:
         return
     awaited: tuple[str, ...] = ()
     if metafunc.definition.path.parent.name == "store" and not metafunc.definition.get_closest_marker("synchronous"):
