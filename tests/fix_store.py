@@ -38,6 +38,8 @@ from tests.fork_server import ForkedProcess, ForkServer
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
+STRICT = ["--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache" / "strict")]
+"""How mypy looks at what users write; what it has read of the library is kept."""
 
 DEADLINE = 240.0
 """Seconds after which a process that says nothing is taken for hung."""

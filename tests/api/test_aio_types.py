@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.fix_store import SOURCES
+from tests.fix_store import SOURCES, STRICT
 
 USES = """
 import sqlite3
@@ -59,7 +59,7 @@ WRONG = [
 def test_calls_have_the_types_of_the_synchronous_ones(tmp_path):
     (tmp_path / "uses.py").write_text(USES + "".join(f"            {line}\n" for line in WRONG))
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "uses.py"],
+        [sys.executable, "-m", "mypy", *STRICT, "uses.py"],
         capture_output=True,
         check=False,
         text=True,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.fix_store import SOURCES
+from tests.fix_store import SOURCES, STRICT
 
 USES = '''
 import sqlite3
@@ -50,7 +50,7 @@ def test_each_kind_of_connection_is_accepted_and_what_is_none_is_not(tmp_path):
     refused = "".join(f"    space.enqueue('Q', 'x', connection={one})\n" for one in WRONG)
     (tmp_path / "uses.py").write_text(USES + refused)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "uses.py"],
+        [sys.executable, "-m", "mypy", *STRICT, "uses.py"],
         capture_output=True,
         check=False,
         text=True,
