@@ -11,7 +11,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.rings", *(f"tests.{path.stem}" for path in sorted(Path(__file__).parent.glob("fix_*.py")))]
+pytest_plugins = [
+    "tests.rings",
+    "tests.matrices",
+    *(f"tests.{path.stem}" for path in sorted(Path(__file__).parent.glob("fix_*.py"))),
+]
 
 # All of them first: one may import another that comes later.
 pytest.register_assert_rewrite(*pytest_plugins)

@@ -179,6 +179,7 @@ def books(net):
     return found
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow])
 def test_a_connection_that_was_lost_before_an_act_is_made_again(net, act, cut):
@@ -188,6 +189,7 @@ def test_a_connection_that_was_lost_before_an_act_is_made_again(net, act, cut):
     assert books(net) == AFTER.get(act, UNDONE)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("act", CHANGING)
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
@@ -226,6 +228,7 @@ COMMITS = {name: commit_of(act) for name, act in PLAIN.items()} | {"reply": comm
 DONE = {name: AFTER[act] for name, act in {**PLAIN, "reply": reply}.items()}
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("name", COMMITS)
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
@@ -248,6 +251,7 @@ def follow(net, word, moment, order, to):
     return successor, transaction.commit_and_take([(to, request.body, PLAIN_CONTROL)], successor, "Q")
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("word", [b"qm_commit", b"qm_claim_held", BEGIN, COMMIT])
 @pytest.mark.parametrize("moment", ["before", "answer"])
 @pytest.mark.parametrize("order", ["reset", "swallow"])
@@ -395,6 +399,7 @@ def test_a_transaction_that_may_have_taken_a_message_can_only_roll_back(net, mom
 # ---- waiting --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cut", [Proxy.reset, Proxy.swallow, Proxy.refuse])
 @pytest.mark.parametrize("how", ["dequeue", "in a transaction", "listen", "peek"])
 def test_a_wait_outlives_its_connections_and_gets_what_comes_after(net, how, cut):

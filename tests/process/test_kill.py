@@ -128,11 +128,13 @@ def steps(tmp_path_factory, face, fork_server):
     return int((site.directory / "steps").read_text())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("part", range(POINTS))
 def test_consumer_killed_between_two_calls_neither_loses_nor_doubles(face, site, space, steps, part):
     run_until_killed(face, site, space, 1 + (steps - 2) * part // (POINTS - 1))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 @pytest.mark.parametrize("part", range(9))
 def test_neither_does_one_at_work_on_a_server(face, site, space, part):

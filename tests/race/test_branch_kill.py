@@ -35,6 +35,7 @@ DONE_BEFORE = {"AFTER_COMMIT", "BEFORE_SYNC", "AFTER_SYNC"}
 """Points behind what decides."""
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("act", ["prepare", "commit", "rollback"])
 @pytest.mark.parametrize("place", [point.name for point in Point if point.name.endswith(("WRITE", "COMMIT", "SYNC"))])
 def test_a_death_at_any_point_of_a_step_leaves_the_branch_as_before_or_as_after(

@@ -87,6 +87,7 @@ class TestABranchInDoubt:
         pair.wait_until_settled()
 
 
+@pytest.mark.matrix(every=2)
 def test_the_coordinator_of_a_branch_that_is_rolled_back_is_ended_and_that_is_no_heuristic_end(pair, start, tmp_path):
     child = standing_still(pair, start, tmp_path)
     (info,) = pair.b.transactions()
@@ -98,6 +99,7 @@ def test_the_coordinator_of_a_branch_that_is_rolled_back_is_ended_and_that_is_no
     assert drain(pair.a) == ["x"]
 
 
+@pytest.mark.matrix(every=2)
 def test_the_calls_of_a_coordinator_do_not_end_what_is_not_its(pair, start, tmp_path):
     child = standing_still(pair, start, tmp_path)
     (xid,) = pair.b.tpc_recover()

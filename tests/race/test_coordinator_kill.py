@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.fix_distributed import PAIRS
 from tests.fix_store import drain
 
 DIE = """
@@ -59,21 +56,8 @@ AFTER = [
 ]
 
 
-def matrix():
-    """Return the steps at which a coordinator dies, by pairs of stores: all on files, and of the others each fourth.
-
-    QM_TEST_MATRIX=all in the environment is all of them.
-    """
-    steps, is_whole = [*BEFORE, *AFTER], os.environ.get("QM_TEST_MATRIX") == "all"
-    return [
-        (pair, *step)
-        for at, pair in enumerate(PAIRS)
-        for number, step in enumerate(steps)
-        if is_whole or at == 0 or (number + at) % 4 == 0
-    ]
-
-
-@pytest.mark.parametrize(("pair", "decider", "place", "event"), matrix(), indirect=["pair"])
+@pytest.mark.matrix
+@pytest.mark.parametrize(("decider", "place", "event"), [*BEFORE, *AFTER])
 def test_a_death_at_any_step_leaves_all_or_nothing_and_nobody_has_to_do_anything(
     pair, start, tmp_path, decider, place, event
 ):

@@ -40,6 +40,7 @@ def standing_still(pair, start, tmp_path, timeout=0):
     return child
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("by", ["timeout", "administrator"])
 def test_one_that_was_given_up_and_comes_back_is_refused_and_nothing_is_done(pair, start, tmp_path, by):
     child = standing_still(pair, start, tmp_path, 2 if by == "timeout" else 0)
@@ -55,6 +56,7 @@ def test_one_that_was_given_up_and_comes_back_is_refused_and_nothing_is_done(pai
     assert (drain(pair.a), drain(pair.b, "OUT"), pair.rows("trans"), pair.rows("decision")) == ([], [], 0, 0)
 
 
+@pytest.mark.matrix(every=2)
 def test_one_that_lives_is_waited_for(pair, start, tmp_path):
     child = standing_still(pair, start, tmp_path)
     seen = set[str]()

@@ -175,6 +175,7 @@ say("done")
 
 
 class TestKilled:
+    @pytest.mark.matrix
     @pytest.mark.parametrize(
         ("mode", "lines"),
         [
@@ -209,6 +210,7 @@ class TestKilled:
         assert count_rows(space, "import_batch") == (0,)
         assert all(job.state is Stage.DONE for job in Importer(space).jobs())
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize("lines", [1, 3, 8])
     def test_one_that_was_being_given_up_can_be_given_up_to_its_end(self, child, space, lines):
         before = count_rows(space, *_TABLES)

@@ -55,6 +55,7 @@ say("empty")
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("how", ["alone", "in transactions"])
 @pytest.mark.parametrize("acknowledged", [1, 2, 37, 150])
 def test_all_that_a_producer_was_acknowledged_before_it_was_killed_is_there(real_device, start, how, acknowledged):
@@ -110,6 +111,7 @@ DONE_BEFORE = {"AFTER_COMMIT", "BEFORE_SYNC", "AFTER_SYNC"}
 """Points behind what decides."""
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("act", ["enqueue", "answer"])
 @pytest.mark.parametrize("place", [point.name for point in Point if point.name.endswith(("WRITE", "COMMIT", "SYNC"))])
 def test_a_death_at_any_point_of_a_commit_leaves_all_of_it_or_nothing(real_device, start, tmp_path, act, place):
@@ -273,6 +275,7 @@ def _own_pid():
     return os.getpid()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_workers_that_are_killed_at_random_lose_and_double_nothing(real_device, start, seed):
     chance = random.Random(seed)

@@ -227,6 +227,7 @@ class TestImport:
         load_archive(archive, there, executor=Local())
         self.is_all_there(archive, there, stock)
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize("existing", [Existing.APPEND, Existing.REPLACE], ids=lambda value: value.value)
     @pytest.mark.parametrize("doom", [LOADING[1], LOADING[-1], PUBLISHED[-1], *MERGING], ids=str)
     def test_what_is_appended_or_replaced_is_so_once_although_it_was_killed(

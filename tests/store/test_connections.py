@@ -22,7 +22,10 @@ from tests.fix_store import (
 )
 from tests.fix_task_applications import TASK_KINDS
 
-pytestmark = pytest.mark.parametrize("joined_store", [*KINDS, *TASK_KINDS], indirect=True, ids="-".join)
+pytestmark = [
+    pytest.mark.matrix(every=3),
+    pytest.mark.parametrize("joined_store", [*KINDS, *TASK_KINDS], indirect=True, ids="-".join),
+]
 
 
 @pytest.fixture
@@ -34,6 +37,7 @@ def space(joined_store, application):
 
 
 class TestStandsOrFalls:
+    @pytest.mark.matrix(every=1)
     def test_with_the_commit(self, space, application):
         with application.transaction() as connection:
             application.order("order")
@@ -44,6 +48,7 @@ class TestStandsOrFalls:
         message = space.dequeue("Q")
         assert (message.msgid, message.text) == (msgid, "event")
 
+    @pytest.mark.matrix(every=1)
     def test_with_an_exception(self, space, application):
         space.enqueue("Q", "request")
         with pytest.raises(ZeroDivisionError), application.transaction() as connection:
@@ -113,6 +118,7 @@ class TestStandsOrFalls:
             space.enqueue("Q", "b", connection=connection)
         assert (application.orders(), drain(space)) == (["order"], ["a", "b"])
 
+    @pytest.mark.matrix(every=6)
     def test_a_kill_before_the_commit_leaves_nothing_and_after_it_everything(
         self, request, joined_store, space, application, start
     ):

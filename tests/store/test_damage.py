@@ -76,6 +76,7 @@ ACTS = {
 }
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_who_comes_upon_it_is_told_and_nothing_is_changed(damaged, act):
     before = damaged.usage("Q")
@@ -141,6 +142,7 @@ def test_whoever_names_what_is_listed_is_told_of_nothing_else(shared_store, spac
     assert left_out == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("condition", [None, *CONDITIONS])
 @pytest.mark.parametrize("many", [1, 600])
 def test_those_that_are_retained_and_without_a_record_are_told(shared_store, space, condition, many):
@@ -243,6 +245,7 @@ class TestOfAnotherKind:
         file_store.by_hand(OF_ANOTHER_KIND[request.param])
         return space
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
     def test_who_comes_upon_it_is_told_which_field_it_is_and_nothing_is_changed(self, request, damaged, act):
         before = damaged.usage("Q")
@@ -435,6 +438,7 @@ class TestOrderKeys:
         make_queue(space, "Q", retries=2, out_of_order="msgid")
         return space
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("tables", [("ready",), ("message",), ("ready", "message")], ids="-".join)
     @pytest.mark.parametrize(
         "take",
@@ -463,6 +467,7 @@ class TestOrderKeys:
         assert len(space.dequeue_many("Q", 2)) == 2
         assert space.usage("Q").messages == 1
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("tables", [("held",), ("held", "message"), ("message",)], ids="-".join)
     @pytest.mark.parametrize("how", [{}, {"permanent": True}], ids=["tries again", "is over"])
     @pytest.mark.parametrize("queue", ["Q", "GROUPS"])

@@ -84,6 +84,7 @@ def destroyed(space):
         make_queue(space, name)
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("arrive", [one_by_one, together, in_a_transaction, delayed_or_large, with_options])
 @pytest.mark.parametrize("leave", [dequeued, dequeued_together, consumed_in_transactions, purged, destroyed])
 def test_messages_by_each_way_in_and_out(store, space, arrive, leave):

@@ -197,6 +197,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a transaction"])
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_json_does_not_have_is_refused_by_its_place_and_leaves_nothing(space, what, inside):

@@ -79,6 +79,7 @@ def test_what_is_in_the_place_of_a_volume_is_refused_by_name_and_all_else_goes_o
     assert place.picture(place.second) == before, "nothing was written to it"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", AT_OPENING)
 def test_a_queue_space_is_given_up_whatever_is_in_the_place_of_its_volume(place, what):
     replace(place, what)
@@ -129,6 +130,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", [what for what in AT_OPENING if what != "nothing"])
 def test_an_entry_gets_the_path_of_something_else_only_if_that_is_forced_and_can_be(place, what):
     why, sentence = AT_OPENING[what]
@@ -295,6 +297,7 @@ def test_a_wait_that_begins_before_anybody_has_noticed_fails_like_any_other_call
             far.dequeue("Q", wait=60)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("first", range(6))
 def test_its_queue_spaces_fail_within_a_second_no_others_and_come_back_by_themselves(place, pass_a_second, first):
     device = place.store.another()
@@ -336,6 +339,7 @@ def test_what_a_transaction_had_taken_is_there_when_its_volume_is(place, pass_a_
         assert far.dequeue("RETRIED").text == "taken"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("first", range(6))
 def test_the_device_itself_comes_back_too_and_a_queue_space_on_another_volume_goes_on_without_it(
     place, pass_a_second, first

@@ -42,6 +42,7 @@ def is_refused(steps):
     return False
 
 
+@pytest.mark.matrix(apart=True)
 @pytest.mark.parametrize(("way", "kind"), CASES, ids=[f"{way.name}-{kind}" for way, kind in CASES])
 def test_a_rule_holds_for_every_way(scene, planted, way, kind):
     del kind  # The scene is of it.
@@ -51,6 +52,7 @@ def test_a_rule_holds_for_every_way(scene, planted, way, kind):
     assert is_refused(steps)
 
 
+@pytest.mark.matrix(apart=True)
 @pytest.mark.parametrize(("way", "kind"), ARRIVALS, ids=[f"{way.name}-{kind}" for way, kind in ARRIVALS])
 def test_a_rule_about_each_message_holds_for_every_way_by_which_one_arrives(scene, way, kind, request):
     del kind  # The scene is of it.
