@@ -44,17 +44,9 @@ def workers(who: str, spark):
     return SparkExecutor(spark, 2) if who == "spark" else Local()
 
 
-@pytest.mark.parametrize(
-    ("kind", "exporter", "importer"),
-    [
-        ("file", "spark", "spark"),
-        ("file", "spark", "alone"),
-        ("file", "alone", "spark"),
-        ("postgres", "spark", "spark"),
-        pytest.param("postgres", "spark", "alone", marks=pytest.mark.slow),
-        pytest.param("postgres", "alone", "spark", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize(("exporter", "importer"), [("spark", "spark"), ("spark", "alone"), ("alone", "spark")])
+@pytest.mark.parametrize("kind", ["file", "postgres"])
 def test_what_spark_carries_is_the_same_in_everything_that_can_be_seen(
     spark, request, tmp_path: Path, kind, exporter, importer
 ):

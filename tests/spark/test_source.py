@@ -153,6 +153,7 @@ def test_a_file_is_read_by_one_task_unless_more_are_asked_for(spark, file_device
     assert reader.option("partitions", "2").load().rdd.getNumPartitions() > 1
 
 
+@pytest.mark.matrix(every=2)
 class TestWhatSparkAsksFor:
     """What is no reading of a DataFrame is done, or refused in a sentence, which Spark shows without a hint."""
 
