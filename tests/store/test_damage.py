@@ -245,7 +245,6 @@ class TestOfAnotherKind:
         file_store.by_hand(OF_ANOTHER_KIND[request.param])
         return space
 
-    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
     def test_who_comes_upon_it_is_told_which_field_it_is_and_nothing_is_changed(self, request, damaged, act):
         before = damaged.usage("Q")

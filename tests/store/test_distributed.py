@@ -31,6 +31,8 @@ from qmcore.probe import Point
 from qmcore.purpose import Purpose
 from tests.fix_store import attachment_of, connection_of, drain, eventually, make_queue, space_definition
 
+pytestmark = pytest.mark.matrix(every=2)
+
 
 def move(pair, **how):
     """Move a message from the one volume to the other, and return the transaction."""
@@ -52,6 +54,7 @@ def syncs(pair):
 # ---- what is committed -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("decider", ["a", "b", None])
 def test_a_message_is_moved_from_a_volume_to_another_in_one_transaction(pair, decider):
     pair.a.enqueue("Q", "x")
@@ -212,6 +215,7 @@ class StepError(OSError):
     """A step that fails, once."""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_a_step_that_fails_leaves_all_or_nothing(pair, step):
     pair.a.enqueue("Q", "x")

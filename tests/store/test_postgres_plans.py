@@ -330,6 +330,7 @@ def arrive(space, queue, count=9):
     space.enqueue_many(queue, ["x"] * count, EnqueueControl(corrid=b"c", headers={"a": "b"}, lifetime=10**9))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_selecting_a_message_touches_few_rows(filled, selection):
     for queue in QUEUES:
@@ -396,6 +397,7 @@ def test_what_goes_on_around_selecting_touches_few_rows(filled, clock, monkeypat
     assert space.usage("PLAIN").expired
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 def test_what_the_functions_run_touches_few_rows(filled, mode, monkeypatch):
     space = filled.space

@@ -58,6 +58,7 @@ def laid_out(device: Device, acts: list[Act], *, memory: bool) -> QueueSpace:
 EXAMPLES = {"file": 25, "postgres": 4}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("source", ["file", "postgres"])
 @pytest.mark.parametrize("target", ["file", "postgres"])
 def test_an_import_of_an_export_is_the_same_in_everything_that_can_be_seen(
