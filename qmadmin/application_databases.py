@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmcore.acts.deciding import ERA_US
-from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts
+from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts, WrittenDecision
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.numbers import random_number
 from qmcore.two_phase import Era
@@ -32,10 +32,8 @@ class KnownDatabase:
         self.clock = clock
         self.era: Era | None = None
         """In which this process counts decisions there."""
-        self.outcomes: list[bytes] = []
-        """Transactions whose callers know by now that they are committed."""
-        self.looked_at: set[bytes] = set()
-        """Decisions of others whose branches have all followed: whoever made them removes them."""
+        self.outcomes: list[WrittenDecision] = []
+        """Decisions of this process, whose callers know them: they are removed once all branches have followed."""
         self.next_round = 0.0
         """When recovery looks there again at the earliest."""
         self.volumes: dict[str, bool] = {}

@@ -14,7 +14,6 @@ from qmadmin.transacting import Transaction, join, refuse_nesting
 from qmadmin.volume_makers import MEMORY
 from qmcore.acts import deciding
 from qmcore.acts.deciding import Answer, Decider, Place, Question
-from qmcore.acts.recovering import GRACE_US
 from qmcore.acts.returning import Cause, Ending
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.times import SystemClock
@@ -111,7 +110,7 @@ def _databases(
         return attachment, found.branch(attachment)
 
     def recover(database: ApplicationDatabase) -> None:
-        DatabaseRecovery(database, {database.name: recovery.known(database)}).run(spares_us=GRACE_US)
+        DatabaseRecovery(database, {database.name: recovery.known(database)}).run_beside_work()
 
     return Databases(databases, recovery.known, spare_part, recover, started_us, decider)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class OverVolumes:
     _fail: Callable[[BaseException], None]
     _put_off: Callable[[Ending], list[Callable[[], None]]]
     remaining: Callable[[], float]
+    _pid: int
     _check_usable: Callable[[], None]
 
     _decider: Attachment | None = None
@@ -90,7 +92,8 @@ class OverVolumes:
         """Roll back what the databases have open that take part; of what is prepared, unless it may be decided."""
         from qmadmin.coordinating import Stage
 
-        if self._databases is not None:
+        # The connection of a forked process is that of its parent, which goes on with it.
+        if self._databases is not None and self._pid == os.getpid():
             is_open = self._coordinator is None or self._coordinator.stage is Stage.OPEN
             self._databases.roll_back(prepared=is_open)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from qmcore.acts import deciding, preparing, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question, presumed
 from qmcore.acts.returning import Cause, Ending
+from qmcore.application_database import WrittenDecision
 from qmcore.errors import AbortedError, ProtocolError
 from qmcore.numbers import random_number
 from qmcore.purpose import Purpose
@@ -112,7 +113,7 @@ class DecidingDatabase(Deciding):
 
     def decide(self, asked: Decider, told: Sequence[Told]) -> None:
         """Write the decision into the transaction of the application, and commit that."""
-        known, now = self._known, self._known.clock.now()
+        known, now, self._told = self._known, self._known.clock.now(), told
         if now - self._started_us > DECIDES_WITHIN_US:
             raise AbortedError("the transaction has begun more than a day ago, and is not committed any more")
         try:
@@ -137,8 +138,8 @@ class DecidingDatabase(Deciding):
 
     def note(self, done: Sequence[bytes]) -> None:
         """Have it forgotten by the next look, once all branches are known to have followed for good."""
-        del done
-        self._known.outcomes.append(self.gtrid)
+        told = [each for each in self._told if each.branch not in done]
+        self._known.outcomes.append(WrittenDecision(self.gtrid, told, self._known.clock.now()))
 
 
 def ask(database: ApplicationDatabase, known: KnownDatabase, asked: dict[bytes, Decider]) -> dict[bytes, Answer]:

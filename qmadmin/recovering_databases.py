@@ -18,10 +18,10 @@ from qmadmin.recovery import Recovery, of_open_devices
 from qmcore.acts import deciding, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question
 from qmcore.acts.returning import Cause, Ending
-from qmcore.application_database import OPPOSITES_KEPT_US, ApplicationDatabase
+from qmcore.application_database import OPPOSITES_KEPT_US, ApplicationDatabase, WrittenDecision
 from qmcore.errors import InvalidArgumentError, QueueError
 from qmcore.times import MICROS
-from qmcore.two_phase import OUR_FORMAT
+from qmcore.two_phase import OUR_FORMAT, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
@@ -85,11 +85,18 @@ class DatabaseRecovery:
         self._at_hand = at_hand
         self._left = 0
 
-    def run(self, *, spares_us: int = 0) -> int:
-        """End what can be ended; return how many are still in doubt.
+    def run(self) -> int:
+        """End what can be ended; return how many are still in doubt."""
+        written = self._database.table.decisions(self._known.clock.now(), _AT_A_TIME) if self._known.facts.table else []
+        return self._end_all(written, elsewhere=True)
 
-        Of decisions that are younger than `spares_us` nobody is told yet: whoever has made them does that.
-        """
+    def run_beside_work(self) -> None:
+        """End what can be ended at once: what this process has decided itself, and what waits in what it has open."""
+        until = self._known.clock.now() - recovering.GRACE_US
+        own = [each for each in self._known.outcomes[:_AT_A_TIME] if each.decided_us < until]
+        self._end_all(own, elsewhere=False)
+
+    def _end_all(self, written: Sequence[WrittenDecision], *, elsewhere: bool) -> int:
         if self._known.facts.table:
             for _, recovery, attachment in _attachments():
                 try:
@@ -97,7 +104,8 @@ class DatabaseRecovery:
                 except QueueError as error:
                     self._left += 1
                     logger.info("recovery in queue space %r goes on later: %s", attachment.opened.space.name, error)
-            self._tell(self._known.clock.now() - spares_us)
+            if written:
+                self._tell(written, elsewhere=elsewhere)
         if not self._known.facts.cannot_prepare:
             self._end_prepared()
         return self._left
@@ -148,34 +156,43 @@ class DatabaseRecovery:
         owners = volume.read(lambda unit: unit.owners.of_space(space_id))
         return record.owner_id in volume.liveness.living(owners)
 
-    def _tell(self, until_us: int) -> None:
+    def _tell(self, written: Sequence[WrittenDecision], *, elsewhere: bool) -> None:
         """Have branches committed for which the database has decided, and forget what all know."""
         now = self._known.clock.now()
-        written = self._database.table.decisions(until_us, _AT_A_TIME)
         by_place: dict[Place, list[Xid]] = {}
         for each in written:
-            if each.gtrid not in self._known.looked_at:
-                for branch, text in each.told:
-                    place = Place.of(text)
-                    if place is not None:
-                        by_place.setdefault(place, []).append(Xid(OUR_FORMAT, each.gtrid, branch))
+            for told in each.told:
+                place = Place.of(told.place)
+                if place is not None:
+                    by_place.setdefault(place, []).append(Xid(OUR_FORMAT, each.gtrid, told.branch))
+        is_open = {device.path for device, _ in of_open_devices()}
         waiting: set[bytes] = set()
         for place, xids in by_place.items():
-            done = self._told(place, xids)
+            # A call of the application does not wait for another machine.
+            done = self._told(place, xids) if elsewhere or place.device in is_open else set()
             waiting.update(xid.gtrid for xid in xids if xid not in done)
             self._left += len(xids) - len(done)
-        followed = {each.gtrid for each in written} - waiting
-        old = {each.gtrid for each in written if each.decided_us < now - _CALLER_KEPT_US}
-        forgotten = followed & (old | set(self._known.outcomes))
-        self._known.looked_at = followed - forgotten
+        known = {each.gtrid for each in self._known.outcomes}
+        forgotten = {
+            each.gtrid
+            for each in written
+            if each.gtrid not in waiting and (each.gtrid in known or each.decided_us < now - _CALLER_KEPT_US)
+        }
         self._database.table.forget(forgotten, now - OPPOSITES_KEPT_US)
-        self._known.outcomes[:] = [gtrid for gtrid in self._known.outcomes if gtrid not in forgotten]
+        self._known.outcomes[:] = [each for each in self._known.outcomes if each.gtrid not in forgotten]
 
     def _told(self, place: Place, xids: Sequence[Xid]) -> set[Xid]:
         """Return those of some branches at a place that have followed for good."""
         if place.is_database:
-            there = next((each for each in self._at_hand if each.name == place.device), None)
-            return set() if there is None else set(xids) - {xid for xid, _ in there.prepared()}
+            done = set[Xid]()
+            for there in self._at_hand:
+                its = {
+                    xid
+                    for xid in xids
+                    if Qualifier.unpacked(xid.bqual).is_of(self._all_known[there.name].facts.instance)
+                }
+                done |= its - {xid for xid, _ in there.prepared()} if its else set()
+            return done
         device, recovery = of_open_devices()[0]
         with recovery.reached(device, place) as attached:
             if attached is None:
@@ -206,22 +223,29 @@ class DatabaseRecovery:
 
     def _decisions_to_tell(self) -> list[tuple[Attached, list[Xid]]]:
         """Return what queue spaces have decided of which this database is to be told."""
-        place, found = Place(self._database.name, ""), []
+        found = []
         for _, _, attachment in _attachments():
             read = partial(_decisions_of, attachment.opened.space.id)
             its = [
                 Xid(OUR_FORMAT, each.gtrid, each.told.branch)
                 for each in attachment.volume.read(read)
-                if Place.of(each.told.place) == place
-                and Qualifier.unpacked(each.told.branch).is_of(self._known.facts.instance)
+                if self._is_told(each.told)
             ]
             found.append((attachment, its))
         return found
 
+    def _is_told(self, told: Told) -> bool:
+        """Return whether this database is told, by whatever name it was known."""
+        place = Place.of(told.place)
+        is_database = place is not None and place.is_database
+        return is_database and Qualifier.unpacked(told.branch).is_of(self._known.facts.instance)
+
     def _asked_of_database(self, xid: Xid, its: Qualifier, seconds: float) -> Answer | None:
         for there in self._at_hand:
             known = self._all_known[there.name]
-            if known.facts.table and xid.gtrid.startswith(known.facts.table) and seconds * MICROS > _PATIENCE_US:
+            if known.facts.table and xid.gtrid.startswith(known.facts.table):
+                if xid.gtrid not in there.table.decided([xid.gtrid]) and seconds * MICROS < _PATIENCE_US:
+                    return None
                 decider = its.decider_at(Place(there.name, ""), known.facts.instance)
                 return ask(there, known, {xid.gtrid: decider})[xid.gtrid]
         return None

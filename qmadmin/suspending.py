@@ -14,6 +14,7 @@ from qmcore.suspension import Token
 from qmcore.times import MICROS
 
 if TYPE_CHECKING:
+    from qmadmin.application_databases import Databases
     from qmadmin.attachment import Attachment
     from qmadmin.device import Device
     from qmcore.acts.deciding import Place
@@ -38,6 +39,7 @@ class Suspendable:
     _roll_back: Callable[[Ending], None]
     branch: Callable[[Attachment], Branch]
     leave_context: Callable[[], None]
+    _databases: Databases | None
     note: Callable[[BaseException], None]
 
     def suspend(self) -> str:
@@ -52,6 +54,12 @@ class Suspendable:
         gone; it goes on then, as if nothing had been asked. AbortedError: it was rolled back, as at a commit.
         """
         self._check_usable()
+        if self._databases is not None:
+            raise ProtocolError(
+                "a transaction in which a database of the application takes part is not suspended: nobody else has its"
+                " connection",
+                hint="Commit it.",
+            )
         if not self._branches and self._space is not None:
             # It has done nothing yet, and is to be known all the same.
             self._device.use(self._space, "application")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import qmadmin
 from qmadmin import application_databases, coordinating, participating
 from qmcore.acts import preparing
-from qmcore.errors import InvalidArgumentError, OutcomeUnknownError, QueueError
+from qmcore.errors import InvalidArgumentError, OutcomeUnknownError, ProtocolError, QueueError
 from qmstorage import decision_table, participants
 from qmstorage.postgres import participating as of_servers
 from qmstorage.sqlite import participating as of_files
@@ -151,3 +153,67 @@ def test_a_server_with_as_many_prepared_as_it_allows_rolls_back_and_says_so(pair
         for xid in other.tpc_recover():
             other.tpc_rollback(xid)
     assert (drain(pair.a, "OUT"), shop.orders()) == ([], [])
+
+
+@ONE
+@pytest.mark.parametrize("shop", [("server", "psycopg"), ("server", "SQLAlchemy")], indirect=True, ids="-".join)
+def test_a_connection_that_is_lost_inside_the_block_rolls_back_and_says_so(pair, shop):
+    with contextlib.closing(connected(shop.place)) as other:
+        other.autocommit = True
+        with (
+            pytest.raises(QueueError, match=r"the connection to database .* is lost"),
+            qmadmin.transaction(pair.a, shop.connection),
+        ):
+            pair.a.enqueue("OUT", "x")
+            shop.order("x")
+            other.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND state = 'idle in transaction'"
+            )
+            with contextlib.suppress(Exception):
+                shop.order("y")
+    assert (drain(pair.a, "OUT"), shop.orders()) == ([], [])
+
+
+@ONE
+@DRIVERS
+def test_a_transaction_with_a_database_is_not_suspended(pair, shop):
+    with qmadmin.transaction(pair.a, shop.connection) as tx:
+        pair.a.enqueue("OUT", "x")
+        shop.order("x")
+        with pytest.raises(ProtocolError, match="is not suspended: nobody else has its connection"):
+            tx.suspend()
+    assert (drain(pair.a, "OUT"), shop.orders()) == (["x"], ["x"])
+
+
+@ONE
+@DRIVERS
+def test_a_child_of_a_fork_inside_the_block_leaves_the_connection_to_its_parent(pair, shop):
+    with qmadmin.transaction(pair.a, shop.connection) as tx:
+        pair.a.enqueue("OUT", "x")
+        shop.order("x")
+        child = os.fork()
+        if not child:
+            # As the end of the block does.
+            with contextlib.suppress(BaseException):
+                tx.__exit__(LookupError, LookupError(), None)
+            os._exit(0)
+        os.waitpid(child, 0)
+        shop.order("y")
+    assert (drain(pair.a, "OUT"), shop.orders()) == (["x"], ["x", "y"])
+
+
+@ONE
+@DRIVERS
+def test_one_that_another_thread_gives_up_is_rolled_back_at_the_end_of_its_block(pair, shop):
+    with (
+        pytest.raises(qmadmin.AbortedError, match="takes too long"),
+        qmadmin.transaction(pair.a, shop.connection) as tx,
+    ):
+        pair.a.enqueue("OUT", "x")
+        shop.order("x")
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(tx.give_up, "it takes too long").result()
+    assert (drain(pair.a, "OUT"), shop.orders()) == ([], [])
+    with shop.transaction():
+        shop.order("y")

@@ -90,6 +90,12 @@ class Participant(participants.Participant):
     def is_marked(self) -> bool:
         """Return whether the transaction that is open has the mark."""
         status = self._driver.info.transaction_status
+        if status == TransactionStatus.UNKNOWN:
+            raise SystemFailureError(
+                f"the connection to database {self.name!r} is lost, and with it what the transaction has done there",
+                hint="Run all of it again when the server is back.",
+                unreachable=True,
+            )
         if status == TransactionStatus.INERROR:
             raise AbortedError(
                 f"the transaction on {self.name!r} can only be rolled back, because a statement in it has failed",
@@ -115,9 +121,13 @@ class Participant(participants.Participant):
     def roll_back(self) -> None:
         """Roll it back, also when it is prepared; nothing is done where it has ended."""
         prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            self.end_prepared(prepared, commits=False)
-        super().roll_back()
+        try:
+            if prepared is not None:
+                # Whether it was prepared may be unknown, as after an interrupt.
+                self.let_go()
+                self.end_prepared(prepared, commits=False)
+        finally:
+            self.leave()
 
     # ---- what prepares -----------------------------------------------------------------------------------------------
 
