@@ -120,9 +120,12 @@ class DatabaseRecovery:
         waiting: dict[Xid, tuple[Decider, TransactionRecord]] = {}
         for record in records:
             decider = Decider.of(record.decider)
-            if record.xid is None or decider is None or not self._decides(decider, record.xid.gtrid):
+            if record.xid is None or decider is None or not decider.place.is_database:
                 continue
-            if recovering.is_copy(volume, record.xid):
+            if not record.xid.gtrid.startswith(self._known.facts.table):
+                if decider.place.device == self._database.name:
+                    self._leave(recovery, attachment, record.xid)
+            elif recovering.is_copy(volume, record.xid):
                 self._left += 1
             else:
                 waiting[record.xid] = decider, record
@@ -139,14 +142,12 @@ class DatabaseRecovery:
         answers = {xid: said[xid.gtrid] for xid in waiting if xid.gtrid in said}
         for xid, answer in answers.items():
             if answer is Answer.UNKNOWN:
-                self._left += 1
-                recovery.leave(
-                    attachment, xid, f"an earlier state of database {self._database.name!r} was restored, or a copy"
-                )
+                self._leave(recovery, attachment, xid)
         recovering.end(volume, opened, answers)
 
-    def _decides(self, decider: Decider, gtrid: bytes) -> bool:
-        return decider.place.is_database and gtrid.startswith(self._known.facts.table)
+    def _leave(self, recovery: Recovery, attachment: Attached, xid: Xid) -> None:
+        self._left += 1
+        recovery.leave(attachment, xid, f"an earlier state of database {self._database.name!r} was restored, or a copy")
 
     def _is_under_way(self, attachment: Attached, record: TransactionRecord, now: int) -> bool:
         """Return whether the coordinator lives and may be about to decide: it is refused after that."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import sqlite3
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ class Measured:
     commits: ClassVar = dict.fromkeys(
         ("produce", "produce_json", "produce_awaited", "produce_in_tasks", "consume", "produce_many", "consume_many",
          "answer", "work", "work_together"), 1,
-    ) | {"answer_on_second": 2, "answer_on_third": 3}  # fmt: skip
+    ) | {"answer_on_second": 2, "answer_on_third": 3, "record_apart": 2, "record_together": 2}  # fmt: skip
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
@@ -196,6 +197,25 @@ class Client:
                         for space in spaces:
                             space.enqueue(WARM_UP, BODY, corrid=request.msgid)
 
+    def record_apart(self, queue: str, goes_on: GoesOn) -> None:
+        """Dequeue a request, and write a row of the application in a file of its own, by two commits."""
+        with _application(self._space.device.config) as rows:
+            found = True
+            while goes_on(found):
+                with self._space.transaction():
+                    found = self._space.dequeue(queue) is not None
+                with rows:
+                    rows.execute(_WRITE, (BODY,))
+
+    def record_together(self, queue: str, goes_on: GoesOn) -> None:
+        """Do the same in one transaction, on which the application's file decides."""
+        with _application(self._space.device.config) as rows:
+            found = True
+            while goes_on(found):
+                with qmadmin.transaction(self._space, rows):
+                    found = self._space.dequeue(queue) is not None
+                    rows.execute(_WRITE, (BODY,))
+
     def close(self) -> None:
         """Detach."""
         self._resources.close()
@@ -206,6 +226,20 @@ def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
     """Give the queue space of a device that `Measured` has laid out."""
     with qmadmin.open_device(url) as device, device.open_space(SPACE) as space:
         yield space
+
+
+_WRITE = "INSERT INTO request VALUES (?)"
+
+
+@contextlib.contextmanager
+def _application(url: str) -> Iterator[sqlite3.Connection]:
+    """Give a connection to a file of an application, which is made at its first use."""
+    with contextlib.closing(sqlite3.connect(f"{url}-application")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE IF NOT EXISTS request (body BLOB)")
+        qmadmin.create_decision_table(connection)
+        yield connection
 
 
 @contextlib.contextmanager

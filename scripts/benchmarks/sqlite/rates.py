@@ -88,6 +88,28 @@ MEASURES = (
     Measure(
         (
             Row(
+                "record_apart",
+                "dequeue, then a row in a file of the application (to dequeue)",
+                against=("dequeue", OURS),
+            ),
+        ),
+        {OURS: OURS},
+        consume="record_apart",
+    ),
+    Measure(
+        (
+            Row(
+                "record_together",
+                "transaction: dequeue, a row of the application (to two commits)",
+                against=("record_apart", OURS),
+            ),
+        ),
+        {OURS: OURS},
+        consume="record_together",
+    ),
+    Measure(
+        (
+            Row(
                 "transaction_processes",
                 f"transaction: {PROCESSES} processes (to one)",
                 against=("transaction", OURS),
