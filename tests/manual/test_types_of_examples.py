@@ -13,7 +13,7 @@ from tests.manual.test_pages import ROOT
 
 pytestmark = pytest.mark.slow
 
-SAMPLES = [ROOT / "scripts" / "qsample" / name for name in ("outbox.py", "zope_orders.py")]
+SAMPLES = [ROOT / "scripts" / "qsample" / name for name in ("outbox.py", "transfer.py", "zope_orders.py")]
 OTHERS = [ROOT / "scripts" / "examples", *SAMPLES]
 
 
