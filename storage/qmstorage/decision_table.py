@@ -35,6 +35,7 @@ _IDENTITY_BYTES: Final = 8
 
 _INSERT: Final = f"INSERT INTO {TABLE} (id, kind, decisions, told, written_at) VALUES (:id, :kind, :n, :told, :at)"  # noqa: S608
 _INSERT_IF_NEW: Final = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
+_DECIDE: Final = f"{_INSERT_IF_NEW} RETURNING kind"
 _IDENTITY: Final = f"SELECT told FROM {TABLE} WHERE id = '{_TABLE_ROW}'"  # noqa: S608
 _COUNTED: Final = f"SELECT decisions FROM {TABLE} WHERE id = :id AND kind = 'era'"  # noqa: S608
 _COUNT: Final = (
@@ -87,10 +88,12 @@ class DecisionTable:
         row = {"id": gtrid.hex(), "kind": "commit", "n": 0, "told": _text_of(told), "at": now_us}
 
         def decide() -> int | None:
-            counted = self._its.run(_COUNT, id=_of_era(era_id), known=known)
+            counted, inserted = self._its.run_all(
+                [(_COUNT, {"id": _of_era(era_id), "known": known}), (_DECIDE, row)],
+            )
             if not counted:
                 return None
-            if not self._its.run(f"{_INSERT_IF_NEW} RETURNING kind", **row):
+            if not inserted:
                 raise AbortedError(
                     f"others have ended the transaction on {self._its.name!r}, because its process was taken for dead,"
                     " or was late",
@@ -108,8 +111,8 @@ class DecisionTable:
         """Write that transactions will never be decided; return those of which that holds now, on the disk."""
 
         def oppose() -> set[bytes]:
-            for gtrid in sorted(gtrids):
-                self._its.run(_INSERT_IF_NEW, id=gtrid.hex(), kind="rollback", n=0, told="", at=now_us)
+            row = {"kind": "rollback", "n": 0, "told": "", "at": now_us}
+            self._its.run_all([(_INSERT_IF_NEW, row | {"id": gtrid.hex()}) for gtrid in sorted(gtrids)])
             return {gtrid for gtrid, commits in self._written(gtrids).items() if not commits}
 
         return self._its.alone(oppose)
@@ -123,15 +126,14 @@ class DecisionTable:
         """Remove decisions, and what was written before a time of transactions that will not be decided."""
 
         def forget() -> None:
-            for gtrid in sorted(gtrids):
-                self._its.run(_FORGET, id=gtrid.hex())
-            self._its.run(_FORGET_OLD, kind="rollback", before=opposites_before_us)
+            old = _FORGET_OLD, {"kind": "rollback", "before": opposites_before_us}
+            self._its.run_all([*((_FORGET, {"id": gtrid.hex()}) for gtrid in sorted(gtrids)), old])
 
         self._its.alone(forget)
 
     def _written(self, gtrids: Collection[bytes]) -> dict[bytes, bool]:
-        rows = ((gtrid, self._its.run(_KIND, id=gtrid.hex())) for gtrid in gtrids)
-        return {gtrid: found[0][0] == "commit" for gtrid, found in rows if found}
+        rows = self._its.run_all([(_KIND, {"id": gtrid.hex()}) for gtrid in gtrids])
+        return {gtrid: found[0][0] == "commit" for gtrid, found in zip(gtrids, rows, strict=True) if found}
 
 
 def _of_era(era_id: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qmcore.application_database import DatabaseFacts
@@ -142,6 +142,10 @@ class Participant(ABC):
     @abstractmethod
     def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written `:name`; return its rows."""
+
+    def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
+        """Run statements, each with its parameters; return the rows of each."""
+        return [self.run(statement, **values) for statement, values in statements]
 
     @abstractmethod
     def alone(self, work: Callable[[], T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -45,6 +45,10 @@ _GONE: Final = "42704"
 """The state of the server where no such transaction is prepared."""
 
 
+def _with_names(statement: str) -> str:
+    return re.sub(r":(\w+)", r"%(\1)s", statement)
+
+
 class Participant(participants.Participant):
     """A database of PostgreSQL."""
 
@@ -78,7 +82,8 @@ class Participant(participants.Participant):
         self._mark = os.urandom(8).hex()
 
         def begin() -> None:
-            with Cursor(self._driver) as cursor:
+            # What begins the transaction is sent with it.
+            with self._driver.pipeline(), Cursor(self._driver) as cursor:
                 _, level, readonly, standby = cursor.execute(_BEGIN, [self._mark]).fetchone() or ("", "", "off", False)
             if standby or readonly == "on":
                 self.cannot_decide = "it can only be read there"
@@ -186,11 +191,19 @@ class Participant(participants.Participant):
 
     def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
-        if values:
-            statement = re.sub(r":(\w+)", r"%(\1)s", statement)
-        with Cursor(self._driver) as cursor:
-            cursor.execute(statement, values or None)
+        with self._sent(statement, values) as cursor:
             return cursor.fetchall() if cursor.description is not None else []
+
+    def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
+        """Send all of them before the first answer is read: one journey to the server in place of one for each."""
+        with self._driver.pipeline():
+            cursors = [self._sent(statement, values) for statement, values in statements]
+        return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
+
+    def _sent(self, statement: str, values: Mapping[str, object]) -> Cursor:
+        cursor = Cursor(self._driver)
+        cursor.execute(_with_names(statement) if values else statement, values or None)
+        return cursor
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do a work in a transaction of its own, which is committed, on the disk."""
