@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.participating import Part
     from qmcore.times import Clock
+    from qmcore.xid import Xid
 
 logger = logging.getLogger("qmadmin.transacting")
 
@@ -30,14 +31,23 @@ class KnownDatabase:
     def __init__(self, facts: DatabaseFacts, clock: Clock) -> None:
         self.facts = facts
         self.clock = clock
+        self.is_outdated = False
+        """Whether it is to be asked again, after it has refused."""
         self.era: Era | None = None
         """In which this process counts decisions there."""
         self.outcomes: list[WrittenDecision] = []
         """Decisions of this process, whose callers know them: they are removed once all branches have followed."""
+        self._told: set[Xid] = set()
         self.next_round = 0.0
         """When recovery looks there again at the earliest."""
         self.volumes: dict[str, bool] = {}
         """Whether volumes are in it, by their paths."""
+
+    def tell_once(self, xid: Xid, sentence: str) -> None:
+        """Log why a transaction stays prepared, but not again at each attempt."""
+        if xid not in self._told:
+            self._told.add(xid)
+            logger.warning(sentence)
 
     # Threads may do this at the same time: two eras, or a count that is behind, say less and nothing wrong.
 
@@ -65,7 +75,7 @@ class Databases:
         databases: Sequence[ApplicationDatabase],
         known: Callable[[ApplicationDatabase], KnownDatabase],
         spare_part: Callable[[], Part],
-        recover: Callable[[ApplicationDatabase], None],
+        recover: Callable[[ApplicationDatabase, Sequence[ApplicationDatabase]], None],
         started_us: int,
         decider: object = None,
     ) -> None:
@@ -83,19 +93,19 @@ class Databases:
 
     def open(self, attachments: Sequence[Attachment]) -> None:
         """Begin the transactions of the application; the caller rolls back where this raises."""
-        names: set[str] = set()
-        for each in self._all:
+        for at, each in enumerate(self._all):
             each.open()
-            if each.name in names:
-                raise InvalidArgumentError(f"database {each.name!r} takes part in the transaction twice")
-            names.add(each.name)
             known = self.known(each)
+            if any(self.known(other).facts.instance == known.facts.instance for other in self._all[:at]):
+                raise InvalidArgumentError(f"database {each.name!r} takes part in the transaction twice")
             if any(self._is_joined(each, attachment) for attachment in attachments):
                 self._joined = each
             elif self._may_decide(each):
                 self._refuse_without_table(each)
                 self.eras[each.name] = known.current_era(each)
-            self._recover_now_and_then(each, known)
+        for each in self._all:
+            self._recover_now_and_then(each, self.known(each))
+        for each in self._all:
             each.begin()
         self._refuse_undecidable()
         if self._joined is not None and len(self._all) > 1:
@@ -106,13 +116,13 @@ class Databases:
             return
         known.next_round = time.monotonic() + _ROUND_SECONDS
         try:
-            self._recover(database)
+            self._recover(database, self._all)
         except QueueError as error:
             logger.info("recovery with database %r goes on later: %s", database.name, error)
 
     def connection_for(self, attachment: Attachment) -> object:
         """Return the connection on which a queue space is worked in, because it is in that database; else None."""
-        for each in self._all:
+        for each in self._begun():
             if self._is_joined(each, attachment):
                 self._joined = each
                 return each.connection
@@ -122,20 +132,25 @@ class Databases:
 
     def changed(self) -> list[ApplicationDatabase]:
         """Return those in which anything was changed; ProtocolError where the application has ended a transaction."""
-        return [each for each in self._all if each.has_changed()]
+        return [each for each in self._begun() if each.has_changed()]
+
+    def _begun(self) -> Sequence[ApplicationDatabase]:
+        for each in self._all:
+            if not each.is_open():
+                raise ProtocolError(
+                    "the transaction has not begun on its connections", hint="Use it as a block: with ... as tx."
+                )
+        return self._all
 
     def decider_of(self, changed: Sequence[ApplicationDatabase]) -> ApplicationDatabase | None:
         """Return the one that decides: one that cannot prepare, or that the application wants; None for no one."""
         return next((each for each in changed if self._may_decide(each)), None)
 
-    def end_idle(self) -> None:
-        """End the transactions in which nothing was changed."""
+    def end_idle(self, changed: Sequence[ApplicationDatabase]) -> None:
+        """End the transactions in which nothing was changed, before anything is decided."""
         for each in self._all:
-            if each.is_open():
-                try:
-                    each.commit()
-                except QueueError as error:
-                    logger.info("a transaction that has changed nothing is not ended: %s", error)
+            if each not in changed:
+                each.commit()
 
     def roll_back(self, *, prepared: bool = True) -> None:
         """Roll back all that has not ended; what is prepared only if that is not decided, or about to be.
@@ -173,6 +188,12 @@ class Databases:
     def _refuse_undecidable(self) -> None:
         """Refuse databases of which more than one would have to decide, or one that cannot."""
         deciding = [each for each in self._all if each is not self._joined and self._may_decide(each)]
+        if deciding and self._wanted is not None and all(each.connection is not self._wanted for each in deciding):
+            raise ProtocolError(
+                f"another decider is wanted, but database {deciding[0].name!r} has to decide:"
+                f" {self.known(deciding[0]).facts.cannot_prepare}",
+                hint="Leave out decider=.",
+            )
         for each in deciding:
             if each.cannot_decide:
                 why = self.known(each).facts.cannot_prepare or "it is to decide"

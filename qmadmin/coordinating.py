@@ -82,7 +82,7 @@ class Coordinator:
         self._heuristic: HeuristicError | None = None
         """What an administrator has done to one of them."""
         working = [part for part in parts if preparing.changes(part[1])]
-        changed = [] if databases is None else databases.changed()
+        changed = self._changed = [] if databases is None else databases.changed()
         self._idle = [part for part in parts if part not in working]
         self._decider: Part | None = None
         """The branch whose commit decides, or is the only one."""
@@ -119,12 +119,12 @@ class Coordinator:
             if attachment.volume.path != path:
                 # It has only locked messages, or nothing at all, and lets go of them.
                 attachment.owed.add(branch, Ending(Cause.UNTRIED))()
+        if self._databases is not None:
+            self._databases.end_idle(self._changed)
         if not self._prepares:
             self._commit_alone()
         else:
             self._commit_in_two_phases()
-        if self._databases is not None:
-            self._databases.end_idle()
         if self._heuristic is not None:
             raise self._heuristic
 
@@ -174,7 +174,7 @@ class Coordinator:
         Raises HeuristicError where an administrator has ended one of them otherwise.
         """
         end = time.monotonic() + seconds
-        while self.left and time.monotonic() < end:
+        while any(not each.is_lost for each in self.left) and time.monotonic() < end:
             time.sleep(_PAUSE_SECONDS)
             self._complete_all()
         if self._heuristic is not None:
@@ -201,7 +201,8 @@ class Coordinator:
             self.stage = Stage.SENT
             deciding.decide(asked, [each.told for each in self.left])
         except BaseException as error:
-            if isinstance(error, QueueError) and not isinstance(error, _PROVE_NOTHING):
+            is_refused = isinstance(error, QueueError) and not isinstance(error, _PROVE_NOTHING)
+            if is_refused or not deciding.is_sent:
                 self.stage = Stage.OPEN
                 raise
             if not self._is_decided(deciding, asked, error):
@@ -222,7 +223,7 @@ class Coordinator:
             try:
                 answer = deciding.ask(asked)
             except QueueError as refusal:
-                if time.monotonic() < end:
+                if time.monotonic() < end and not deciding.is_lost(refusal):
                     time.sleep(_PAUSE_SECONDS)
                     continue
                 logger.error("the outcome of transaction %s is unknown: %s", deciding.gtrid.hex(), refusal)  # noqa: TRY400

@@ -109,8 +109,9 @@ def _databases(
         attachment = device.attachment(name, "application")
         return attachment, found.branch(attachment)
 
-    def recover(database: ApplicationDatabase) -> None:
-        DatabaseRecovery(database, {database.name: recovery.known(database)}).run_beside_work()
+    def recover(database: ApplicationDatabase, at_hand: Sequence[ApplicationDatabase]) -> None:
+        known = {each.name: recovery.known(each) for each in at_hand}
+        DatabaseRecovery(database, known, at_hand).run_beside_work()
 
     return Databases(databases, recovery.known, spare_part, recover, started_us, decider)
 

@@ -15,7 +15,7 @@ from qmcore.acts import deciding, preparing, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question, presumed
 from qmcore.acts.returning import Cause, Ending
 from qmcore.application_database import WrittenDecision
-from qmcore.errors import AbortedError, ProtocolError
+from qmcore.errors import AbortedError, ProtocolError, QueueError
 from qmcore.numbers import random_number
 from qmcore.purpose import Purpose
 from qmcore.two_phase import DECIDES_WITHIN_US, OUR_FORMAT, Era, Told
@@ -41,6 +41,13 @@ class Deciding(ABC):
     place: Place
     patience = 10.0
     """Seconds for which it is asked for an outcome that nobody has told."""
+    is_sent = True
+    """Whether the commit may be on its way, where `decide` has raised."""
+
+    def is_lost(self, refusal: QueueError) -> bool:
+        """Return whether it can never be asked any more, which was refused so."""
+        del refusal
+        return False
 
     @abstractmethod
     def begin(self) -> Decider:
@@ -96,8 +103,11 @@ class DecidingQueueSpace(Deciding):
 class DecidingDatabase(Deciding):
     """A database of the application decides, by a row in its table of decisions."""
 
-    patience = 0.0
-    """A connection that is lost does not come back."""
+    is_sent = False
+
+    def is_lost(self, refusal: QueueError) -> bool:
+        """Return whether the connection is lost, which does not come back."""
+        return bool(refusal.facts.get("unreachable"))
 
     def __init__(self, database: ApplicationDatabase, known: KnownDatabase, era: Era, started_us: int) -> None:
         self._database = database
@@ -124,10 +134,11 @@ class DecidingDatabase(Deciding):
                     " made anew, while the transaction was open",
                     hint="Begin it again; nothing of it remains.",
                 )
+            self.is_sent = True
             self._database.commit()
         except BaseException:
-            # It may have been set back: the next one counts anew.
-            known.era = None
+            # It may have been set back, or made anew: the next one asks, and counts anew.
+            known.is_outdated, known.era = True, None
             raise
         known.count(asked.era, decisions)
 
@@ -169,6 +180,8 @@ class Subordinate(ABC):
     """On which it prepares, and which is synced then; a database syncs by itself."""
     told: Told
     """What the decider keeps of it; there is one from the prepare on."""
+    is_lost = False
+    """Whether it cannot be completed here any more, however long that is tried."""
 
     @abstractmethod
     def prepare(self, gtrid: bytes, asked: Decider) -> None:
@@ -215,7 +228,11 @@ class PreparedDatabase(Subordinate):
 
     def complete(self) -> bool:
         """Commit it, on the disk."""
-        self._database.commit()
+        try:
+            self._database.commit()
+        except QueueError as error:
+            self.is_lost = bool(error.facts.get("unreachable"))
+            raise
         return True
 
 

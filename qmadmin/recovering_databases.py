@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("qmadmin.transacting")
 
 _AT_A_TIME: Final = 1000
+_ALL: Final = 100_000
+"""Decisions that an application looks at when it starts: each process leaves those of its last second."""
 _PATIENCE_US: Final = 60 * MICROS
 """How long a coordinator that lives is waited for, before its transaction is ended in its stead."""
 _CALLER_KEPT_US: Final = 24 * 3600 * MICROS
@@ -63,7 +65,11 @@ def recover(*connections: ApplicationConnection) -> int:
         for database in databases:
             database.open()
         known = {database.name: opened[0][1].known(database) for database in databases}
-        return sum(DatabaseRecovery(database, known, databases).run() for database in databases)
+        recoveries = [DatabaseRecovery(database, known, databases) for database in databases]
+        # What is prepared ends first: then the database that has decided need not keep the decision.
+        for recovery in recoveries:
+            recovery.end_prepared()
+        return sum(recovery.run() for recovery in recoveries)
     finally:
         for database in databases:
             if database.is_open():
@@ -87,11 +93,12 @@ class DatabaseRecovery:
 
     def run(self) -> int:
         """End what can be ended; return how many are still in doubt."""
-        written = self._database.table.decisions(self._known.clock.now(), _AT_A_TIME) if self._known.facts.table else []
+        written = self._database.table.decisions(self._known.clock.now(), _ALL) if self._known.facts.table else []
         return self._end_all(written, elsewhere=True)
 
     def run_beside_work(self) -> None:
         """End what can be ended at once: what this process has decided itself, and what waits in what it has open."""
+        self.end_prepared()
         until = self._known.clock.now() - recovering.GRACE_US
         own = [each for each in self._known.outcomes[:_AT_A_TIME] if each.decided_us < until]
         self._end_all(own, elsewhere=False)
@@ -106,8 +113,6 @@ class DatabaseRecovery:
                     logger.info("recovery in queue space %r goes on later: %s", attachment.opened.space.name, error)
             if written:
                 self._tell(written, elsewhere=elsewhere)
-        if not self._known.facts.cannot_prepare:
-            self._end_prepared()
         return self._left
 
     # ---- what the database decides -----------------------------------------------------------------------------------
@@ -170,7 +175,8 @@ class DatabaseRecovery:
         waiting: set[bytes] = set()
         for place, xids in by_place.items():
             # A call of the application does not wait for another machine.
-            done = self._told(place, xids) if elsewhere or place.device in is_open else set()
+            reaches = elsewhere or place.is_database or place.device in is_open
+            done = self._told(place, xids) if reaches else set()
             waiting.update(xid.gtrid for xid in xids if xid not in done)
             self._left += len(xids) - len(done)
         known = {each.gtrid for each in self._known.outcomes}
@@ -202,7 +208,10 @@ class DatabaseRecovery:
 
     # ---- what the database has prepared ------------------------------------------------------------------------------
 
-    def _end_prepared(self) -> None:
+    def end_prepared(self) -> None:
+        """End what is prepared in the database."""
+        if self._known.facts.cannot_prepare:
+            return
         # Before it is looked what is prepared: what is decided later is not taken for done.
         decisions = self._decisions_to_tell()
         left = set()
@@ -214,7 +223,13 @@ class DatabaseRecovery:
             if answer is None or not answer.end:
                 left.add(xid)
                 continue
-            self._database.end_prepared(xid, commits=answer is Answer.COMMITTED)
+            try:
+                self._database.end_prepared(xid, commits=answer is Answer.COMMITTED)
+            except QueueError as error:
+                # Another role may have prepared it, which alone may end it.
+                left.add(xid)
+                self._known.tell_once(xid, f"transaction {xid} cannot be ended on {self._database.name!r}: {error}")
+                continue
             logger.info("transaction %s on database %r was %s by recovery", xid, self._database.name, answer.end)
         self._left += len(left)
         for attachment, xids in decisions:

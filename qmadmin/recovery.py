@@ -70,7 +70,10 @@ def of_open_devices() -> list[tuple[Device, Recovery]]:
 
 def recovery_of(device: Device) -> Recovery:
     """Return the recovery of an open device."""
-    return next(recovery for its, recovery in of_open_devices() if its is device)
+    found = next((recovery for its, recovery in of_open_devices() if its is device), None)
+    if found is None:
+        raise NotOpenError(f"device {device.path!r} is closed", path=device.path)
+    return found
 
 
 class Recovery:
@@ -111,6 +114,8 @@ class Recovery:
         device, found = self._device(), self.databases.get(database.name)
         if found is None and device is not None:
             found = self.databases.setdefault(database.name, KnownDatabase(database.facts(), device.clock))
+        elif found is not None and found.is_outdated and not database.has_begun:
+            found.facts, found.is_outdated = database.facts(), False
         assert found is not None  # noqa: S101 - whoever asks has the device
         return found
 

@@ -89,6 +89,9 @@ class ApplicationDatabase(Protocol):
     connection: Any
     """What the application has given."""
 
+    has_begun: bool
+    """Whether the transaction of the application has begun, in which the database is asked for nothing else."""
+
     cannot_decide: str
     """Why it cannot decide, whether it has the table or not; empty where it can."""
 

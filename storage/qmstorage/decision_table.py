@@ -88,9 +88,8 @@ class DecisionTable:
         row = {"id": gtrid.hex(), "kind": "commit", "n": 0, "told": _text_of(told), "at": now_us}
 
         def decide() -> int | None:
-            counted, inserted = self._its.run_all(
-                [(_COUNT, {"id": _of_era(era_id), "known": known}), (_DECIDE, row)],
-            )
+            count = _COUNT, {"id": _of_era(era_id), "known": known}
+            *_, counted, inserted = self._its.run_all([*self._its.to_be_durable(), count, (_DECIDE, row)])
             if not counted:
                 return None
             if not inserted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmstorage.decision_table import CREATE, DecisionTable
 from qmstorage.participating_connections import ParticipatingConnection
 
+logger = logging.getLogger("qmadmin.transacting")
+
 T = TypeVar("T")
 
 
@@ -19,6 +22,7 @@ class Participant(ABC):
 
     name: str
     cannot_decide = ""
+    has_begun = False
 
     def __init__(self, connection: Any, its: ParticipatingConnection) -> None:
         self.connection = connection
@@ -53,6 +57,7 @@ class Participant(ABC):
 
     def begin(self) -> None:
         """Begin the transaction of the application."""
+        self.has_begun = True
         self.do(self.begin_marked)
 
     def is_open(self) -> bool:
@@ -70,6 +75,14 @@ class Participant(ABC):
     def commit(self) -> None:
         """Commit the transaction, on the disk."""
         self.do(self._its.commit)
+        self._is_open = False
+
+    def finish(self) -> None:
+        """Let the library know that the transaction is committed; what its hooks raise changes nothing any more."""
+        try:
+            self._its.commit()
+        except Exception as error:  # noqa: BLE001 - of whatever library
+            logger.error("a hook of the application failed after the commit on %r: %s", self.name, error)  # noqa: TRY400
         self._is_open = False
 
     def roll_back(self) -> None:
@@ -95,7 +108,7 @@ class Participant(ABC):
 
     def create_table(self) -> None:
         """Create it, in the transaction that is open on the connection, else in one that is committed."""
-        is_open = self._its.has_transaction()
+        is_open = self.do(self._its.has_transaction)
         if is_open:
             self._its.take()
         else:
@@ -142,6 +155,10 @@ class Participant(ABC):
     @abstractmethod
     def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written `:name`; return its rows."""
+
+    def to_be_durable(self) -> list[tuple[str, Mapping[str, object]]]:
+        """Return statements that have the commit of this transaction be on the disk."""
+        return []
 
     def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
         """Run statements, each with its parameters; return the rows of each."""

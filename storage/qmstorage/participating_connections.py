@@ -170,7 +170,7 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
     if joined.is_a(given, "sqlalchemy.orm", "scoped_session"):
         given = given()
     if joined.is_a(given, "sqlalchemy.orm", "Session"):
-        return _OfSqlAlchemy(given, is_session=True), _driver_of(given.get_bind().dialect)
+        return _OfSqlAlchemy(given, is_session=True), _driver_of(_engine_of(given).dialect)
     if joined.is_a(given, "django.utils.connection", "ConnectionProxy"):
         given = application_connections.behind(given)
     if joined.is_a(given, "django.db.backends.base.base", "BaseDatabaseWrapper"):
@@ -182,6 +182,23 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
         hint="Give what qmadmin.open_device or its open_space returned, or a Connection or Session of SQLAlchemy,"
         " django.db.connection, or what psycopg.connect or sqlite3.connect returned.",
     )
+
+
+def _engine_of(session: Any) -> Any:
+    from sqlalchemy.exc import UnboundExecutionError
+
+    if session.twophase:
+        raise InvalidArgumentError(
+            "the session has twophase=True, and would prepare under an identifier that recovery cannot know",
+            hint="Make it without twophase.",
+        )
+    try:
+        return session.get_bind()
+    except UnboundExecutionError as error:
+        raise InvalidArgumentError(
+            "the session has no engine of its own that its connection could be of",
+            hint="Give a session of one engine, or a Connection.",
+        ) from error
 
 
 def _driver_of(dialect: Any) -> str:

@@ -40,6 +40,9 @@ _PREPARED: Final = (
     "SELECT gid, extract(epoch FROM clock_timestamp() - prepared) FROM pg_prepared_xacts"
     " WHERE database = current_database() AND gid LIKE :ours"
 )
+_DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+)
 _LOCK_SECONDS: Final = 1
 _GONE: Final = "42704"
 """The state of the server where no such transaction is prepared."""
@@ -155,7 +158,9 @@ class Participant(participants.Participant):
         if prepared is not None:
             self.end_prepared(prepared, commits=True)
             self._prepared = None
-        super().commit()
+            self.finish()
+        else:
+            super().commit()
 
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """Commit or roll back what is prepared, on the disk; nothing is done where there is none."""
@@ -194,6 +199,10 @@ class Participant(participants.Participant):
         with self._sent(statement, values) as cursor:
             return cursor.fetchall() if cursor.description is not None else []
 
+    def to_be_durable(self) -> list[tuple[str, Mapping[str, object]]]:
+        """Return what has the commit of this transaction be on the disk, whatever the application has set in it."""
+        return [(_DURABLE, {})]
+
     def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
         """Send all of them before the first answer is read: one journey to the server in place of one for each."""
         with self._driver.pipeline():
@@ -210,7 +219,8 @@ class Participant(participants.Participant):
 
         def do() -> T:
             with self._driver.transaction():
-                self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'; SET LOCAL synchronous_commit = on")
+                self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+                self.run(_DURABLE)
                 return work()
 
         return self.do(do)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from qmcore.application_database import TABLE
-from qmcore.errors import AbortedError, QueueError
+from qmcore.errors import AbortedError, ProtocolError, QueueError
 from qmstorage import participants
 from qmstorage.participating_connections import has_begun
 from qmstorage.sqlite import files, translate
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOCK_MILLISECONDS: Final = 1000
+"""How long others are waited for, beside the application's own transaction."""
 _MARK: Final = "qmadmin_transaction"
 _CANNOT_PREPARE: Final = "an SQLite file cannot prepare a transaction"
 _HAS_TABLE: Final = f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{TABLE}'"  # noqa: S608
@@ -42,7 +44,8 @@ class Participant(participants.Participant):
         """Learn which file it is, and whether a commit is on the disk."""
         driver = self._driver
         with cursor_of(driver) as cursor:
-            if driver.isolation_level is None and not driver.in_transaction:
+            by_itself = driver.isolation_level is None and not driver.in_transaction
+            if by_itself or getattr(driver, "autocommit", None) is True:
                 raise participants.refuse_automatic()
             file = next((row[2] for row in cursor.execute("PRAGMA database_list") if row[1] == "main"), "")
             (level,) = cursor.execute("PRAGMA synchronous").fetchone()
@@ -56,11 +59,15 @@ class Participant(participants.Participant):
         """Begin the transaction with a savepoint in it, which no other one has."""
         driver = self._driver
         with cursor_of(driver) as cursor:
+            if driver.in_transaction and getattr(driver, "autocommit", None) is not False:
+                # A library has begun one. What reads in it would have it see no later than now, and unable to write
+                # once others have: so that is for the application to begin.
+                cursor.execute("ROLLBACK")
+            self._known = self._state(cursor)
             if not driver.in_transaction:
                 cursor.execute(f"BEGIN {driver.isolation_level or ''}")
             cursor.execute(f"SAVEPOINT {_MARK}")
             self._changes = driver.total_changes
-            self._schema = cursor.execute("PRAGMA schema_version").fetchone()
 
     def is_marked(self) -> bool:
         """Return whether the savepoint is there; it is not any more after that."""
@@ -71,8 +78,24 @@ class Participant(participants.Participant):
         return self._driver.in_transaction
 
     def has_written(self) -> bool:
-        """Return whether a row or a table was changed."""
-        return self._driver.total_changes != self._changes or self.run("PRAGMA schema_version") != [self._schema]
+        """Return whether a row or a table was changed. Bodies that are written by `blobopen` are not seen."""
+        with cursor_of(self._driver) as cursor:
+            self._refuse_attached(cursor)
+            return self._driver.total_changes != self._changes or self._state(cursor) != self._known
+
+    def _state(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        """Return what changes beside rows."""
+        return [cursor.execute(f"PRAGMA {name}").fetchone() for name in ("schema_version", "user_version")]
+
+    def _refuse_attached(self, cursor: sqlite3.Cursor) -> None:
+        """Refuse further files on the connection: a commit is whole in each of them, and not over all."""
+        others = [row[1] for row in cursor.execute("PRAGMA database_list") if row[1] not in ("main", "temp")]
+        if others:
+            raise ProtocolError(
+                f"database {self.name!r} has others attached ({', '.join(others)}), and a failure of the machine could"
+                " leave the commit in one file and not in the other one",
+                hint="Detach them, or give a connection to each file.",
+            )
 
     def is_of(self, volume: Volume) -> bool:
         """Return whether it is the file of a volume."""
@@ -116,14 +139,19 @@ class Participant(participants.Participant):
             if driver.in_transaction and begins_late(driver):
                 # A library has begun one, in which nothing is done yet.
                 driver.rollback()
-            if not driver.in_transaction:
-                self.run("BEGIN IMMEDIATE")
+            ((patience,),) = self.run("PRAGMA busy_timeout")
             try:
+                # Nobody's call waits long for others, and what is only read waits for nobody.
+                self.run(f"PRAGMA busy_timeout = {min(patience, _LOCK_MILLISECONDS)}")
+                if not driver.in_transaction:
+                    self.run("BEGIN")
                 result = work()
                 driver.commit()
             except BaseException:
                 driver.rollback()
                 raise
+            finally:
+                self.run(f"PRAGMA busy_timeout = {patience}")
             return result
 
         return self.do(do)
@@ -138,4 +166,6 @@ class Participant(participants.Participant):
     def _refusal(self, error: sqlite3.Error) -> QueueError:
         if isinstance(error, sqlite3.IntegrityError):
             return AbortedError(f"the database {self.name!r} has refused the transaction: {error}")
-        return translate.from_sqlite(error, self.name)
+        kind = type(translate.from_sqlite(error, self.name))
+        hint = "Look for a program that has the file open in a transaction." if translate.is_blocked(error) else ""
+        return kind(f"database {self.name!r} failed: {error}", hint=hint, path=self.name)
