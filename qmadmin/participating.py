@@ -107,7 +107,7 @@ class DecidingDatabase(Deciding):
 
     def is_lost(self, refusal: QueueError) -> bool:
         """Return whether the connection is lost, which does not come back."""
-        return bool(refusal.facts.get("unreachable"))
+        return refusal.unreachable
 
     def __init__(self, database: ApplicationDatabase, known: KnownDatabase, era: Era, started_us: int) -> None:
         self._database = database
@@ -231,7 +231,7 @@ class PreparedDatabase(Subordinate):
         try:
             self._database.commit()
         except QueueError as error:
-            self.is_lost = bool(error.facts.get("unreachable"))
+            self.is_lost = error.unreachable
             raise
         return True
 

@@ -89,7 +89,7 @@ class DecisionTable:
 
         def decide() -> int | None:
             count = _COUNT, {"id": _of_era(era_id), "known": known}
-            *_, counted, inserted = self._its.run_all([*self._its.to_be_durable(), count, (_DECIDE, row)])
+            *_, counted, inserted = self._its.run_all([*self._its.to_be_durable, count, (_DECIDE, row)])
             if not counted:
                 return None
             if not inserted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,8 +10,6 @@ from qmcore.application_database import DatabaseFacts
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmstorage.decision_table import CREATE, DecisionTable
 from qmstorage.participating_connections import ParticipatingConnection
-
-logger = logging.getLogger("qmadmin.transacting")
 
 T = TypeVar("T")
 
@@ -23,6 +20,8 @@ class Participant(ABC):
     name: str
     cannot_decide = ""
     has_begun = False
+    to_be_durable: Sequence[tuple[str, Mapping[str, object]]] = ()
+    """Statements that have the commit of the transaction be on the disk, whatever the application has set in it."""
 
     def __init__(self, connection: Any, its: ParticipatingConnection) -> None:
         self.connection = connection
@@ -69,20 +68,12 @@ class Participant(ABC):
         if not self._its.has_ended():
             self._its.flush()
         if self._its.has_ended() or not self.is_marked():
-            raise self._ended_by_application()
+            raise _ended_by_application(self.name)
         return self.has_written()
 
     def commit(self) -> None:
         """Commit the transaction, on the disk."""
         self.do(self._its.commit)
-        self._is_open = False
-
-    def finish(self) -> None:
-        """Let the library know that the transaction is committed; what its hooks raise changes nothing any more."""
-        try:
-            self._its.commit()
-        except Exception as error:  # noqa: BLE001 - of whatever library
-            logger.error("a hook of the application failed after the commit on %r: %s", self.name, error)  # noqa: TRY400
         self._is_open = False
 
     def roll_back(self) -> None:
@@ -98,13 +89,6 @@ class Participant(ABC):
     def let_go(self) -> None:
         """Have the driver end what it has open, without a commit: the library does not know of it."""
         self.do(self._its.driver.rollback)
-
-    def _ended_by_application(self) -> ProtocolError:
-        return ProtocolError(
-            f"the application has ended the transaction on {self.name!r} itself: what it committed there stays"
-            " committed, and all else of the transaction is rolled back",
-            hint="Leave commit and rollback to the block of qmadmin.transaction.",
-        )
 
     def create_table(self) -> None:
         """Create it, in the transaction that is open on the connection, else in one that is committed."""
@@ -156,10 +140,6 @@ class Participant(ABC):
     def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written `:name`; return its rows."""
 
-    def to_be_durable(self) -> list[tuple[str, Mapping[str, object]]]:
-        """Return statements that have the commit of this transaction be on the disk."""
-        return []
-
     def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
         """Run statements, each with its parameters; return the rows of each."""
         return [self.run(statement, **values) for statement, values in statements]
@@ -178,4 +158,12 @@ def refuse_automatic() -> InvalidArgumentError:
     return InvalidArgumentError(
         "the connection commits each statement by itself (autocommit), and takes no part in a transaction",
         hint="Make it without autocommit, or give another one.",
+    )
+
+
+def _ended_by_application(name: str) -> ProtocolError:
+    return ProtocolError(
+        f"the application has ended the transaction on {name!r} itself: what it committed there stays committed, and"
+        " all else of the transaction is rolled back",
+        hint="Leave commit and rollback to the block of qmadmin.transaction.",
     )

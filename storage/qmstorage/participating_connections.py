@@ -5,6 +5,7 @@ Beside what the driver does the library has to know that a transaction has begun
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from qmstorage import application_connections, joined
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
+
+
+logger = logging.getLogger("qmadmin.transacting")
 
 
 class ParticipatingConnection:
@@ -46,6 +50,13 @@ class ParticipatingConnection:
     def commit(self) -> None:
         """Commit, or have the library know that it is committed."""
         self.driver.commit()
+
+    def finish(self) -> None:
+        """Have the library know that it is committed; what its hooks raise changes nothing any more."""
+        try:
+            self.commit()
+        except Exception as error:  # noqa: BLE001 - of whatever library
+            logger.error("a hook of the application failed after the commit: %s", error)  # noqa: TRY400
 
     def roll_back(self) -> None:
         """Roll back, or have the library know that it is rolled back."""

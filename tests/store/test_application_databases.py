@@ -490,5 +490,5 @@ class TestOrdinaryUse:
             shop.order("x")
         sqlalchemy.event.remove(shop.connection, "before_commit", fail)
         assert tx.complete
-        assert "a hook of the application failed after the commit" in caplog.text
+        assert "a hook of the application failed after the commit: a hook" in caplog.text
         assert (drain(pair.a, "OUT"), shop.orders()) == (["x"], ["x"])

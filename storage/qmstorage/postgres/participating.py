@@ -55,6 +55,8 @@ def _with_names(statement: str) -> str:
 class Participant(participants.Participant):
     """A database of PostgreSQL."""
 
+    to_be_durable = ((_DURABLE, {}),)
+
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, or in a transaction."""
         driver: psycopg.Connection[Any] | None = self._its.driver
@@ -158,7 +160,8 @@ class Participant(participants.Participant):
         if prepared is not None:
             self.end_prepared(prepared, commits=True)
             self._prepared = None
-            self.finish()
+            self._its.finish()
+            self._is_open = False
         else:
             super().commit()
 
@@ -198,10 +201,6 @@ class Participant(participants.Participant):
         """Run a statement; return its rows."""
         with self._sent(statement, values) as cursor:
             return cursor.fetchall() if cursor.description is not None else []
-
-    def to_be_durable(self) -> list[tuple[str, Mapping[str, object]]]:
-        """Return what has the commit of this transaction be on the disk, whatever the application has set in it."""
-        return [(_DURABLE, {})]
 
     def run_all(self, statements: Sequence[tuple[str, Mapping[str, object]]]) -> list[list[tuple[Any, ...]]]:
         """Send all of them before the first answer is read: one journey to the server in place of one for each."""

@@ -63,7 +63,7 @@ class Participant(participants.Participant):
                 # A library has begun one. What reads in it would have it see no later than now, and unable to write
                 # once others have: so that is for the application to begin.
                 cursor.execute("ROLLBACK")
-            self._known = self._state(cursor)
+            self._known = _state(cursor)
             if not driver.in_transaction:
                 cursor.execute(f"BEGIN {driver.isolation_level or ''}")
             cursor.execute(f"SAVEPOINT {_MARK}")
@@ -80,22 +80,8 @@ class Participant(participants.Participant):
     def has_written(self) -> bool:
         """Return whether a row or a table was changed. Bodies that are written by `blobopen` are not seen."""
         with cursor_of(self._driver) as cursor:
-            self._refuse_attached(cursor)
-            return self._driver.total_changes != self._changes or self._state(cursor) != self._known
-
-    def _state(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        """Return what changes beside rows."""
-        return [cursor.execute(f"PRAGMA {name}").fetchone() for name in ("schema_version", "user_version")]
-
-    def _refuse_attached(self, cursor: sqlite3.Cursor) -> None:
-        """Refuse further files on the connection: a commit is whole in each of them, and not over all."""
-        others = [row[1] for row in cursor.execute("PRAGMA database_list") if row[1] not in ("main", "temp")]
-        if others:
-            raise ProtocolError(
-                f"database {self.name!r} has others attached ({', '.join(others)}), and a failure of the machine could"
-                " leave the commit in one file and not in the other one",
-                hint="Detach them, or give a connection to each file.",
-            )
+            _refuse_attached(self.name, cursor)
+            return self._driver.total_changes != self._changes or _state(cursor) != self._known
 
     def is_of(self, volume: Volume) -> bool:
         """Return whether it is the file of a volume."""
@@ -169,3 +155,19 @@ class Participant(participants.Participant):
         kind = type(translate.from_sqlite(error, self.name))
         hint = "Look for a program that has the file open in a transaction." if translate.is_blocked(error) else ""
         return kind(f"database {self.name!r} failed: {error}", hint=hint, path=self.name)
+
+
+def _state(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+    """Return what changes beside rows."""
+    return [cursor.execute(f"PRAGMA {name}").fetchone() for name in ("schema_version", "user_version")]
+
+
+def _refuse_attached(name: str, cursor: sqlite3.Cursor) -> None:
+    """Refuse further files on the connection: a commit is whole in each of them, and not over all."""
+    others = [row[1] for row in cursor.execute("PRAGMA database_list") if row[1] not in ("main", "temp")]
+    if others:
+        raise ProtocolError(
+            f"database {name!r} has others attached ({', '.join(others)}), and a failure of the machine could leave the"
+            " commit in one file and not in the other one",
+            hint="Detach them, or give a connection to each file.",
+        )
