@@ -49,6 +49,12 @@ import pytest
 def test_each_once(a, b, c):
     pass
 
+@pytest.mark.matrix(whole="x")
+@pytest.mark.parametrize("a", "xyz")
+@pytest.mark.parametrize("b", range(3))
+def test_whole(a, b):
+    pass
+
 @pytest.mark.matrix(every=2)
 class TestEvery:
     @pytest.mark.parametrize("a", range(4))
@@ -56,7 +62,7 @@ class TestEvery:
         pass
 
     @pytest.mark.parametrize("a", range(4))
-    def test_another(self, a):
+    def test_other(self, a):
         pass
 
     @pytest.mark.parametrize("a", range(1))
@@ -76,6 +82,9 @@ def ran(tmp_path):
         its = os.environ | {"PYTHONPATH": str(ROOT), "QM_TEST_MATRIX": matrix}
         ended = subprocess.run(command, cwd=tmp_path, env=its, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
+        left_out = 24 - sum(" PASSED" in line for line in ended.stdout.splitlines())
+        told = f"{left_out} tests of matrices are not in the sample; QM_TEST_MATRIX=all runs them too"
+        assert arguments or (told in ended.stdout) is (left_out > 0)
         lines = [line for line in ended.stdout.splitlines() if " PASSED" in line]
         return sorted(line.split(" ")[0].rpartition("::")[2] for line in lines)
 
@@ -84,11 +93,14 @@ def ran(tmp_path):
 
 def test_a_run_has_each_value_once_and_each_nth_test_of_a_function(ran):
     once = ["test_each_once[0-0-0]", "test_each_once[0-1-1]", "test_each_once[0-0-2]"]
-    assert ran() == sorted([*once, "test_alone[0]", "test_one[1]", "test_one[3]", "test_another[0]", "test_another[2]"])
+    whole = [f"test_whole[{cell}]" for cell in ("0-x", "1-x", "2-x", "0-y", "1-z", "2-y")]
+    assert ran() == sorted(
+        [*once, *whole, "test_alone[0]", "test_one[0]", "test_one[2]", "test_other[1]", "test_other[3]"]
+    )
 
 
 def test_all_are_run_where_that_is_asked_for(ran):
-    assert len(ran(matrix="all")) == 15
+    assert len(ran(matrix="all")) == 24
 
 
 def test_what_is_asked_for_by_its_whole_name_is_run(ran):

@@ -100,7 +100,7 @@ def is_all_there(stock, there):
 class TestExecutorLoss:
     """An executor is killed in the middle of a task."""
 
-    @pytest.mark.matrix(every=2)
+    @pytest.mark.matrix(every=2, first=1)
     @pytest.mark.parametrize(("kind", "place"), [("file", f"{LOADING}:load_batch"), ("postgres", f"{LOADING}:_load")])
     def test_an_import_goes_on_with_another_one(self, local_cluster, stock, there, place):
         ended = local_cluster.run(Doom(place, "return", who="executor"), "import", "-q", stock.archive, there)
