@@ -56,7 +56,7 @@ AFTER = [
 ]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file-file")
 @pytest.mark.parametrize(("decider", "place", "event"), [*BEFORE, *AFTER])
 def test_a_death_at_any_step_leaves_all_or_nothing_and_nobody_has_to_do_anything(
     pair, start, tmp_path, decider, place, event

@@ -625,7 +625,7 @@ class TestFailures:
 
 
 class TestInterrupts:
-    @pytest.mark.matrix
+    @pytest.mark.matrix(whole="file")
     @pytest.mark.parametrize("module", [two_phase, transacting, preparing, in_doubt])
     def test_one_at_any_line_leaves_all_of_a_branch_or_nothing_and_its_rollback_ends_it(self, space, module):
         make_queue(space, "OUT")

@@ -61,7 +61,7 @@ def _stand(space):
     return [(info.state, info.retries) for info in space.messages("Q")]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.attachment, rolling_back, returning])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(space, module):
     space.enqueue("Q", "x")
@@ -75,7 +75,7 @@ def test_an_interrupt_at_any_line_of_a_rollback_leaves_it_to_the_next_upkeep(spa
         kept.append(_take(space))
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [qmadmin.transacting, qmadmin.attachment])
 def test_an_interrupt_at_any_line_of_a_rollback_leaves_each_queue_space_of_it_to_the_next_upkeep(store, module):
     spaces = [store.space("ONE", ipc_key=1), store.space("TWO", ipc_key=2)]
@@ -108,7 +108,7 @@ def _left_behind(space):
     return bool(counted or space.transactions())
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [dequeue_in_transaction, transaction_part])
 def test_an_interrupt_at_any_line_of_a_dequeue_leaves_nothing_that_a_rollback_would_not_find(space, module):
     space.enqueue("Q", "x")
@@ -125,7 +125,7 @@ def test_an_interrupt_at_any_line_of_a_dequeue_leaves_nothing_that_a_rollback_wo
         assert (_stand(space), _left_behind(space)) == ([(State.READY, 0)], False)
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [commit, transaction_part])
 def test_an_interrupt_at_any_line_of_a_commit_that_takes_the_next_message_leaves_nothing_to_its_successor(
     store, module
@@ -147,7 +147,7 @@ def test_an_interrupt_at_any_line_of_a_commit_that_takes_the_next_message_leaves
         begun[:] = [_take(space)]
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [enqueue_in_transaction, transaction_part])
 @pytest.mark.parametrize("call", ["enqueue", "commit"])
 def test_an_interrupt_at_any_line_where_messages_are_spilled_leaves_nothing_that_a_rollback_would_not_find(
@@ -186,7 +186,7 @@ def test_what_was_noted_first_says_how_a_transaction_is_rolled_back(space):
     assert (_stand(space), owed.left) == ([(State.READY, 0)], {})
 
 
-@pytest.mark.matrix
+@pytest.mark.matrix(whole="file")
 @pytest.mark.parametrize("module", [qmadmin.attachment, rolling_back])
 def test_an_interrupt_while_rollbacks_are_made_up_for_leaves_them_to_the_next_upkeep(space, module):
     _forget(_begin(space))

@@ -567,7 +567,7 @@ class TestBranches:
 
 
 class TestFailures:
-    @pytest.mark.matrix
+    @pytest.mark.matrix(whole="file")
     @pytest.mark.parametrize("module", [suspending, resuming, transacting, acts])
     def test_an_interrupt_anywhere_loses_and_doubles_nothing(self, store, space, module):
         make_queue(space, "OUT")
