@@ -6,6 +6,7 @@ all others are at work.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -19,10 +20,16 @@ _MOST: Final = 64
 
 
 class SideThreads:
-    """The threads of one device, in one process."""
+    """The threads of one device, in one process.
+
+    Where none can be had, since the device is closed or the main thread has ended, each act is done by the one that
+    asks.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._stopped = False
 
     def do(self, beside: Sequence[Act], here: Sequence[Act], then: Sequence[Act]) -> None:
         """Do acts beside each other; those that are to be done `here` are done by this thread, one after the other.
@@ -32,10 +39,12 @@ class SideThreads:
         """
         waits: list[Future[object]] = []
         try:
-            waits.extend(map(self._begun, beside))
+            for act in beside:
+                self._begin(act, waits)
             for act in here:
                 act()
-            waits.extend(map(self._begun, then[1:]))
+            for act in then[1:]:
+                self._begin(act, waits)
             for act in then[:1]:
                 act()
             for wait in waits:
@@ -45,15 +54,43 @@ class SideThreads:
                 wait.exception()
 
     def stop(self) -> None:
-        """End the threads when they are done."""
-        pool, self._pool = self._pool, None
+        """End the threads when they are done; what is to be done from now on is done by the one that asks."""
+        with self._lock:
+            self._stopped = True
+            pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
 
-    def _begun(self, act: Act) -> Future[object]:
-        if self._pool is None:
-            # Few programs have transactions over so many volumes.
-            from concurrent.futures import ThreadPoolExecutor
+    def _begin(self, act: Act, waits: list[Future[object]]) -> None:
+        """Have an act done by another thread, which is to be waited for, or do it."""
+        future = None
+        try:
+            # Nobody may stop them between the look and the start.
+            with self._lock:
+                if not self._stopped:
+                    # Few programs have transactions over so many volumes.
+                    from concurrent.futures import Future, ThreadPoolExecutor
 
-            self._pool = ThreadPoolExecutor(_MOST, "qmadmin-beside")
-        return self._pool.submit(act)
+                    if self._pool is None:
+                        self._pool = ThreadPoolExecutor(_MOST, "qmadmin-beside")
+                    future = Future[object]()
+                    self._pool.submit(_fulfil, future, act)
+        except RuntimeError:
+            # After the end of the main thread there are no new ones, nor where there are too many. A thread that is
+            # there already may have taken the act all the same.
+            if future is not None and future.cancel():
+                future = None
+        if future is None:
+            act()
+        else:
+            waits.append(future)
+
+
+def _fulfil(future: Future[object], act: Act) -> None:
+    """Do an act, unless the one who asked for it does so."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(act())
+    except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        future.set_exception(error)
