@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from qmcore.acts.returning import Cause, Ending
+from qmcore.errors import AbortedError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -80,6 +81,9 @@ class OverVolumes:
         except BaseException as error:
             if coordinator is None or coordinator.stage is Stage.OPEN:
                 self._fail(error)
+                if coordinator is not None and coordinator.gtrid and isinstance(error, OutcomeUnknownError):
+                    # Whether a branch was prepared is unknown; that nobody has decided to commit it is not.
+                    raise _nothing_remains(error) from error
             elif coordinator.stage is Stage.DECIDED:
                 self._ended = "committed"
             else:
@@ -107,3 +111,16 @@ class OverVolumes:
 def are_apart(parts: Iterable[tuple[Attachment, Branch]]) -> bool:
     """Return whether the parts of a transaction are on several volumes."""
     return len({attachment.volume.path for attachment, _ in parts}) > 1
+
+
+def _nothing_remains(error: OutcomeUnknownError) -> AbortedError:
+    """Return what a commit raises where a step before the decision failed, whether that was done or not."""
+    path = error.facts.get("path")
+    where = f"on device {path!r} " if path else ""
+    return AbortedError(
+        f"the transaction was rolled back, and nothing of it remains: its preparation {where}failed"
+        f" ({error.__cause__ or error})",
+        hint="Check the disk or the connection, open the device again if it is refused, and repeat the transaction.",
+        of_the_store=True,
+        **error.facts,
+    )

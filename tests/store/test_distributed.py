@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import threading
@@ -179,6 +180,29 @@ def test_three_volumes_prepare_beside_each_other_and_one_that_refuses_keeps_all_
                 third.enqueue("OUT", "other", transactional=False)
             assert (drain(pair.a), drain(pair.b, "OUT"), drain(third, "OUT")) == (["y"], [], ["other"])
             pair.wait_until_settled()
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+@pytest.mark.parametrize("decider", ["a", "b"])
+def test_where_the_disk_of_one_that_prepares_fails_nothing_of_it_remains(pair, decider):
+    def fails(_commit):
+        raise OSError(errno.EIO, "the disk fails")
+
+    other = pair.b if decider == "a" else pair.a
+    pair.a.enqueue("Q", "x")
+    with (
+        pytest.raises(AbortedError, match=r"and nothing of it remains: .* failed .*the disk fails") as caught,
+        qmadmin.transaction(pair.a, pair.b, decider=getattr(pair, decider)) as tx,
+    ):
+        pair.b.enqueue("OUT", pair.a.dequeue("Q").text)
+        other.device.probe.at(Point.BEFORE_SYNC, fails)
+    assert other.device.path in str(caught.value)
+    assert "unknown" not in str(caught.value)
+    assert (tx.active, tx.complete) == (False, False)
+    pair.close()
+    pair.open()
+    pair.wait_until_settled()
+    assert (drain(pair.a), drain(pair.b, "OUT")) == (["x"], [])
 
 
 # ---- the whole of a device -------------------------------------------------------------------------------------------
