@@ -17,6 +17,7 @@ from qmcore.errors import (
     InUseError,
     InvalidArgumentError,
     NoSpaceError,
+    NotOpenError,
     OperatingSystemError,
     OutcomeUnknownError,
     ProtocolError,
@@ -382,6 +383,16 @@ class TestCosts:
                     assert len(syncs) == 1
                     end()
                     assert len(syncs) == 2
+
+    def test_after_the_end_of_a_relaxed_device_nothing_is_said_to_be_synced(self, tmp_path):
+        with qmadmin.create_device(tmp_path / "QUE", 10_000, durability="relaxed") as device:
+            device.create_space(space_definition())
+            with device.open_space("SPACE") as space:
+                make_queue(space, "Q")
+                space.enqueue("Q", "x")
+                volume = attachment_of(space).volume
+        with pytest.raises(NotOpenError, match="is closed"):
+            volume.sync()
 
     def test_so_is_what_an_administrator_does(self, tmp_path):
         with qmadmin.create_device(tmp_path / "QUE", 10_000, durability="relaxed") as device:

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from qmcore.errors import OutcomeUnknownError, SystemFailureError
+from qmcore.errors import NotOpenError, OutcomeUnknownError, SystemFailureError
 from qmcore.probe import Point, Probe
 from qmstorage.sqlite import files
 from qmstorage.sqlite.handoff import Handoff, open_handoff
@@ -28,6 +28,9 @@ _PATIENCE_SECONDS, _PATIENCE_MOST = 0.03, 0.5
 
 _PAUSE = 30
 """How many times that long to pause after an attempt that readers prevented."""
+
+_CLOSED = -1
+"""The descriptor of a log that was closed."""
 
 
 class Log:
@@ -75,6 +78,8 @@ class Log:
         with self._lock:
             if self.lost is not None:
                 self._refuse_lost(unknown=True)
+            if self._fd == _CLOSED:
+                raise NotOpenError(f"device {self._path!r} is closed", path=self._path)
             if self._synced >= commit:
                 return
             reached = self.written
@@ -146,11 +151,16 @@ class Log:
             self.sync(self.written)
         finally:
             with self._lock:
-                os.close(self._fd)
+                self._let_go()
 
     def abandon(self) -> None:
         """Close the descriptor that a fork has inherited."""
-        os.close(self._fd)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # The number soon is that of another file, which a later sync would take for this one.
+        fd, self._fd = self._fd, _CLOSED
+        os.close(fd)
 
 
 class WriterResources:
