@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from qmadmin.attachment import SpaceHandle
 from qmadmin.transacting import Transaction, current, refuse_nesting
 from qmcore.acts import in_doubt, preparing
 from qmcore.acts.returning import Cause, Ending
-from qmcore.errors import HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
+from qmcore.errors import AbortedError, HeuristicError, InvalidArgumentError, ProtocolError, UnknownXidError
 from qmcore.suspension import Token
 from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from qmadmin.attachment import Attachment
@@ -26,6 +28,8 @@ class TwoPhaseTransaction(Transaction):
     def __init__(self, device: Device, timeout: float | timedelta | None, space: str, xid: Xid) -> None:
         super().__init__(device, timeout, space)
         self.xid = xid
+        self._given_up: Callable[[], None] | None = None
+        """What else is to be done at its end, where another thread was to end it."""
 
     @classmethod
     def resumed(cls, attachment: Attachment, device: Device, token: Token) -> Self:
@@ -76,11 +80,40 @@ class TwoPhaseTransaction(Transaction):
         """Refuse a call in another thread than the one that began it, or in a forked process."""
         self._check_thread()
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was to be ended in another thread, so that this one's next call rolls it back."""
+        return self._given_up is not None
+
+    def give_up_elsewhere(self, then: Callable[[], None]) -> None:
+        """Have the next call of its own thread roll it back, and do what is to be done then.
+
+        A forked process has no part in it.
+        """
+        if self._pid == os.getpid():
+            self._given_up = then
+
+    def leave_given_up(self) -> None:
+        """Roll back what was given up in another thread, and let go of this one."""
+        try:
+            if self.is_prepared:
+                self.decide(commits=False)
+            elif self.active:
+                self.rollback()
+        finally:
+            self.leave_context()
+            if self._given_up is not None:
+                self._given_up()
+
     def end(self, how: str) -> None:
         """Note how the store has ended what was prepared."""
         self._ended = how
 
     def _check_usable(self) -> None:
+        if self.is_given_up:
+            self._check_thread()
+            self.leave_given_up()
+            raise AbortedError(f"transaction {self.xid} was rolled back: another thread has tried to end it")
         if self._ended and self._aborted is None:
             self._check_thread()
             self._refuse_suspended()

@@ -58,7 +58,12 @@ def join(
     unless it has voted, the queue space's part is rolled back after `timeout` seconds.
 
     A queue space votes before a session of zope.sqlalchemy commits. Where the process dies after a vote and before the
-    end, its branch is in doubt, and waits for an administrator: the package keeps no record of its decisions.
+    end, its branch is in doubt, and waits for an administrator: the package keeps no record of its decisions. Where an
+    administrator has ended a branch otherwise between the vote and the end, the commit succeeds, and the log says at
+    level ERROR what is to be put right: an exception would roll back the data managers behind.
+
+    The end belongs in the thread that has joined. In another one it raises ProtocolError, and commits nothing: the next
+    call of the thread that has joined rolls back, and raises AbortedError unless it is a `join`.
 
     A savepoint covers what is enqueued. To roll back to one is refused with ProtocolError if a message was dequeued
     since, or if what was enqueued since stands in the store already (a transaction keeps 8 MiB outside of it).
@@ -77,6 +82,9 @@ def join(
     if (found := together.participants.get(key)) is not None:
         found.check_here()
         return
+    stale = current(*key)
+    if isinstance(stale, TwoPhaseTransaction) and stale.is_given_up:
+        stale.leave_given_up()
     participant = _Participant(space, together, transaction_manager)
     try:
         participant.begin(timeout)
@@ -93,8 +101,6 @@ class _Together:
     def __init__(self) -> None:
         self.gtrid = os.urandom(16)
         self.participants: dict[tuple[Device, str], _Participant] = {}
-        self.failures: list[QueueError] = []
-        """What the ends have told that were otherwise than decided."""
 
 
 def _together_in(its: Any) -> _Together:
@@ -163,22 +169,34 @@ class _Participant:
     def tpc_finish(self, _its: object) -> None:
         """Commit what was promised.
 
-        An error here would keep the data managers behind from doing so, which would roll back. A queue space that
-        cannot be reached follows, and a branch that was ended otherwise is told when no other of ours is left.
+        An error here would make the package roll back the data managers behind. A queue space that cannot be reached
+        follows, and of a branch that an administrator has ended otherwise the log tells.
         """
-        branch, failures = self._branch, self._together.failures
+        branch = self._branch
         if branch is None or not branch.is_prepared:
             return
         branch.check_here()
         try:
             branch.decide(commits=True)
-        except (UnknownXidError, HeuristicError) as error:
-            logger.error("transaction %s was to be committed: %s", branch.xid, error)  # noqa: TRY400
-            failures.append(error)
+        except HeuristicError as error:
+            logger.error(  # noqa: TRY400
+                "transaction %s was to be committed, and its other branches are: %s; put right by hand what differs in"
+                " queue space %r, and type qforgettrans %s",
+                branch.xid,
+                error,
+                self._key[1],
+                branch.xid,
+            )
+        except UnknownXidError as error:
+            logger.error(  # noqa: TRY400
+                "transaction %s was to be committed, and its other branches are: %s; others have ended it: see with"
+                " qaudit how, and put right by hand what differs in queue space %r",
+                branch.xid,
+                error,
+                self._key[1],
+            )
         finally:
             self._leave()
-        if failures and not self._together.participants:
-            raise failures[0]
 
     def tpc_abort(self, its: object) -> None:
         """Roll back, also what was promised; nothing after the end, however often it is asked."""
@@ -188,9 +206,15 @@ class _Participant:
         """Roll back. What the store refuses now is done later."""
         branch = self._branch or self._begun()
         if branch is not None:
-            branch.check_here()
+            try:
+                branch.check_here()
+            except ProtocolError:
+                branch.give_up_elsewhere(self._leave)
+                raise
         try:
-            if branch is not None and branch.is_prepared:
+            if branch is not None and branch.is_given_up:
+                branch.leave_given_up()
+            elif branch is not None and branch.is_prepared:
                 branch.decide(commits=False)
             elif branch is not None and branch.active:
                 branch.rollback()
