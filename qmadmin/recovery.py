@@ -22,6 +22,7 @@ from qmcore.acts import deciding, manage_spaces, recovering
 from qmcore.acts.deciding import Answer, Decider, Place, Question
 from qmcore.acts.returning import Cause, Ending
 from qmcore.errors import NotOpenError, OperatingSystemError, QueueError, SystemFailureError
+from qmcore.times import MICROS
 from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 
@@ -56,6 +57,8 @@ _STOP_SECONDS: Final = 1.0
 _ROUND_SECONDS: Final = 1.0
 """How long to wait between two looks at a queue space."""
 _LONGEST_PAUSE: Final = 60.0
+_QUIET_US: Final = 60 * MICROS
+"""For how long a branch may wait for a database before the log tells of it: its coordinator may be at work."""
 
 _recoveries: weakref.WeakValueDictionary[int, Recovery] = weakref.WeakValueDictionary()
 """Those of the devices that this process has open: it may know more of them than where they are, such as a password."""
@@ -247,7 +250,8 @@ class Recovery:
             if xid is None or decider is None or time.monotonic() < self._waits.get(xid, (0.0, 0.0))[0]:
                 continue
             if decider.place.is_database:
-                self.leave(attachment, xid, f"or for qmadmin.recover with a connection to {decider.place}")
+                if attachment.volume.clock.now() - (record.prepared_us or 0) > _QUIET_US:
+                    self._leave_to_application(attachment, xid, decider.place)
             elif recovering.is_copy(attachment.volume, xid):
                 why = "it was prepared in another place, from which this one was copied or restored"
                 self.leave(attachment, xid, why)
@@ -285,6 +289,17 @@ class Recovery:
                 xid,
                 attachment.opened.space.name,
                 why,
+            )
+
+    def _leave_to_application(self, attachment: Attached, xid: Xid, place: Place) -> None:
+        """Leave a branch to whoever can reach a database of the application; the log says so once."""
+        if xid not in self._left:
+            self._left.add(xid)
+            logger.warning(
+                "transaction %s of queue space %r waits for recovery with a connection to %s: call qmadmin.recover",
+                xid,
+                attachment.opened.space.name,
+                place,
             )
 
     def _tell(self, device: Device, attachment: Attached, decisions: list[Decision]) -> None:

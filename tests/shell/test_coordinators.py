@@ -4,17 +4,19 @@ import contextlib
 import json
 import os
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 import qmadmin
 from qmadmin.opening import create_device, open_device
+from qmadmin.participating import DecidingDatabase
 from qmcore.acts import recovering
 from qmcore.attached import DeciderReach
 from qmcore.errors import OperatingSystemError, UnknownXidError
 from qmcore.findings import Severity
-from tests.fix_store import drain, make_queue, space_definition
+from tests.fix_store import drain, eventually, make_queue, space_definition
 from tests.race.test_coordinator_copies import copy
 from tests.race.test_coordinator_kill import DIE
 
@@ -163,6 +165,38 @@ def test_qcheck_says_after_a_minute_that_a_decider_cannot_be_reached(shared_stor
         with qmadmin.transaction(space, other, decider=other):
             space.enqueue("Q", "x")
             other.enqueue("Q", "x")
+
+
+def test_a_database_of_the_application_is_waited_for_until_somebody_connects_to_it(
+    shared_store, tmp_path, monkeypatch, caplog
+):
+    store, decide = shared_store, DecidingDatabase.decide
+    space = store.space()
+    make_queue(space, "Q")
+
+    def look(*arguments):
+        device = store.another()
+        with device.open_space("SPACE") as other:
+            (info,) = other.transactions()
+            assert info.decider == f"database {str(tmp_path / 'books.db')!r}"
+            for seconds, checks in ((60, []), (1, ["transaction-decider"])):
+                store.clock.advance(seconds)
+                found = [each for each in device.check("SPACE") if each.check.startswith("transaction-")]
+                assert [each.check for each in found] == checks
+            assert found[0].advice.startswith("Run the application, or call qmadmin.recover with a connection to it")
+            eventually(lambda: not other.dequeue("Q") and "call qmadmin.recover" in caplog.text, "the log says it")
+            assert "qcommittrans" not in caplog.text
+        decide(*arguments)
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "books.db")) as connection:
+        qmadmin.create_decision_table(connection)
+        connection.execute("CREATE TABLE book (title TEXT)")
+        connection.commit()
+        monkeypatch.setattr(DecidingDatabase, "decide", look)
+        with qmadmin.transaction(space, connection):
+            space.enqueue("Q", "x")
+            connection.execute("INSERT INTO book VALUES ('x')")
+    assert drain(space) == ["x"]
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

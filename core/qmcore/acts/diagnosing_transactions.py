@@ -12,6 +12,7 @@ from qmcore.times import MICROS, show
 
 _MINUTE_US: Final = 60 * MICROS
 _HOUR_US: Final = 60 * _MINUTE_US
+_BRING_BACK: Final = "Open the queue space and bring that back, or say in [recovery] of the settings where it is now"
 
 
 def findings(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
@@ -37,8 +38,8 @@ def untold(infos: Iterable[DecisionInfo], now: int) -> Iterator[Finding]:
                 target=f"transaction {info.xid}",
                 sentence=f"it was decided, {show(info.decided_us)}, and its branch in {info.participant} was not told"
                 " since",
-                advice="Open the queue space and bring that back, or say in [recovery] of the settings where it is now;"
-                f" if it is gone for ever, type qforgettrans {info.xid}",
+                advice=f"{_ask_there(info.participant) or _BRING_BACK}; if it is gone for ever, type qforgettrans"
+                f" {info.xid}",
             )
 
 
@@ -71,10 +72,11 @@ def _in_doubt(info: TransactionInfo, has: str, where: str, now: int) -> tuple[st
             f"Find out how it ended where it came from, or elsewhere, and {ends}",
         )
     if info.reached is DeciderReach.NO and now - since > _MINUTE_US:
+        first = _ask_there(info.decider) or "Bring that back"
         return (
             "transaction-decider",
             f"it has waited since {show(since)} for its decider, which cannot be reached: {info.unreached}; {has}",
-            f"Bring that back, and the transaction ends by itself; or find out how it ended elsewhere, and {ends}",
+            f"{first}, and the transaction ends by itself; or find out how it ended elsewhere, and {ends}",
         )
     if now - since <= _HOUR_US:
         return None
@@ -84,3 +86,10 @@ def _in_doubt(info: TransactionInfo, has: str, where: str, now: int) -> tuple[st
         f"{process} {'' if info.lives else 'no longer '}attached; it waits for its coordinator; {has}",
         f"Start its coordinator again; or find out how it decided, and {ends}",
     )
+
+
+def _ask_there(place: str) -> str:
+    """Return what to do so that a database of the application is asked or told; empty for a queue space."""
+    # As a place is shown; queue spaces are shown as "NAME on DEVICE".
+    is_database = place.startswith(("database '", 'database "'))
+    return "Run the application, or call qmadmin.recover with a connection to it" if is_database else ""

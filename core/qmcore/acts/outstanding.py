@@ -174,7 +174,9 @@ def _place_of(record: TransactionRecord) -> str:
 
 
 def _shown_place(place: Place | None) -> str:
-    return "" if place is None else f"{place.space} on {place.device}"
+    if place is None:
+        return ""
+    return str(place) if place.is_database else f"{place.space} on {place.device}"
 
 
 def _messages(unit: Unit, record: TransactionRecord) -> int:
