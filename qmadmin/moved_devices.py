@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from typing import Final
 
 from qmadmin.capacity import why_untrusted
 from qmadmin.configuration import Configuration, ConfigurationError
@@ -14,9 +13,6 @@ from qmadmin.volume_makers import path_of
 from qmcore.errors import QueueError
 
 logger = logging.getLogger("qmadmin.transacting")
-
-_STEPS: Final = 10
-"""How often a device may have moved."""
 
 
 def now_at(path: str) -> str:
@@ -40,13 +36,18 @@ def now_at(path: str) -> str:
 
 def _followed(path: str, moves: Iterable[tuple[str, str]]) -> str:
     known = {_called(old): new for old, new in moves}
-    found = path
-    for _ in range(_STEPS):
-        following = known.get(_called(found))
-        if following is None:
+    steps, been = [path], {_called(path)}
+    while (following := known.get(_called(steps[-1]))) is not None:
+        there = os.path.expanduser(following.strip())  # noqa: PTH111 - it may be a URL
+        called = _called(there)
+        if called == _called(path):
+            # They have changed places, each with the next: none has moved more than once.
+            return steps[1] if len(steps) > 1 else path
+        if called in been:
             break
-        found = os.path.expanduser(following.strip())  # noqa: PTH111 - it may be a URL
-    return found
+        been.add(called)
+        steps.append(there)
+    return steps[-1]
 
 
 def _called(config: str) -> str:

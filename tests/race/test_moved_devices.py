@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qmadmin.moved_devices import now_at
 from qmadmin.opening import open_device
 from qmcore.attached import DeciderReach
 from tests.fix_distributed import ENDS
@@ -84,3 +85,18 @@ def test_settings_that_others_may_write_move_nothing(pair, start, tmp_path, capl
     move(str(tmp_path / "MOVED"), pair.configs[0])
     pair.open()
     pair.wait_until_settled()
+
+
+@pytest.mark.parametrize(
+    ("moves", "now"),
+    [
+        ([("A", "B"), ("B", "C")], "C"),
+        ([("A", "B"), ("B", "A")], "B"),
+        ([("A", "B"), ("B", "C"), ("C", "A")], "B"),
+        ([("A", "B"), ("B", "C"), ("C", "B")], "C"),
+        ([("A", "A")], "A"),
+    ],
+)
+def test_moves_are_followed_once_each_also_where_devices_have_changed_places(tmp_path, say, moves, now):
+    say(*((tmp_path / old, tmp_path / new) for old, new in moves))
+    assert now_at(str(tmp_path / "A")) == str(tmp_path / now)
