@@ -174,8 +174,8 @@ def tpscmt(flags: int) -> int:
     """Set when tpcommit() returns in this thread, and return what was set before; at first it is TP_CMT_COMPLETE.
 
     TP_CMT_COMPLETE: when all volumes have committed their parts. TP_CMT_LOGGED: when it is decided and on the disk that
-    they commit, though one may not be reached then; that an administrator ends its part otherwise is not told. On one
-    volume both are the same. The setting counts at the commit, also for a transaction that is open already.
+    they commit, though one may not be reached then; that an administrator ends its part otherwise may not be told. On
+    one volume both are the same. The setting counts at the commit, also for a transaction that is open already.
 
     Fails with TPEINVAL if `flags` is neither.
     """
