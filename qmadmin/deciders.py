@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from qmcore.port import Volume
     from qmcore.records import TransactionRecord
     from qmcore.xid import Xid
+
+logger = logging.getLogger("qmadmin.transacting")
 
 _LOOK_SECONDS: Final = 6.0
 """How long all of them may take together: a server has five seconds to answer."""
@@ -72,7 +75,13 @@ class _Look:
                     for number, (xid, _) in self._branches.items()
                 }
         except QueueError as error:
-            self._found = dict.fromkeys(self._branches, DeciderSeen(DeciderReach.NO, f"{self._place}: {error}"))
+            self._note_unreached(str(error))
+        except Exception as error:
+            logger.exception("whether %s can be reached was not found out", self._place)
+            self._note_unreached(f"{type(error).__name__}: {error}")
+
+    def _note_unreached(self, why: str) -> None:
+        self._found = dict.fromkeys(self._branches, DeciderSeen(DeciderReach.NO, f"{self._place}: {why}"))
 
     def _seen(self, answer: Answer, *, is_its: bool) -> DeciderSeen:
         if not is_its:

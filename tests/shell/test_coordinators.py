@@ -12,7 +12,7 @@ import pytest
 import qmadmin
 from qmadmin.opening import create_device, open_device
 from qmadmin.participating import DecidingDatabase
-from qmcore.acts import recovering
+from qmcore.acts import deciding, recovering
 from qmcore.attached import DeciderReach
 from qmcore.errors import OperatingSystemError, UnknownXidError
 from qmcore.findings import Severity
@@ -197,6 +197,34 @@ def test_a_database_of_the_application_is_waited_for_until_somebody_connects_to_
             space.enqueue("Q", "x")
             connection.execute("INSERT INTO book VALUES ('x')")
     assert drain(space) == ["x"]
+
+
+def test_a_look_at_a_decider_that_fails_in_any_way_says_why(
+    shared_store, tmp_path, monkeypatch, caplog, before_decision
+):
+    store = shared_store
+    space = store.space()
+    make_queue(space, "Q")
+    with create_device(tmp_path / "OTHER", clock=store.clock) as device:
+        device.create_space(space_definition("B"))
+        other = device.open_space("B")
+        make_queue(other, "Q")
+
+        def fails(*_arguments):
+            raise LookupError("what nobody thought of")
+
+        def look():
+            with monkeypatch.context() as patch:
+                patch.setattr(deciding, "foreseen", fails)
+                (info,) = store.another().transactions("SPACE", ask_deciders=True)
+            assert info.reached is DeciderReach.NO
+            assert info.unreached.endswith("LookupError: what nobody thought of")
+            assert "was not found out" in caplog.text
+
+        before_decision(look)
+        with qmadmin.transaction(space, other, decider=other):
+            space.enqueue("Q", "x")
+            other.enqueue("Q", "x")
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
