@@ -115,8 +115,7 @@ def are_apart(parts: Iterable[tuple[Attachment, Branch]]) -> bool:
 
 def _nothing_remains(error: OutcomeUnknownError) -> AbortedError:
     """Return what a commit raises where a step before the decision failed, whether that was done or not."""
-    path = error.facts.get("path")
-    where = f"on device {path!r} " if path else ""
+    where = f"on device {error.path!r} " if error.path else ""
     return AbortedError(
         f"the transaction was rolled back, and nothing of it remains: its preparation {where}failed"
         f" ({error.__cause__ or error})",

@@ -323,6 +323,7 @@ class OutcomeUnknownError(QueueError, name="QMEUNKNOWN", number=-101):
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         super().__init__(message, hint=hint or "Check before you repeat it: it may have been done.", **facts)
+        self.path: str = self.facts.get("path", "")
 
 
 class Resource(enum.Enum):
