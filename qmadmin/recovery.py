@@ -72,11 +72,11 @@ def of_open_devices() -> list[tuple[Device, Recovery]]:
 
 
 def recovery_of(device: Device) -> Recovery:
-    """Return the recovery of an open device."""
-    found = next((recovery for its, recovery in of_open_devices() if its is device), None)
-    if found is None:
-        raise NotOpenError(f"device {device.path!r} is closed", path=device.path)
-    return found
+    """Return the recovery of an open device; raises NotOpenError for another one."""
+    for its, recovery in of_open_devices():
+        if its is device:
+            return recovery
+    raise NotOpenError(f"device {device.path!r} is closed", path=device.path)
 
 
 class Recovery:

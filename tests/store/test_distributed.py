@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
+import sqlite3
 import threading
 from collections import Counter
 
@@ -417,6 +418,14 @@ def test_a_handle_that_is_closed_neither_decides_nor_tells_an_outcome(pair):
         qmadmin.transaction(pair.b, pair.a, decider=pair.a)
     with pytest.raises(NotOpenError, match="queue space 'A' is closed"):
         qmadmin.outcome(pair.a, f"{'00' * 16}-1-0")
+
+
+@pytest.mark.parametrize("pair", ["file-file"], indirect=True)
+def test_a_device_that_is_closed_takes_no_part_beside_a_database(pair):
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        pair.a.device.close()
+        with pytest.raises(NotOpenError, match="is closed"), qmadmin.transaction(pair.a, connection):
+            pass
 
 
 def test_a_device_in_memory_takes_part_alone(pair):
