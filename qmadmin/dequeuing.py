@@ -215,7 +215,7 @@ class Dequeuing(SpaceHandle):
         wanted = Wanted(queue, selection, limit, body, role=role)
         if connection is not None:
             refuse_both(transaction)
-        elif transaction is not None:
+        elif transaction is not None and transaction.databases is not None:
             connection = transaction.connection(self._attachment)
         if connection is not None:
             return self._take_on(connection, wanted, seconds)

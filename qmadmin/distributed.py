@@ -50,15 +50,15 @@ class _OverResources(Transaction):
         self._decider = _attachment_of(decider) if isinstance(decider, QueueSpace) else None
         self._completes = completes
         if databases:
-            self._databases = _databases(self, resources[0], databases, self._started_us, decider)
+            self.databases = _databases(self, resources[0], databases, self._started_us, decider)
 
     def __enter__(self) -> Self:
         for device, space in self._covers:
             refuse_nesting(device, space)
         try:
-            if self._databases is not None:
+            if self.databases is not None:
                 spaces = [resource for resource in self._resources if isinstance(resource, QueueSpace)]
-                self._databases.open([_attachment_of(space) for space in spaces])
+                self.databases.open([_attachment_of(space) for space in spaces])
             for device, name in self._covers:
                 join(self, weakref.ref(self), device, name)
         except BaseException:

@@ -181,8 +181,9 @@ class Enqueuing(SpaceHandle):
             return []
         if connection is not None:
             refuse_both(transaction)
-        elif transaction is not None and (connection := transaction.connection(attachment)) is not None:
-            transaction = None
+        elif transaction is not None and transaction.databases is not None:
+            connection = transaction.connection(attachment)
+            transaction = None if connection is not None else transaction
         if transaction is None:
             return enqueuing.enqueue(attachment.volume, attachment.opened, outgoing, connection)
         branch = transaction.branch(attachment)

@@ -39,7 +39,7 @@ class OverVolumes:
     """Whether the commit waits until all branches are committed, which may be after the decision."""
     _coordinator: Coordinator | None = None
     """What has the branches that are still to be committed."""
-    _databases: Databases | None = None
+    databases: Databases | None = None
     """The databases of the application that take part."""
 
     @property
@@ -60,10 +60,10 @@ class OverVolumes:
 
     def connection(self, attachment: Attachment) -> Any:
         """Return the connection on which the calls on a queue space are done, which is in its database; else None."""
-        if self._databases is None:
+        if self.databases is None:
             return None
         self._check_usable()
-        return self._databases.connection_for(attachment)
+        return self.databases.connection_for(attachment)
 
     def _commit_over_volumes(self) -> None:
         """Commit where several volumes have a part in it; what happens after the decision changes nothing."""
@@ -71,7 +71,7 @@ class OverVolumes:
 
         coordinator = None
         try:
-            its = list(self._branches.values()), self._device.side_threads, self._decider, self._databases
+            its = list(self._branches.values()), self._device.side_threads, self._decider, self.databases
             coordinator = Coordinator(*its)
             self._coordinator = coordinator
             coordinator.commit()
@@ -97,9 +97,9 @@ class OverVolumes:
         from qmadmin.coordinating import Stage
 
         # The connection of a forked process is that of its parent, which goes on with it.
-        if self._databases is not None and self._pid == os.getpid():
+        if self.databases is not None and self._pid == os.getpid():
             is_open = self._coordinator is None or self._coordinator.stage is Stage.OPEN
-            self._databases.roll_back(prepared=is_open)
+            self.databases.roll_back(prepared=is_open)
 
     def _undecided(self) -> Collection[tuple[Attachment, Branch]]:
         """Return the branches that a rollback still may end: none that may be committed."""

@@ -39,7 +39,7 @@ class Suspendable:
     _roll_back: Callable[[Ending], None]
     branch: Callable[[Attachment], Branch]
     leave_context: Callable[[], None]
-    _databases: Databases | None
+    databases: Databases | None
     note: Callable[[BaseException], None]
 
     def suspend(self) -> str:
@@ -54,7 +54,7 @@ class Suspendable:
         gone; it goes on then, as if nothing had been asked. AbortedError: it was rolled back, as at a commit.
         """
         self._check_usable()
-        if self._databases is not None:
+        if self.databases is not None:
             raise ProtocolError(
                 "a transaction in which a database of the application takes part is not suspended: nobody else has its"
                 " connection",

@@ -188,7 +188,7 @@ class Transaction(Suspendable, OverVolumes):
         for the decision, and end by themselves.
         """
         self._check_usable()
-        if self._databases is not None or (len(self._branches) > 1 and are_apart(self._branches.values())):
+        if self.databases is not None or (len(self._branches) > 1 and are_apart(self._branches.values())):
             self._commit_over_volumes()
         elif self._branches:
             (attachment, *_), branches = zip(*self._branches.values(), strict=True)
@@ -214,7 +214,7 @@ class Transaction(Suspendable, OverVolumes):
         by one, say why. Raises as `commit` does if the store fails.
         """
         self._check_usable()
-        if len(self._branches) != 1 or self._databases is not None:
+        if len(self._branches) != 1 or self.databases is not None:
             return None
         ((attachment, branch),) = self._branches.values()
         attachment.do_housekeeping()
@@ -433,7 +433,7 @@ class Transaction(Suspendable, OverVolumes):
         self._ended = "rolled back"
         for roll_back in rollbacks:
             roll_back()
-        if self._databases is not None and self.is_here:
+        if self.databases is not None and self.is_here:
             self._roll_back_databases()
 
     def _put_off(self, ending: Ending) -> list[Callable[[], None]]:

@@ -29,6 +29,7 @@ FACES = {
             "branch",
             "commit_and_take",
             "connection",
+            "databases",
             "forget_since",
             "give_up",
             "is_here",

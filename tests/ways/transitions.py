@@ -39,10 +39,12 @@ NONE, ARRIVE, CLAIM, SETTLE, MOVE, RELEASE, FORGET = (
 LOOK = RELEASE
 
 FUNCTIONS: Final = {
+    "create_decision_table": NONE,
     "create_device": NONE,
     "decode": NONE,
     "open_device": NONE,
     "outcome": SETTLE,
+    "recover": SETTLE | ARRIVE,
     "restore_device": NONE,
     "transaction": NONE,
 }
@@ -173,6 +175,7 @@ TRANSACTION: Final = {
     "branch": NONE,
     "commit": SETTLE | ARRIVE,
     "commit_and_take": SETTLE | ARRIVE | CLAIM,
+    "connection": NONE,
     "forget_since": NONE,
     "give_back": SETTLE,
     "give_up": SETTLE,
