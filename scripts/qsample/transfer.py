@@ -20,10 +20,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import psycopg
 
 import qmadmin
+
+South: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 SPACE, QUEUE = "BANKS", "RECEIPTS"
 MONEY = 100_000
@@ -71,14 +75,21 @@ def lay_out(device: str, file: str, url: str) -> None:
         south.commit()
 
 
-def work(device: str, file: str, url: str) -> None:
-    """Move money until somebody kills this process."""
+@contextlib.contextmanager
+def at_work(device: str, file: str, url: str) -> Iterator[tuple[qmadmin.QueueSpace, sqlite3.Connection, South]]:
+    """Give the queue space and a connection to each bank."""
     with (
         qmadmin.open_device(device) as opened,
         opened.open_space(SPACE) as space,
         contextlib.closing(sqlite3.connect(file)) as north,
         contextlib.closing(psycopg.connect(url)) as south,
     ):
+        yield space, north, south
+
+
+def work(device: str, file: str, url: str) -> None:
+    """Move money until somebody kills this process."""
+    with at_work(device, file, url) as (space, north, south):
         qmadmin.recover(north, south)
         print("at work", flush=True)
         while True:
@@ -100,12 +111,7 @@ def kill_one(device: str, file: str, url: str) -> None:
 
 def count(device: str, file: str, url: str) -> int:
     """End what the last worker has left in doubt, print what there is, and return whether it does not add up."""
-    with (
-        qmadmin.open_device(device) as opened,
-        opened.open_space(SPACE) as space,
-        contextlib.closing(sqlite3.connect(file)) as north,
-        contextlib.closing(psycopg.connect(url)) as south,
-    ):
+    with at_work(device, file, url) as (space, north, south):
         while qmadmin.recover(north, south):
             # What the server still does for a worker that is dead.
             time.sleep(0.1)
