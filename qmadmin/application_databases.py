@@ -35,7 +35,7 @@ class KnownDatabase:
         """Whether it is to be asked again, after it has refused."""
         self.era: Era | None = None
         """In which this process counts decisions there."""
-        self.outcomes: list[WrittenDecision] = []
+        self.outcomes: dict[bytes, WrittenDecision] = {}
         """Decisions of this process, whose callers know them: they are removed once all branches have followed."""
         self._told: set[Xid] = set()
         self.next_round = 0.0
@@ -172,13 +172,17 @@ class Databases:
     def _may_decide(self, database: ApplicationDatabase) -> bool:
         return bool(self.known(database).facts.cannot_prepare) or database.connection is self._wanted
 
+    def _why(self, database: ApplicationDatabase) -> str:
+        """Return why it has to decide."""
+        return self.known(database).facts.cannot_prepare or "it is to decide"
+
     def _refuse_without_table(self, database: ApplicationDatabase) -> None:
         known = self.known(database)
         if not known.facts.table:
             # It may have been made since.
             known.facts = database.facts()
         if not known.facts.table:
-            why = self.known(database).facts.cannot_prepare or "it is to decide"
+            why = self._why(database)
             raise ProtocolError(
                 f"database {database.name!r} needs the table {TABLE} to take part: {why}, so that its own commit has to"
                 " contain the decision",
@@ -190,21 +194,18 @@ class Databases:
         deciding = [each for each in self._all if each is not self._joined and self._may_decide(each)]
         if deciding and self._wanted is not None and all(each.connection is not self._wanted for each in deciding):
             raise ProtocolError(
-                f"another decider is wanted, but database {deciding[0].name!r} has to decide:"
-                f" {self.known(deciding[0]).facts.cannot_prepare}",
+                f"another decider is wanted, but database {deciding[0].name!r} has to decide: {self._why(deciding[0])}",
                 hint="Leave out decider=.",
             )
         for each in deciding:
             if each.cannot_decide:
-                why = self.known(each).facts.cannot_prepare or "it is to decide"
+                why = self._why(each)
                 raise ProtocolError(
                     f"database {each.name!r} cannot take part: {why}, and it cannot decide: {each.cannot_decide}",
                     hint="Mend one of both, or leave it out of the transaction.",
                 )
         if len(deciding) > 1:
-            reasons = "; ".join(
-                f"{each.name!r}: {self.known(each).facts.cannot_prepare or 'it is to decide'}" for each in deciding
-            )
+            reasons = "; ".join(f"{each.name!r}: {self._why(each)}" for each in deciding)
             raise ProtocolError(
                 f"at most one database of a transaction may be unable to prepare, as it decides; here are {reasons}",
                 hint="Raise max_prepared_transactions of a server of PostgreSQL, or leave all but one out.",

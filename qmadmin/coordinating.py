@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("qmadmin.transacting")
 
+_PATIENCE_SECONDS: Final = 10.0
+"""How long the outcome of a deciding commit is looked up, where the decider does not tell."""
 _PAUSE_SECONDS: Final = 0.1
 
 
@@ -218,7 +220,7 @@ class Coordinator:
 
         Raises OutcomeUnknownError where the decider cannot be asked for too long.
         """
-        end = time.monotonic() + deciding.patience
+        end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 answer = deciding.ask(asked)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from qmadmin.application_databases import Databases
-    from qmadmin.attachment import Attachment
     from qmadmin.connections import ApplicationConnection
     from qmadmin.participating import Part
     from qmcore.application_database import ApplicationDatabase
@@ -47,7 +46,7 @@ class _OverResources(Transaction):
         super().__init__(_device_of(resources[0]), timeout)
         self._resources = resources
         self._covers = list(map(_covered, resources))
-        self._decider = _attachment_of(decider) if isinstance(decider, QueueSpace) else None
+        self._decider = attachment_of(decider) if isinstance(decider, QueueSpace) else None
         self._completes = completes
         if databases:
             self.databases = _databases(self, resources[0], databases, self._started_us, decider)
@@ -58,7 +57,7 @@ class _OverResources(Transaction):
         try:
             if self.databases is not None:
                 spaces = [resource for resource in self._resources if isinstance(resource, QueueSpace)]
-                self.databases.open([_attachment_of(space) for space in spaces])
+                self.databases.open([attachment_of(space) for space in spaces])
             for device, name in self._covers:
                 join(self, weakref.ref(self), device, name)
         except BaseException:
@@ -154,7 +153,7 @@ def transaction(
             raise _no_resource(decider)
     elif decider is not None and not any(_covers(resource, decider) for resource in spaces):
         raise _no_resource(decider)
-    if isinstance(decider, QueueSpace) and not _attachment_of(decider).is_durable:
+    if isinstance(decider, QueueSpace) and not attachment_of(decider).is_durable:
         raise InvalidArgumentError(
             f"queue space {decider.name!r} cannot decide, because its device is relaxed: its commits need not be on the"
             " disk",
@@ -186,7 +185,7 @@ def outcome(decider: QueueSpace | ApplicationConnection, gtrid: str) -> bool | N
         raise InvalidArgumentError(f"{gtrid!r} is not the identifier of a transaction over several resources") from None
     if not isinstance(decider, QueueSpace):
         return _outcome_in(database_of(decider), gtrid, asked, its)
-    attachment = _attachment_of(decider)
+    attachment = attachment_of(decider)
     if not deciding.has_begun(attachment.opened.space, asked):
         raise _decides_not(f"queue space {decider.name!r}", gtrid)
     question = Question(asked, Decider(attachment.place, attachment.volume.instance, *its))
@@ -241,10 +240,6 @@ def _checked(resources: Sequence[Resource]) -> tuple[list[QueueSpace | Device], 
             hint="Use a device on a file.",
         )
     return spaces, databases
-
-
-def _attachment_of(space: QueueSpace) -> Attachment:
-    return attachment_of(space)
 
 
 def _device_of(resource: QueueSpace | Device) -> Device:

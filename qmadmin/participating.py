@@ -39,8 +39,6 @@ class Deciding(ABC):
 
     gtrid: bytes
     place: Place
-    patience = 10.0
-    """Seconds for which it is asked for an outcome that nobody has told."""
     is_sent = True
     """Whether the commit may be on its way, where `decide` has raised."""
 
@@ -105,10 +103,6 @@ class DecidingDatabase(Deciding):
 
     is_sent = False
 
-    def is_lost(self, refusal: QueueError) -> bool:
-        """Return whether the connection is lost, which does not come back."""
-        return refusal.unreachable
-
     def __init__(self, database: ApplicationDatabase, known: KnownDatabase, era: Era, started_us: int) -> None:
         self._database = database
         self._known = known
@@ -142,6 +136,10 @@ class DecidingDatabase(Deciding):
             raise
         known.count(asked.era, decisions)
 
+    def is_lost(self, refusal: QueueError) -> bool:
+        """Return whether the connection is lost, which does not come back."""
+        return refusal.unreachable
+
     def ask(self, asked: Decider) -> Answer:
         """Look for the decision, once the transaction is over, and write the opposite where there is none."""
         self._database.let_go()
@@ -150,7 +148,7 @@ class DecidingDatabase(Deciding):
     def note(self, done: Sequence[bytes]) -> None:
         """Have it forgotten by the next look, once all branches are known to have followed for good."""
         told = [each for each in self._told if each.branch not in done]
-        self._known.outcomes.append(WrittenDecision(self.gtrid, told, self._known.clock.now()))
+        self._known.outcomes[self.gtrid] = WrittenDecision(self.gtrid, told, self._known.clock.now())
 
 
 def ask(database: ApplicationDatabase, known: KnownDatabase, asked: dict[bytes, Decider]) -> dict[bytes, Answer]:

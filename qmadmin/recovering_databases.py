@@ -100,7 +100,7 @@ class DatabaseRecovery:
         """End what can be ended at once: what this process has decided itself, and what waits in what it has open."""
         self.end_prepared()
         until = self._known.clock.now() - recovering.GRACE_US
-        own = [each for each in self._known.outcomes[:_AT_A_TIME] if each.decided_us < until]
+        own = [each for each in list(self._known.outcomes.values())[:_AT_A_TIME] if each.decided_us < until]
         self._end_all(own, elsewhere=False)
 
     def _end_all(self, written: Sequence[WrittenDecision], *, elsewhere: bool) -> int:
@@ -164,7 +164,7 @@ class DatabaseRecovery:
 
     def _tell(self, written: Sequence[WrittenDecision], *, elsewhere: bool) -> None:
         """Have branches committed for which the database has decided, and forget what all know."""
-        now = self._known.clock.now()
+        now, own = self._known.clock.now(), self._known.outcomes
         by_place: dict[Place, list[Xid]] = {}
         for each in written:
             for told in each.told:
@@ -179,14 +179,15 @@ class DatabaseRecovery:
             done = self._told(place, xids) if reaches else set()
             waiting.update(xid.gtrid for xid in xids if xid not in done)
             self._left += len(xids) - len(done)
-        known = {each.gtrid for each in self._known.outcomes}
         forgotten = {
             each.gtrid
             for each in written
-            if each.gtrid not in waiting and (each.gtrid in known or each.decided_us < now - _CALLER_KEPT_US)
+            if each.gtrid not in waiting and (each.gtrid in own or each.decided_us < now - _CALLER_KEPT_US)
         }
-        self._database.table.forget(forgotten, now - OPPOSITES_KEPT_US)
-        self._known.outcomes[:] = [each for each in self._known.outcomes if each.gtrid not in forgotten]
+        if forgotten:
+            self._database.table.forget(forgotten, now - OPPOSITES_KEPT_US)
+            for gtrid in forgotten:
+                own.pop(gtrid, None)
 
     def _told(self, place: Place, xids: Sequence[Xid]) -> set[Xid]:
         """Return those of some branches at a place that have followed for good."""

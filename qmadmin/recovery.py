@@ -282,25 +282,17 @@ class Recovery:
 
     def leave(self, attachment: Attached, xid: Xid, why: str) -> None:
         """Leave a branch to an administrator; the log says so once."""
-        if xid not in self._left:
-            self._left.add(xid)
-            logger.error(
-                "transaction %s of queue space %r waits for qcommittrans or qaborttrans: %s",
-                xid,
-                attachment.opened.space.name,
-                why,
-            )
+        self._tell_once(logging.ERROR, attachment, xid, f"qcommittrans or qaborttrans: {why}")
 
     def _leave_to_application(self, attachment: Attached, xid: Xid, place: Place) -> None:
         """Leave a branch to whoever can reach a database of the application; the log says so once."""
+        what = f"recovery with a connection to {place}: call qmadmin.recover"
+        self._tell_once(logging.WARNING, attachment, xid, what)
+
+    def _tell_once(self, level: int, attachment: Attached, xid: Xid, what: str) -> None:
         if xid not in self._left:
             self._left.add(xid)
-            logger.warning(
-                "transaction %s of queue space %r waits for recovery with a connection to %s: call qmadmin.recover",
-                xid,
-                attachment.opened.space.name,
-                place,
-            )
+            logger.log(level, "transaction %s of queue space %r waits for %s", xid, attachment.opened.space.name, what)
 
     def _tell(self, device: Device, attachment: Attached, decisions: list[Decision]) -> None:
         """Have branches committed for which it was decided, and forget decisions that everybody knows."""

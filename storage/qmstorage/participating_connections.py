@@ -91,10 +91,10 @@ class _OfSqlAlchemy(ParticipatingConnection):
         self._transaction = given.begin()
         try:
             self.take()
-        except InvalidRequestError as error:
-            raise joined.broken("SQLAlchemy's", error) from error
-        except BaseException:
+        except BaseException as error:
             self._transaction.rollback()
+            if isinstance(error, InvalidRequestError):
+                raise joined.broken("SQLAlchemy's", error) from error
             raise
 
     def flush(self) -> None:
