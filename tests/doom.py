@@ -93,6 +93,16 @@ def over_beside(mark: Path) -> Path:
     return mark.with_suffix(".over")
 
 
+def woken_beside(mark: Path) -> Path:
+    """Return the file without which a task that stands still does not go on, whoever continues it."""
+    return mark.with_suffix(".woken")
+
+
+def going_beside(mark: Path) -> Path:
+    """Return the file that notes that a task which stood still goes on."""
+    return mark.with_suffix(".going")
+
+
 def code_of(doom: Doom) -> CodeType:
     """Return the code of the function that is named."""
     module, _, name = doom.place.partition(":")
@@ -110,13 +120,26 @@ def _end(doom: Doom, mark: Path) -> bool:
         return False
     if doom.of_group:
         victims = [0]
-    if doom.number == signal.SIGSTOP:
-        # It would come when the executor ends.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A process of Python ends without its executor as well, but not before it has told of a task that it just finished.
-    for victim in victims:
+    *others, last = victims
+    for victim in others:
         os.kill(victim, doom.number)
+    if others and doom.number == signal.SIGSTOP:
+        _stand_still(mark)
+    else:
+        os.kill(last, doom.number)
     return True
+
+
+def _stand_still(mark: Path) -> None:
+    """Stop until there is the file of one that is woken, and note that it goes on.
+
+    When the executor ends, the kernel continues what stands still in the group of its processes, after a hang-up.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    while not woken_beside(mark).exists():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    going_beside(mark).touch()
 
 
 def _executor() -> list[int]:

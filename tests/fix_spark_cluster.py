@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doom import Doom, environment_of, over_beside
+from tests.doom import Doom, environment_of, going_beside, over_beside, woken_beside
 from tests.fix_process import PATIENCE, environment, eventually, kill_all_of
 from tests.fix_qmspark import PROGRAM
 
@@ -55,32 +55,43 @@ class Started:
     def held_up(self) -> HeldUp:
         """Return the executor that stands still, as soon as it does."""
         eventually(lambda: self._mark.exists() or self._process.poll() is not None, "the doom of an executor")
-        return HeldUp(over_beside(self._mark), *json.loads(self._mark.read_text()))
+        return HeldUp(self._mark, *json.loads(self._mark.read_text()))
 
 
 @dataclasses.dataclass
 class HeldUp:
     """An executor that stands still, with the process that starts its processes of Python, and the one with the task.
 
-    There is a file `over` when the task has come to the end of the call in the middle of which it was.
+    The files beside `mark` tell whether the task goes on, and whether it is through with the call in which it stood.
     """
 
-    over: Path
+    mark: Path
     executor: int
     between: int
     task: int
 
     def go_on(self) -> None:
         """Let everything go on."""
-        for number in (self.executor, self.between, self.task):
+        for number in (self.executor, self.between):
             os.kill(number, signal.SIGCONT)
+        self._wake_task()
 
     def wake_up(self) -> None:
         """Let the task alone go on, whose executor may be gone, and wait for the end of its call."""
-        assert not self.over.exists()
-        os.kill(self.task, signal.SIGCONT)
-        eventually(self.over.exists, "the end of the call")
+        self._wake_task()
+        eventually(over_beside(self.mark).exists, "the end of the call")
         self.kill()
+
+    def _wake_task(self) -> None:
+        assert not over_beside(self.mark).exists()
+        woken_beside(self.mark).touch()
+
+        def is_going() -> bool:
+            # Each time: it may have looked for the file just before, and stop after this.
+            os.kill(self.task, signal.SIGCONT)
+            return going_beside(self.mark).exists()
+
+        eventually(is_going, "the task that was woken")
 
     def kill(self) -> None:
         """Kill what is left of it."""
