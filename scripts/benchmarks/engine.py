@@ -71,7 +71,7 @@ class Measured:
                     ipc_key=40000,
                     pages=_PAGES - 1000,
                     queues=_QUEUES,
-                    transactions=100,
+                    transactions=2000,
                     processes=200,
                     actions=200,
                     messages=_MESSAGES,

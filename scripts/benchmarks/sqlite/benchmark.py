@@ -52,6 +52,8 @@ class Numbers:
     waiters: int = 100
     tasks: int = 5000
     """Tasks of asyncio that wait."""
+    in_doubt: int = 1000
+    """Branches that a coordinator leaves."""
     herd: int = 80
     """Processes that begin at one moment on one file."""
     large: int = 64 * 2**20
@@ -60,7 +62,7 @@ class Numbers:
 
 QUICK = Numbers(
     operations=20, seconds=0.3, rounds=1, stored=300, beside=30, queues=5, forwarded=20, wakes=5, idle=0.2, waiters=3,
-    tasks=10, herd=3, large=2**20,
+    tasks=10, in_doubt=5, herd=3, large=2**20,
 )  # fmt: skip
 """So little of everything that its figures mean nothing."""
 

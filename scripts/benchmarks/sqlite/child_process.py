@@ -20,15 +20,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+import qmadmin
 from benchmarks.engine import SPACE, opened
 from benchmarks.forking import forked
 from benchmarks.hosts import SCRIPTS, SubjectError
 from benchmarks.pacing import Start
 from benchmarks.subject import BODY, QUEUE, WARM_UP
 from qmadmin import aio
+from qmcore.probe import Point
 
 _SETTLED = 3.0
 """Seconds after which whoever has begun to wait does nothing else."""
+
+_BETWEEN_LOOKS = 0.01
 
 _HANGS = 300
 """Seconds after which a process is given up."""
@@ -221,13 +225,59 @@ def _most_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
 
 
+def leave_in_doubt(decider: str, other: str, count: str) -> None:
+    """Commit transactions over two volumes, tell how long it took, and leave as many where only recovery ends them."""
+    with opened(decider) as first, opened(other) as second:
+
+        def commit() -> None:
+            with qmadmin.transaction(first, second, decider=first):
+                first.enqueue(QUEUE, BODY)
+                second.enqueue(QUEUE, BODY)
+
+        commit()
+        began = time.perf_counter()
+        for _ in range(int(count)):
+            commit()
+        _tell(seconds=time.perf_counter() - began)
+        # From the decision on the other volume is away, until the next transaction begins; for recovery it always is.
+        is_away = False
+
+        def decided(_fact: object) -> None:
+            nonlocal is_away
+            is_away = True
+
+        def refuse(_fact: object) -> None:
+            if is_away or threading.current_thread().name == "qmadmin-recovery":
+                raise qmadmin.SystemFailureError("the volume is away")
+
+        first.device.probe.at(Point.AFTER_SYNC, decided)
+        second.device.probe.at(Point.BEFORE_WRITE, refuse)
+        for _ in range(int(count)):
+            is_away = False
+            commit()
+        _tell(left=int(count))
+        threading.Event().wait()
+
+
+def recover(decider: str, other: str, count: str) -> None:
+    """Open what a dead coordinator has left, and work there; tell how long it took until all of it was ended."""
+    began = time.perf_counter()
+    with opened(decider), opened(other) as space:
+        while space.transactions():
+            assert space.dequeue(WARM_UP) is None
+            time.sleep(_BETWEEN_LOOKS)
+        took = time.perf_counter() - began
+        assert space.usage(QUEUE).messages > int(count)
+    _tell(seconds=took)
+
+
 def _tell(**values: float) -> None:
     print(json.dumps(values), flush=True)
 
 
 _MEASUREMENTS: tuple[Callable[..., None], ...] = (
     open_device, work_until_killed, wait_for_messages, wait_idly, wait_in_tasks, consume_all, read_metrics,
-    enqueue_large, dequeue_large,
+    enqueue_large, dequeue_large, leave_in_doubt, recover,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from benchmarks.sqlite import (
     markdown,
     metrics,
     rates,
+    recovering,
     starting,
     table,
     waking,
@@ -68,6 +69,7 @@ GROUPS: dict[str, Group] = {
     "forwarding": forwarding,
     "working": working,
     "metrics": metrics,
+    "recovering": recovering,
     "starting": starting,
     "footprint": footprint,
 }
