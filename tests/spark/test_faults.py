@@ -175,20 +175,23 @@ class TestSpeculation:
         is_all_there(stock, there)
 
     @pytest.mark.parametrize("kind", ["postgres"])
-    def test_one_that_stands_still_in_a_transaction_has_the_import_refused_and_the_same_command_finishes(
+    def test_one_that_stands_still_in_a_transaction_leaves_all_loaded_or_refused_and_the_same_command_finishes(
         self, speculating_cluster, stock, there
     ):
         doom = Doom(f"{LOADING}:_load", "return", number=signal.SIGSTOP, who="executor")
         words = ("import", "-q", stock.archive, there)
         with speculating_cluster.started(doom, *words) as started:
             ended = started.end()
-            assert ended.status == 1
-            assert "stayed locked by others for too long" in ended.err
-            assert "Traceback" not in ended.err
-            with open_device(there) as device:
-                assert device.queues("SPACE") == []
+            if ended != WELL:
+                # As a rule: where the second attempt begins late, the server has ended the session of the first one.
+                assert ended.status == 1
+                assert "stayed locked by others for too long" in ended.err
+                assert "Traceback" not in ended.err
+                with open_device(there) as device:
+                    assert device.queues("SPACE") == []
             started.held_up().kill()
-            assert speculating_cluster.run(doom, *words) == WELL
+            if ended != WELL:
+                assert speculating_cluster.run(doom, *words) == WELL
         is_all_there(stock, there)
 
     def test_an_attempt_that_wakes_up_after_the_export_was_finished_leaves_nothing_behind(
