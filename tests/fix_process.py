@@ -16,6 +16,7 @@ import pytest
 import qmadmin
 from qmadmin import QueueDefinition, SpaceDefinition
 from tests.fix_postgres import login_of
+from tests.fork_server import ENTRY_POINT
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 240.0
@@ -89,20 +90,16 @@ def environment(**settings):
     return os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"} | settings
 
 
-AS_ENTRY_POINT = """
-import importlib, os, sys
+AS_DAEMON = """
+import os, sys
 
 sys.stdin.close()
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(1, 2)
 sys.stdin = open(0)
 sys.stdout.reconfigure(write_through=True)
-sys.path[0] = os.getcwd()
-module = importlib.import_module(sys.argv.pop(1))
-sys.argv[0] = module.__file__
-sys.exit(module.main())
 """
-"""A program as pip installs it, in a process that was forked, with the streams that Daemon gives to others."""
+"""The streams that Daemon gives to others, in a process that was forked."""
 
 
 class Daemon:
@@ -113,7 +110,7 @@ class Daemon:
         self.directory = logs or directory
         python, option, *program = command
         if server is not None and (python, option) == (sys.executable, "-m"):
-            self.process = server.start(AS_ENTRY_POINT, program, environment(**settings), directory)
+            self.process = server.start(AS_DAEMON + ENTRY_POINT, program, environment(**settings), directory)
             self.process.stdin.close()
             self.process.stderr.close()
         else:

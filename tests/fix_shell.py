@@ -10,9 +10,11 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pexpect
+import ptyprocess
 import pyte
 import pytest
 
@@ -21,9 +23,12 @@ from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Session
+from tests.fix_store import SOURCES
+from tests.fork_server import ENTRY_POINT, ForkServer
 
 ROOT = Path(__file__).parent.parent
-PROGRAM = [sys.executable, "-m", "qmadmin.program"]
+MODULE = "qmadmin.program"
+PROGRAM = [sys.executable, "-m", MODULE]
 LAY_OUT = """\
 crdl {device} 0 2000
 qspacecreate QSPACE 54320 200 5 10 10 100 errq n 16
@@ -70,7 +75,9 @@ class Typed(Script):
 class Shell:
     """Runs scripts on one device."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, fork_server=None):
+        """Have the program forked by the server, if there is one, which has loaded most of what it needs."""
+        self.fork_server = fork_server
         self.directory = directory
         self.path = directory / "QUE"
         self.device = str(self.path)
@@ -109,10 +116,14 @@ class Shell:
 
     def process(self, script, *arguments, environ=None, stderr_to_stdout=False):
         """Run the program with a script on its standard input, and return the completed process."""
+        environ = self.environ | (environ or {})
+        if self.can_fork(environ):
+            source = f"import os; os.dup2(1, 2)\n{ENTRY_POINT}" if stderr_to_stdout else ENTRY_POINT
+            return self.fork_server.start(source, [MODULE, *arguments], environ, self.directory).ended(script or "", 90)
         return subprocess.run(
             [*PROGRAM, *arguments],
             input=script or "",
-            env=self.environ | (environ or {}),
+            env=environ,
             cwd=self.directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE,
@@ -120,6 +131,10 @@ class Shell:
             timeout=90,
             check=False,
         )
+
+    def can_fork(self, environ):
+        """Return whether the program need not be started fresh to have such an environment."""
+        return self.fork_server is not None and self.fork_server.is_for(environ)
 
     def normal(self, text):
         """Return output without what differs from run to run: directory, times, identifiers, and what pads them."""
@@ -134,10 +149,33 @@ class Shell:
         return re.sub(r"(?<=\S) {2,}", "  ", text).replace(" \n", "\n")
 
 
+@pytest.fixture(scope="session")
+def shell_server():
+    """What forks the shell's processes; None where the system cannot tell how those end."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    with contextlib.closing(ForkServer(LOADED, {**os.environ, "PYTHONPATH": SOURCES})) as server:
+        yield server
+
+
+LOADED = (
+    "qmadmin.program",
+    "qmadmin.shell.catalogue",
+    "qmadmin.shell.interpreter",
+    "qmadmin.shell.live_screen",
+    "qmadmin.shell.terminal",
+    "qmadmin.console.styled",
+    "qmstorage.postgres.opening",
+    "qmstorage.sqlite.opening",
+)
+"""What most of them load."""
+
+
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path, shell_server):
     """Scripts on a device that does not exist yet."""
-    return Shell(tmp_path)
+    return Shell(tmp_path, shell_server)
 
 
 @pytest.fixture
@@ -170,6 +208,41 @@ class Display(pyte.Screen):
             self.cursor_position(y + 1, x + 1)
 
 
+class Pty(ptyprocess.PtyProcess):
+    """A process that a fork server has forked, and its terminal; it is not a child of this process."""
+
+    def __init__(self, process, fd):
+        super().__init__(process.pid, fd)
+        self.process = process
+
+    def isalive(self):
+        self._note(self.process.poll())
+        return not self.terminated
+
+    def wait(self):
+        self._note(self.process.wait(Terminal.SECONDS))
+        return self.exitstatus
+
+    def _note(self, status):
+        if status is not None:
+            self.terminated = True
+            self.exitstatus, self.signalstatus = (status, None) if status >= 0 else (None, -status)
+
+
+class Forked(pexpect.spawn):
+    """The program in a terminal, forked by a server, as pexpect has it."""
+
+    def __init__(self, fork_server, arguments, environ, directory, dimensions, timeout):
+        super().__init__(None, timeout=timeout)
+        fd, terminal = os.openpty()
+        termios.tcsetwinsize(terminal, dimensions)
+        process = fork_server.start_in_terminal(terminal, ENTRY_POINT, [MODULE, *arguments], environ, directory)
+        os.close(terminal)
+        self.ptyproc = Pty(process, fd)
+        self.pid, self.child_fd = process.pid, fd
+        self.terminated = self.closed = False
+
+
 class Terminal:
     """The program in a terminal of some size; what it shows is kept as the screen would show it."""
 
@@ -179,14 +252,13 @@ class Terminal:
         self.screen = Display(columns, lines)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
-        self.child = pexpect.spawn(
-            program[0],
-            [*program[1:], *arguments],
-            env=shell.environ | (environ or {}),
-            cwd=str(shell.directory),
-            dimensions=(lines, columns),
-            timeout=self.SECONDS,
-        )
+        environ = shell.environ | (environ or {})
+        place = {"dimensions": (lines, columns), "timeout": self.SECONDS}
+        if program is PROGRAM and shell.can_fork(environ):
+            self.child = Forked(shell.fork_server, arguments, environ, shell.directory, **place)
+        else:
+            command = [*program, *arguments]
+            self.child = pexpect.spawn(command[0], command[1:], env=environ, cwd=str(shell.directory), **place)
 
     @property
     def shown(self):

@@ -534,7 +534,7 @@ def fork_server() -> Iterator[ForkServer | None]:
     if not hasattr(os, "pidfd_open"):
         yield None
         return
-    with contextlib.closing(ForkServer(LOADED)) as server:
+    with contextlib.closing(ForkServer(LOADED, {**os.environ, "PYTHONPATH": SOURCES})) as server:
         yield server
 
 

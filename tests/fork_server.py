@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,12 +34,22 @@ exec(compile(source, "<string>", "exec"))
 """
 
 
-class ForkedProcess:
+ENTRY_POINT = """
+import importlib, os, sys
+
+sys.path[0] = os.getcwd()
+module = importlib.import_module(sys.argv.pop(1))
+sys.argv[0] = module.__file__
+sys.exit(module.main())
+"""
+"""One of our programs, named by its module, as pip installs it."""
+
+
+class Forked:
     """A process that a fork server has forked, as `subprocess.Popen` has it: it is not a child of this process."""
 
-    def __init__(self, pid: int, status: int, stdin: TextIO, stdout: TextIO, stderr: TextIO) -> None:
+    def __init__(self, pid: int, status: int) -> None:
         self.pid = pid
-        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.returncode: int | None = None
         self._status = status
         self._asking = threading.Lock()
@@ -56,18 +67,6 @@ class ForkedProcess:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
             self._ends_within(left)
         return found
-
-    def communicate(self, timeout: float = 60.0) -> tuple[str, None]:
-        """Return what it still writes to its standard output until it ends."""
-        said: list[str] = []
-        reader = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
-        reader.start()
-        reader.join(timeout)
-        if reader.is_alive():
-            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-        self.wait(timeout)
-        self.stdout.close()
-        return said[0], None
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -97,11 +96,59 @@ class ForkedProcess:
         return self.returncode
 
 
-class ForkServer:
-    """The server of this process, begun with the first process that it is to fork."""
+_IN_TERMINAL = """
+import fcntl, os, sys, termios
 
-    def __init__(self, modules: Sequence[str]) -> None:
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
+"""
+"""What a terminal makes of a process; Python has looked already whether its output goes to one."""
+
+
+class ForkedProcess(Forked):
+    """One whose standard streams are pipes."""
+
+    def __init__(self, pid: int, status: int, stdin: TextIO, stdout: TextIO, stderr: TextIO) -> None:
+        super().__init__(pid, status)
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
+
+    def communicate(self, timeout: float = 60.0) -> tuple[str, None]:
+        """Return what it still writes to its standard output until it ends."""
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        self.wait(timeout)
+        self.stdout.close()
+        return said[0], None
+
+    def ended(self, text: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Give it a text on its standard input, and return what it has written and how it ended."""
+        with ThreadPoolExecutor(3) as at_once, self.stdout, self.stderr:
+            at_once.submit(self._is_given, text)
+            said = [at_once.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            try:
+                status = self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+            return subprocess.CompletedProcess([], status, *(each.result() for each in said))
+
+    def _is_given(self, text: str) -> None:
+        # It may end without having read all of it.
+        with contextlib.suppress(BrokenPipeError), self.stdin:
+            self.stdin.write(text)
+
+
+class ForkServer:
+    """The server of this process, begun in its environment with the first process that it is to fork."""
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._modules = modules
+        self._environment = environment
         self._asking = threading.Lock()
         self._server: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket
@@ -114,23 +161,49 @@ class ForkServer:
         directory: str | os.PathLike[str] = ".",
     ) -> ForkedProcess:
         """Start a process that runs a program in a directory."""
+        (stdin, to), (out, stdout), (err, stderr) = (os.pipe() for _ in range(3))
+        pid, status = self._fork((stdin, stdout, stderr), source, arguments, environment, directory)
+        _close((stdin, stdout, stderr))
+        return ForkedProcess(pid, status, os.fdopen(to, "w"), os.fdopen(out), os.fdopen(err))
+
+    def start_in_terminal(
+        self,
+        terminal: int,
+        source: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | os.PathLike[str] = ".",
+    ) -> Forked:
+        """Start a process that runs a program, leads a session, and has a terminal for that and for its streams."""
+        return Forked(*self._fork((terminal,) * 3, _IN_TERMINAL + source, arguments, environment, directory))
+
+    def is_for(self, environment: Mapping[str, str]) -> bool:
+        """Return whether a process with this environment may be forked: some variables Python reads at its start."""
+        return _read_at_the_start(environment) == _read_at_the_start(self._environment)
+
+    def _fork(
+        self,
+        streams: tuple[int, int, int],
+        source: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | os.PathLike[str],
+    ) -> tuple[int, int]:
+        """Have a process forked; return its number, and what is told there when it has ended."""
         request = {
             "source": source,
             "arguments": list(arguments),
             "environment": dict(environment),
             "directory": str(Path(directory).absolute()),
         }
-        pipes = [os.pipe() for _ in range(4)]
-        (stdin, _), (_, stdout), (_, stderr), (_, told) = pipes
+        status, told = os.pipe()
         with self._asking:
-            self._be_there(environment)
-            socket.send_fds(self._connection, [json.dumps(request).encode()], [stdin, stdout, stderr, told])
+            self._be_there()
+            socket.send_fds(self._connection, [json.dumps(request).encode()], [*streams, told])
             answer = self._connection.recv(16)
-        for fd in (stdin, stdout, stderr, told):
-            os.close(fd)
+        os.close(told)
         assert answer, "the fork server is gone"
-        (_, to), (out, _), (err, _), (status, _) = pipes
-        return ForkedProcess(int(answer), status, os.fdopen(to, "w"), os.fdopen(out), os.fdopen(err))
+        return int(answer), status
 
     def close(self) -> None:
         """End the server; whoever it has forked is on its own."""
@@ -140,7 +213,7 @@ class ForkServer:
                 server.wait(60)
             self._server = None
 
-    def _be_there(self, environment: Mapping[str, str]) -> None:
+    def _be_there(self) -> None:
         if self._server is not None:
             return
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -152,8 +225,12 @@ class ForkServer:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env=environment,
+                env=self._environment,
             )
+
+
+def _read_at_the_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(("LANG", "LC_", "PYTHON"))}
 
 
 def serve(fd: int) -> str:
