@@ -369,21 +369,22 @@ def can_become_device(path: str) -> bool:
 def _mount(path: str) -> tuple[str, str]:
     """Return the mount point of the file system of a path, and its kind; "" and "" where that is unknown."""
     try:
-        target = Path(path).resolve()
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return "", ""
-    best, kind = Path("/"), ""
+    # As text: each device that is created or opened looks at every mount of the machine.
+    target = f"{os.path.realpath(path)}/"
+    best, kind = "/", ""
     for point, found in _mounts(lines):
-        if target.is_relative_to(point) and len(point.parts) >= len(best.parts):
+        if target.startswith(f"{point.rstrip('/')}/") and len(point) >= len(best):
             best, kind = point, found
-    return str(best), kind
+    return best, kind
 
 
-def _mounts(lines: list[str]) -> Iterator[tuple[Path, str]]:
+def _mounts(lines: list[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         before, _, after = line.partition(" - ")
-        yield Path(before.split()[4].replace("\\040", " ")), after.split()[0]
+        yield before.split()[4].replace("\\040", " "), after.split()[0]
 
 
 def version(connection: sqlite3.Connection, schema: str) -> int:
