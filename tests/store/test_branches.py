@@ -705,6 +705,7 @@ class TestIdentifiers:
             assert space.tpc_recover() == [xid]
             space.tpc_rollback()
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [

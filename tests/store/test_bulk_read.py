@@ -240,6 +240,7 @@ def stand_in_all_states(space, clock, count):
 STATES = list(State)
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("every", [1, 3, 4, 10, 11, 1000])
 def test_runs_have_each_message_once_in_order(space, clock, state, every):
@@ -257,6 +258,7 @@ def test_runs_have_each_message_once_in_order(space, clock, state, every):
         held.__exit__(None, None, None)
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("most", [0, 1, 3, 4, 9, 10, 11])
 def test_runs_of_the_first_messages_have_no_more_than_those(space, clock, state, most):

@@ -113,6 +113,7 @@ class TestByMessageId:
                 assert other.dequeue("Q", msgid=forged) is None
         assert space.dequeue("Q", msgid=msgid[:16] + "f" * 16) is None
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize("msgid", ["", "x", "0" * 31, "0" * 33, "g" * 32, "\N{DEGREE SIGN}" * 32])
     def test_what_is_no_id_is_refused(self, space, msgid):
         with pytest.raises(BadMessageIdError):

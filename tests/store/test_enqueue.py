@@ -132,6 +132,7 @@ def test_a_body_that_is_neither_bytes_nor_json_is_refused(space, body):
     assert space.usage("Q").enqueued == 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -269,6 +270,7 @@ ASKED = {
 }
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize(("asked", "given"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("usual", [{}, {"corrid": "c"}], ids=["plain", "corrid"])
 @pytest.mark.parametrize("expiration", [None, 60])

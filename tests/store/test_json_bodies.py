@@ -264,6 +264,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_a_body_that_is_no_json_is_told_with_its_message(space, what):
     body, sentence = UNREADABLE[what]

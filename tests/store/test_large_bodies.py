@@ -148,6 +148,7 @@ def test_others_read_and_write_while_it_is_there(file_store):
 class TestKinds:
     """Everything that has bytes may be a body."""
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("transactional", [True, False])
     @pytest.mark.parametrize("size", [0, 10, 2 * MIB, SPILL + 1])
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -165,6 +166,7 @@ class TestKinds:
         message = space.dequeue("Q")
         assert (message.text, message.type, message.size) == (text, "STRING", size // 2 * 2)
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize(
         "view",
         [

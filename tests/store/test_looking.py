@@ -58,6 +58,7 @@ class TestUsages:
             "Q": (2, 1, 0),
         }
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("order", ["fifo", "lifo", "priority", "priority,lifo"])
     @pytest.mark.parametrize("delivery", [Delivery.PERSIST, Delivery.NONPERSIST])
     def test_the_oldest_is_told_in_every_priority(self, space, clock, order, delivery):
@@ -194,6 +195,7 @@ class TestPeek:
 class TestSelecting:
     """Every way to ask for a message, through every call that takes one."""
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("how", SELECTIONS)
     @pytest.mark.parametrize("call", ["peek", "lock", "dequeue", "remove"])
     def test_the_first_that_fits_comes_and_no_other_queue_is_reached(self, space, queue, call, how):
@@ -209,6 +211,7 @@ class TestSelecting:
             transaction.rollback()
         assert space.dequeue_many(queue, 5, **how)[1].text == "second"
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("how", SELECTIONS)
     @pytest.mark.parametrize("call", ["peek", "lock", "dequeue", "remove", "dequeue_many"])
     def test_what_is_not_available_is_not_reached(self, space, queue, clock, call, how):
@@ -576,6 +579,7 @@ class TestWaiting:
         assert self.waiters(space) == 0
         return found
 
+    @pytest.mark.matrix(together=2)
     @pytest.mark.parametrize("persistent", [True, False])
     @pytest.mark.parametrize("call", ["dequeue", "peek", "remove", "lock"])
     @pytest.mark.parametrize("how", [{}, *SELECTIONS])

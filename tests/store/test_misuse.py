@@ -21,6 +21,7 @@ def definition(name, **changes):
     return SpaceDefinition(name=name, **(values | changes))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "options",
     [

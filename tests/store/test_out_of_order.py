@@ -246,6 +246,7 @@ class TestRefused:
         assert drain(space, "STRICT") == ["b", "a"]
 
 
+@pytest.mark.matrix(together=2)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_run_of_places_is_what_a_list_makes_of_it(space, clock, order, seed):

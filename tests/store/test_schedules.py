@@ -305,6 +305,7 @@ class TestRefusals:
         space.create_schedule("known", "Q", "every 10m")
         return space
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize(
         ("given", "error", "said"),
         [
