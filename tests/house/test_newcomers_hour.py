@@ -1,4 +1,7 @@
-"""The first hour of somebody who has cloned the repository, typed into one shell of an environment of its own."""
+"""What is installed from a clone works, editable and not; each environment is then that of somebody's first hour.
+
+The hour is typed into one shell.
+"""
 
 import os
 import re
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fix_clone import run_as_stranger
+from tests.house.test_fresh_clone import gives_working_commands_and_man_pages
 from tests.manual.test_readme import README, Learner
 
 HOUR = Path(__file__).with_name("newcomers_hour.md")
@@ -21,8 +25,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def test_one_command_shows_the_main_job_and_every_command_of_the_hour_does_what_its_transcript_shows(
     clone, tmp_path, old_device
 ):
-    # It sets up the environment that is used from here on.
+    # It sets up the environment that is used from here on, editable.
     shows_the_main_job(clone, tmp_path)
+    places = gives_working_commands_and_man_pages(clone / ".venv", tmp_path / "elsewhere")
+    assert places == [clone, clone / "core", clone / "storage"]
     newcomer = newcomer_with(clone, tmp_path / "hour")
     shutil.copytree(old_device.parent, newcomer.directory / "old", symlinks=True)
     newcomer.type(f"cd old && python3 - <<'!'\n{_MOVED.format(new=newcomer.directory / 'old')}!\n")
@@ -38,6 +44,8 @@ def test_every_command_of_the_hour_in_python_does_what_its_transcript_shows(clon
     pip = str(clone / ".venv" / "bin" / "pip")
     # The tutorial tests its handler.
     run_as_stranger(pip, "install", "--quiet", ".[metrics]", "pytest", cwd=clone)
+    (home,) = set(gives_working_commands_and_man_pages(clone / ".venv", tmp_path / "elsewhere"))
+    assert home.is_relative_to(clone / ".venv")
     newcomer = newcomer_with(clone, tmp_path / "hour")
     newcomer.follow_page(README_OF_THE_HOUR)
     for page in (TUTORIAL, IN_PYTHON):
