@@ -11,6 +11,7 @@ puts it into a ring; only what no fixture tells is marked `slow` by hand, and is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -85,13 +86,17 @@ def ring_of(item: pytest.Item) -> str:
 
 
 def _asked_for(item: pytest.Item) -> Iterable[str]:
-    file = item.path.relative_to(_TESTS)
-    yield FOLDERS.get(file.parts[0], QUICK)
-    yield FILES.get(file.as_posix(), QUICK)
+    yield from _asked_for_all_of(item.path)
     yield from (FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES)
     yield from (STORES[value] for value in _parameters(item) if value in STORES)
     if item.get_closest_marker("slow"):
         yield PROOF
+
+
+@functools.cache
+def _asked_for_all_of(path: Path) -> tuple[str, str]:
+    file = path.relative_to(_TESTS)
+    return FOLDERS.get(file.parts[0], QUICK), FILES.get(file.as_posix(), QUICK)
 
 
 def _parameters(item: pytest.Item) -> list[str]:
