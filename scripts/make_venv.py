@@ -179,7 +179,8 @@ def make(environment: Environment) -> None:
 def install(environment: Environment, extras: set[str]) -> None:
     """Install this checkout, editable, with what it depends on."""
     target = f".[{','.join(sorted(extras))}]" if extras else "."
-    options = ["--quiet", "--no-input", "--disable-pip-version-check"]
+    # Most modules are never imported; those that are, Python compiles when they first are.
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-compile"]
     failed = run(environment, [str(environment.python), "-m", "pip", "install", *options, "--editable", target])
     if failed:
         cause = cause_in(failed, environment.path)
