@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from qmadmin.bodies import Body
+    from qmadmin.connections import ApplicationConnection
     from qmadmin.consumers import Policy
     from qmadmin.consumers.function_consumer import FunctionConsumer
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
@@ -196,6 +197,26 @@ class App:
         if options.keys().isdisjoint(("transactional", "connection")) and self._is_called():
             return current.enqueue(queue, body, **options)
         return self.space.enqueue(queue, body, **options)
+
+    def join(self, connection: ApplicationConnection) -> None:
+        """Make a database of the application part of the transaction of the message that a handler is called with.
+
+            @app.handler("orders")
+            def ship(order: Order) -> None:
+                connection = connection_of_this_thread()
+                app.join(connection)
+                connection.execute("INSERT INTO shipment VALUES (?)", [order.number])
+
+        What is done on the connection from now on is committed together with the message, its reply and all that the
+        handler enqueues, or nothing of it. It is `qmadmin.forwarder.join`, which says more. Raises ProtocolError where
+        no handler is being called with a message of the queue space.
+        """
+        from qmadmin.consumers import current
+        from qmadmin.joining_databases import join
+
+        if not self._is_called():
+            raise current.not_called()
+        join(connection)
 
     def _is_called(self) -> bool:
         """Return whether a handler is being called here with a message of the queue space, whoever calls it."""

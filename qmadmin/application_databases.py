@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmcore.acts.deciding import ERA_US
+from qmcore.acts.returning import PLAIN, Cause, Ending
 from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts, WrittenDecision
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError
 from qmcore.numbers import random_number
+from qmcore.queue import Delivery
 from qmcore.two_phase import Era
 
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.participating import Part
+    from qmcore.acts.transaction_part import Branch
+    from qmcore.port import Unit
     from qmcore.times import Clock
     from qmcore.xid import Xid
 
@@ -72,7 +77,6 @@ class Databases:
 
     def __init__(
         self,
-        databases: Sequence[ApplicationDatabase],
         known: Callable[[ApplicationDatabase], KnownDatabase],
         spare_part: Callable[[], Part],
         recover: Callable[[ApplicationDatabase, Sequence[ApplicationDatabase]], None],
@@ -80,7 +84,7 @@ class Databases:
         decider: object = None,
     ) -> None:
         """Take what is known of each, what gives a branch where one is needed to decide, and what does recovery."""
-        self._all = databases
+        self._all: list[ApplicationDatabase] = []
         self.known = known
         self.spare_part = spare_part
         self.started_us = started_us
@@ -88,35 +92,84 @@ class Databases:
         self._wanted = decider
         self.eras: dict[str, Era] = {}
         """In which those that may decide count decisions, by their names."""
+        self.failure: Exception | None = None
+        """What one of them, or the library of the application, has raised at the end of the transaction."""
+        self.verdict = PLAIN
+        """What is said of the message with the identifier `on`, or of all, where one of them keeps it from its end."""
+        self.on: str | None = None
         self._joined: ApplicationDatabase | None = None
         """The one that a queue space is in, so that messages are enqueued and dequeued on its connection."""
 
+    def take(self, database: ApplicationDatabase) -> None:
+        """Have a database take part, which `open` opens; InvalidArgumentError where its connection does already."""
+        if any(database.connection is other.connection for other in self._all):
+            raise _twice(repr(database.connection))
+        self._all.append(database)
+
+    def drop(self, database: ApplicationDatabase) -> None:
+        """Have a database take no part, of which nothing is done yet."""
+        self._roll_back([database], prepared=True)
+        self._all.remove(database)
+        if self._joined is database:
+            self._joined = None
+
     def open(self, attachments: Sequence[Attachment]) -> None:
-        """Begin the transactions of the application; the caller rolls back where this raises."""
-        for at, each in enumerate(self._all):
+        """Begin the transactions of the application; the caller rolls back where this raises.
+
+        What has begun already goes on. The attachments are those of queue spaces that may be in one of the databases.
+        """
+        new = [each for each in self._all if not each.is_open()]
+        for each in new:
             each.open()
             known = self.known(each)
-            if any(self.known(other).facts.instance == known.facts.instance for other in self._all[:at]):
-                raise InvalidArgumentError(f"database {each.name!r} takes part in the transaction twice")
+            others = self._all[: self._all.index(each)]
+            if any(self.known(other).facts.instance == known.facts.instance for other in others):
+                raise _twice(f"database {each.name!r}")
             if any(self._is_joined(each, attachment) for attachment in attachments):
                 self._joined = each
             elif self._may_decide(each):
                 self._refuse_without_table(each)
                 self.eras[each.name] = known.current_era(each)
-        for each in self._all:
-            self._recover_now_and_then(each, self.known(each))
-        for each in self._all:
-            each.begin()
-        self._refuse_undecidable()
         if self._joined is not None and len(self._all) > 1:
             raise _joined_alone(self._joined)
+        for each in new:
+            self._recover_now_and_then(each, self.known(each), new)
+        for each in new:
+            each.begin()
+        self._refuse_undecidable()
 
-    def _recover_now_and_then(self, database: ApplicationDatabase, known: KnownDatabase) -> None:
+    def claim(self, attachment: Attachment, branch: Branch) -> None:
+        """Have the database that a queue space is in, if it is one of them, commit what is done there already.
+
+        On SQLite nobody else can write from now on: who has only read could not any more once others have.
+        """
+        if self._joined is None:
+            return
+        if branch.pending or branch.spilled:
+            raise ProtocolError(
+                f"the transaction has enqueued messages in queue space {attachment.opened.space.name!r}, which would"
+                " come to stand behind those that are enqueued on a connection to the same database",
+                hint="Have the database take part before the first message is enqueued.",
+            )
+
+        def check(unit: Unit) -> None:
+            if not unit.commits_memory and not {*branch.holds, *branch.brings} <= {Delivery.PERSIST}:
+                raise InvalidArgumentError(
+                    f"the transaction has non-persistent messages of queue space {attachment.opened.space.name!r},"
+                    " which take no part in a transaction of the application in the same file",
+                    hint="Keep the application's tables in a database of their own.",
+                )
+
+        attachment.volume.write_on(self._joined.connection, check)
+
+    def _recover_now_and_then(
+        self, database: ApplicationDatabase, known: KnownDatabase, at_hand: Sequence[ApplicationDatabase]
+    ) -> None:
         if time.monotonic() < known.next_round:
             return
         known.next_round = time.monotonic() + _ROUND_SECONDS
         try:
-            self._recover(database, self._all)
+            self._recover(database, at_hand)
         except QueueError as error:
             logger.info("recovery with database %r goes on later: %s", database.name, error)
 
@@ -130,9 +183,17 @@ class Databases:
             raise _joined_alone(self._joined)
         return None
 
+    def joined_with(self, parts: Sequence[Part]) -> ApplicationDatabase | None:
+        """Return the one in which the queue spaces of some branches are, so that all is one database transaction."""
+        joined = self._joined
+        if joined is None or not parts or not all(self._is_joined(joined, attachment) for attachment, _ in parts):
+            return None
+        return joined
+
     def changed(self) -> list[ApplicationDatabase]:
         """Return those in which anything was changed; ProtocolError where the application has ended a transaction."""
-        return [each for each in self._begun() if each.has_changed()]
+        with self.at_end():
+            return [each for each in self._begun() if each.has_changed()]
 
     def _begun(self) -> Sequence[ApplicationDatabase]:
         for each in self._all:
@@ -148,16 +209,36 @@ class Databases:
 
     def end_idle(self, changed: Sequence[ApplicationDatabase]) -> None:
         """End the transactions in which nothing was changed, before anything is decided."""
-        for each in self._all:
-            if each not in changed:
-                each.commit()
+        with self.at_end():
+            for each in self._all:
+                if each not in changed:
+                    each.commit()
+
+    @contextlib.contextmanager
+    def at_end(self) -> Iterator[None]:
+        """Note what a database, or the library of the application, raises in the block, a step of the end."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def ending_after(self, error: BaseException) -> Ending | None:
+        """Return how messages go back after an error of the end; None where it is not of a database.
+
+        What was done with the messages is why it was refused, and that was a try of them.
+        """
+        return Ending(Cause.ROLLBACK, str(error), self.verdict, self.on) if error is self.failure else None
 
     def roll_back(self, *, prepared: bool = True) -> None:
         """Roll back all that has not ended; what is prepared only if that is not decided, or about to be.
 
         What cannot be reached does so by itself, or waits for recovery.
         """
-        for each in self._all:
+        self._roll_back(self._all, prepared=prepared)
+
+    def _roll_back(self, databases: Sequence[ApplicationDatabase], *, prepared: bool) -> None:
+        for each in databases:
             if each.is_open():
                 try:
                     if prepared:
@@ -216,6 +297,10 @@ class Databases:
         if path not in volumes:
             volumes[path] = database.is_of(attachment.volume)
         return volumes[path]
+
+
+def _twice(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{what} takes part in the transaction twice")
 
 
 def _joined_alone(database: ApplicationDatabase) -> ProtocolError:

@@ -90,7 +90,10 @@ class Coordinator:
         """The branch whose commit decides, or is the only one."""
         self._deciding: ApplicationDatabase | None = None
         """The database of which that holds."""
-        if databases is not None and changed and (len(changed) == 1 and not working):
+        joined = None if databases is None else databases.joined_with(parts)
+        if joined is not None:
+            self._changed, self._deciding = [joined], joined
+        elif databases is not None and changed and (len(changed) == 1 and not working):
             self._deciding = changed[0]
         elif databases is not None and (first := databases.decider_of(changed)) is not None:
             self._deciding = first
@@ -100,15 +103,14 @@ class Coordinator:
             self._decider = chosen(working, decider)
         elif parts:
             self._decider = (working or parts)[0]
-        path = None if self._decider is None else self._decider[0].volume.path
+        with_it = self._decider if joined is None else parts[0]
+        path = self._path = None if with_it is None else with_it[0].volume.path
         self._beside = [part for part in parts if part is not self._decider and part[0].volume.path == path]
         self._prepares: list[Subordinate] = [
             PreparedQueueSpace(part) for part in working if part[0].volume.path != path
         ]
         if databases is not None:
-            self._prepares += [
-                PreparedDatabase(each, databases.known(each)) for each in changed if each is not self._deciding
-            ]
+            self._prepares += [PreparedDatabase(each, databases) for each in changed if each is not self._deciding]
 
     def commit(self) -> None:
         """Commit all branches, or none.
@@ -116,9 +118,8 @@ class Coordinator:
         Where it raises, the stage says what has become of it: OPEN, all branches are to be rolled back; DECIDED, they
         are committed; SENT, nobody knows until the decider can be asked.
         """
-        path = None if self._decider is None else self._decider[0].volume.path
         for attachment, branch in self._idle:
-            if attachment.volume.path != path:
+            if attachment.volume.path != self._path:
                 # It has only locked messages, or nothing at all, and lets go of them.
                 attachment.owed.add(branch, Ending(Cause.UNTRIED))()
         if self._databases is not None:
@@ -132,11 +133,14 @@ class Coordinator:
 
     def _commit_alone(self) -> None:
         """Commit what takes part alone, as ever."""
-        if self._decider is not None:
-            branches = [self._decider[1], *(branch for _, branch in self._beside)]
-            commit.commit(self._decider[0].volume, branches)
-        elif self._deciding is not None:
-            self._deciding.commit()
+        parts, database = [*([] if self._decider is None else [self._decider]), *self._beside], self._deciding
+        if parts:
+            # With a database they are in that, and its commit is theirs.
+            on = None if database is None else database.connection
+            commit.commit(parts[0][0].volume, [branch for _, branch in parts], on=on)
+        if database is not None and self._databases is not None:
+            with self._databases.at_end():
+                database.commit()
         self.stage = Stage.DECIDED
 
     def _commit_in_two_phases(self) -> None:
@@ -153,9 +157,7 @@ class Coordinator:
             return DecidingQueueSpace(self._decider, self._beside)
         databases, database = self._databases, self._deciding
         assert databases is not None and database is not None  # noqa: S101, PT018 - one of both decides
-        return DecidingDatabase(
-            database, databases.known(database), databases.eras[database.name], databases.started_us
-        )
+        return DecidingDatabase(database, databases)
 
     @property
     def is_complete(self) -> bool:

@@ -19,9 +19,8 @@ from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmcore.times import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
-    from types import TracebackType
 
     from qmadmin.application_databases import Databases
     from qmadmin.connections import ApplicationConnection
@@ -49,7 +48,9 @@ class _OverResources(Transaction):
         self._decider = attachment_of(decider) if isinstance(decider, QueueSpace) else None
         self._completes = completes
         if databases:
-            self.databases = _databases(self, resources[0], databases, self._started_us, decider)
+            its = self.databases = databases_of(self, resources[0], decider)
+            for database in databases:
+                its.take(database)
 
     def __enter__(self) -> Self:
         for device, space in self._covers:
@@ -65,28 +66,13 @@ class _OverResources(Transaction):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            super().__exit__(kind, error, trace)
-        finally:
-            # Another thread that has given it up could not use the connections.
-            self._roll_back_databases()
-
     def join_context(self) -> None:
         """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
         for device, space in self._covers:
             join(self, lambda: self, device, space)
 
 
-def _databases(
-    transaction: Transaction,
-    first: QueueSpace | Device,
-    databases: Sequence[ApplicationDatabase],
-    started_us: int,
-    decider: object,
-) -> Databases:
+def databases_of(transaction: Transaction, first: QueueSpace | Device, decider: object = None) -> Databases:
     """Return the databases of a transaction, of which the first device keeps what is known."""
     from qmadmin.application_databases import Databases
     from qmadmin.recovering_databases import DatabaseRecovery
@@ -112,7 +98,7 @@ def _databases(
         known = {each.name: recovery.known(each) for each in at_hand}
         DatabaseRecovery(database, known, at_hand).run_beside_work()
 
-    return Databases(databases, recovery.known, spare_part, recover, started_us, decider)
+    return Databases(recovery.known, spare_part, recover, device.clock.now(), decider)
 
 
 def transaction(
@@ -229,17 +215,20 @@ def _checked(resources: Sequence[Resource]) -> tuple[list[QueueSpace | Device], 
         for other, its_name in all_of_them[:at]:
             if (name is None or its_name is None or name == its_name) and _is_same(device, other):
                 raise InvalidArgumentError(f"{spaces[at]!r} takes part in the transaction twice")
-    for at, database in enumerate(databases):
-        if any(database.connection is other.connection for other in databases[:at]):
-            raise InvalidArgumentError(f"{database.connection!r} takes part in the transaction twice")
-    first = all_of_them[0][0]
-    if any((databases or device is not first) and MEMORY in (device.path, first.path) for device, _ in all_of_them):
+    devices = dict.fromkeys(device for device, _ in all_of_them)
+    if databases or len(devices) > 1:
+        refuse_memory(devices)
+    return spaces, databases
+
+
+def refuse_memory(devices: Iterable[Device]) -> None:
+    """Refuse a device in memory, in a transaction that is not of it alone."""
+    if any(device.path == MEMORY for device in devices):
         raise InvalidArgumentError(
             "a device in memory takes no part in a transaction with other devices or databases, as it is gone with its"
             " process",
             hint="Use a device on a file.",
         )
-    return spaces, databases
 
 
 def _device_of(resource: QueueSpace | Device) -> Device:

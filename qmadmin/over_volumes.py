@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from qmcore.acts.returning import Cause, Ending
+from qmcore.acts.returning import Cause, Ending, cause_of
 from qmcore.errors import AbortedError, OutcomeUnknownError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class OverVolumes:
     _device: Device
     _branches: dict[Place, tuple[Attachment, Branch]]
     _ended: str
-    _fail: Callable[[BaseException], None]
+    _roll_back: Callable[[Ending], None]
     _put_off: Callable[[Ending], list[Callable[[], None]]]
     remaining: Callable[[], float]
     _pid: int
@@ -92,12 +92,20 @@ class OverVolumes:
                 self._put_off(Ending(Cause.UNTRIED))
             raise
 
+    def _fail(self, error: BaseException) -> None:
+        """Roll back after an error by which the end was refused."""
+        if isinstance(error, AbortedError):
+            for attachment, _ in self._branches.values():
+                attachment.renew(error)
+        ending = None if self.databases is None else self.databases.ending_after(error)
+        self._roll_back(ending or Ending(cause_of(error), str(error)))
+
     def _roll_back_databases(self) -> None:
         """Roll back what the databases have open that take part; of what is prepared, unless it may be decided."""
-        from qmadmin.coordinating import Stage
-
         # The connection of a forked process is that of its parent, which goes on with it.
         if self.databases is not None and self._pid == os.getpid():
+            from qmadmin.coordinating import Stage
+
             is_open = self._coordinator is None or self._coordinator.stage is Stage.OPEN
             self.databases.roll_back(prepared=is_open)
 

@@ -18,11 +18,11 @@ from qmcore.application_database import WrittenDecision
 from qmcore.errors import AbortedError, ProtocolError, QueueError
 from qmcore.numbers import random_number
 from qmcore.purpose import Purpose
-from qmcore.two_phase import DECIDES_WITHIN_US, OUR_FORMAT, Era, Told
+from qmcore.two_phase import DECIDES_WITHIN_US, OUR_FORMAT, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
-    from qmadmin.application_databases import KnownDatabase
+    from qmadmin.application_databases import Databases, KnownDatabase
     from qmadmin.attachment import Attachment
     from qmcore.acts.transaction_part import Branch
     from qmcore.application_database import ApplicationDatabase
@@ -103,12 +103,12 @@ class DecidingDatabase(Deciding):
 
     is_sent = False
 
-    def __init__(self, database: ApplicationDatabase, known: KnownDatabase, era: Era, started_us: int) -> None:
+    def __init__(self, database: ApplicationDatabase, databases: Databases) -> None:
         self._database = database
-        self._known = known
-        self._era = era
-        self._started_us = started_us
-        self.gtrid = known.facts.table + random_number().to_bytes(_NUMBER)
+        self._databases = databases
+        self._known = databases.known(database)
+        self._era = databases.eras[database.name]
+        self.gtrid = self._known.facts.table + random_number().to_bytes(_NUMBER)
         self.place = Place(database.name, "")
 
     def begin(self) -> Decider:
@@ -117,8 +117,12 @@ class DecidingDatabase(Deciding):
 
     def decide(self, asked: Decider, told: Sequence[Told]) -> None:
         """Write the decision into the transaction of the application, and commit that."""
+        with self._databases.at_end():
+            self._decide(asked, told)
+
+    def _decide(self, asked: Decider, told: Sequence[Told]) -> None:
         known, now, self._told = self._known, self._known.clock.now(), told
-        if now - self._started_us > DECIDES_WITHIN_US:
+        if now - self._databases.started_us > DECIDES_WITHIN_US:
             raise AbortedError("the transaction has begun more than a day ago, and is not committed any more")
         try:
             decisions = self._database.table.decide(self.gtrid, asked.era, asked.decisions, told, now)
@@ -213,16 +217,18 @@ class PreparedQueueSpace(Subordinate):
 class PreparedDatabase(Subordinate):
     """The transaction of a database of the application."""
 
-    def __init__(self, database: ApplicationDatabase, known: KnownDatabase) -> None:
+    def __init__(self, database: ApplicationDatabase, databases: Databases) -> None:
         self._database = database
-        self._instance = known.facts.instance
+        self._databases = databases
+        self._instance = databases.known(database).facts.instance
         self.place = Place(database.name, "")
 
     def prepare(self, gtrid: bytes, asked: Decider) -> None:
         """Prepare it; what recovery has to know of the decider is in the identifier, as there is no other place."""
         xid = Xid(OUR_FORMAT, gtrid, Qualifier.of(self._instance, asked).packed)
         self.told = Told(xid.bqual, self.place.text)
-        self._database.prepare(xid)
+        with self._databases.at_end():
+            self._database.prepare(xid)
 
     def complete(self) -> bool:
         """Commit it, on the disk."""

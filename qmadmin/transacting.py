@@ -168,11 +168,16 @@ class Transaction(Suspendable, OverVolumes):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         leave(self)
-        if error is None and (not self._ended or self._aborted is not None):
-            self.commit()
-        elif not self._ended:
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            self.rollback(reason, counts=not (is_of_the_store(error) or is_of_the_store(self._doomed)))
+        try:
+            if error is None and (not self._ended or self._aborted is not None):
+                self.commit()
+            elif not self._ended:
+                reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self.rollback(reason, counts=not (is_of_the_store(error) or is_of_the_store(self._doomed)))
+        finally:
+            # Another thread that has given it up could not use the connections.
+            if self.databases is not None:
+                self._roll_back_databases()
 
     @property
     def active(self) -> bool:
@@ -309,6 +314,7 @@ class Transaction(Suspendable, OverVolumes):
             Cause.ROLLBACK, reason, Verdict(final=permanent, consumed=True, retry_policy=retry_policy), msgid
         )
         outgoing = prepare(tracing.traced(answers), self._device.info.page_size)
+        self._roll_back_databases()
         for attachment, branch in self._branches.values():
             if rolling_back.concerns(attachment.volume, branch, msgid):
                 rolling_back.answer_failure(attachment.volume, branch, outgoing, self._device.clock.now(), ending)
@@ -379,13 +385,6 @@ class Transaction(Suspendable, OverVolumes):
         ):
             self._doomed = error
 
-    def _fail(self, error: BaseException) -> None:
-        """Roll back after an error by which the end was refused."""
-        if isinstance(error, AbortedError):
-            for attachment, _ in self._branches.values():
-                attachment.renew(error)
-        self._roll_back(Ending(cause_of(error), str(error)))
-
     def _new_branch(self, attachment: Attachment) -> Branch:
         is_of_its_clock = attachment.clock is self._device.clock
         started, deadline = self._started_us if is_of_its_clock else attachment.clock.now(), None
@@ -431,10 +430,11 @@ class Transaction(Suspendable, OverVolumes):
     def _roll_back(self, ending: Ending) -> None:
         rollbacks = self._put_off(ending)
         self._ended = "rolled back"
+        if self.databases is not None and self.is_here:
+            # Before: one that has a queue space in it lets nobody else write there.
+            self._roll_back_databases()
         for roll_back in rollbacks:
             roll_back()
-        if self.databases is not None and self.is_here:
-            self._roll_back_databases()
 
     def _put_off(self, ending: Ending) -> list[Callable[[], None]]:
         """Note all that is to be rolled back: an interrupt may come anywhere behind that. Return what does it."""

@@ -11,6 +11,7 @@ import pytest
 import qmadmin
 from tests.cluster import Cluster, Server
 from tests.fix_applications import Application, application_at, connected
+from tests.fix_distributed import Pair
 
 DATABASES = [
     ("file", "sqlite3"), ("file", "SQLAlchemy"), ("file", "Session"), ("file", "scoped_session"), ("file", "Django"),
@@ -37,6 +38,11 @@ def prepared_in(place: str) -> int:
     if "://" not in place:
         return 0
     return rows_of(place, "pg_prepared_xacts WHERE database = current_database()")
+
+
+def is_over(shop: Application, connection: qmadmin.ApplicationConnection, pair: Pair) -> bool:
+    """Return whether nothing is in doubt any more."""
+    return qmadmin.recover(connection) == 0 and not prepared_in(shop.place) and pair.is_settled()
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from qmadmin.space import QueueSpace
+    from qmadmin.transacting import Transaction
     from qmcore.message import Message
 
 
@@ -52,18 +53,25 @@ class CurrentCall:
     """The current call for as long as the block lasts, known to the handlers that are called in it.
 
     `space` is the queue space of the message; None in a worker process, which cannot reach it. `place` is its device's
-    path, and its name. `collected` are the
-    messages that are enqueued at the end of the block, because the handler enqueued them in another thread or process
-    than that of the transaction. With `collects` all messages are, because other calls share the transaction.
+    path, and its name. `collected` are the messages that are enqueued at the end of the block, because the handler
+    enqueued them in another thread or process than that of the transaction. With `collects` all messages are, because
+    other calls share the transaction. `transaction` is that of the message, unless the handler runs outside of it.
 
     The end of the block raises Failure for a message that cannot be enqueued, Unavailable for one that cannot be
     enqueued at present, and QueueError if the store has failed.
     """
 
     def __init__(
-        self, space: QueueSpace | None, call: Call, *, place: tuple[str, str] = ("", ""), collects: bool = False
+        self,
+        space: QueueSpace | None,
+        call: Call,
+        *,
+        place: tuple[str, str] = ("", ""),
+        collects: bool = False,
+        transaction: Transaction | None = None,
     ) -> None:
         self.space = space
+        self.transaction = transaction
         self.place = place if space is None else (space.device.path, space.name)
         self.call = call
         self.collects = collects
@@ -156,6 +164,44 @@ def space() -> QueueSpace:
     return this.space
 
 
+def transaction() -> tuple[Transaction, QueueSpace]:
+    """Return the transaction in which the request was dequeued, for a database to take part in, and the queue space.
+
+    Raises ProtocolError if no handler is being called, in a coroutine or another thread, in a worker process, in a
+    batch, and in a handler that is not transactional.
+    """
+    this = _here()
+    if this.space is None:
+        raise _cannot_join(
+            "a service in a worker process",
+            "the transaction of its request is in another process",
+            "Run the service in a thread of the forwarder.",
+        )
+    if this.collects:
+        raise _cannot_join(
+            "a handler that takes messages in batches",
+            "those of a batch are committed together, and given back one by one",
+            "Set its batch to 1.",
+        )
+    if not this.is_here:
+        raise _cannot_join(
+            "a coroutine, or another thread of a handler,",
+            "the transaction of the message belongs to the thread that calls the handler",
+            "Make the handler a function that is not a coroutine function, and join in its thread.",
+        )
+    if this.transaction is None:
+        raise _cannot_join(
+            "a handler that is not transactional",
+            "its calls do not belong to the transaction of its message",
+            "Make it transactional, or use qmadmin.transaction in it.",
+        )
+    return this.transaction, this.space
+
+
+def _cannot_join(who: str, why: str, hint: str) -> ProtocolError:
+    return ProtocolError(f"{who} cannot have a database take part: {why}", hint=hint)
+
+
 def collect(messages: Iterable[Enqueued]) -> None:
     """Add messages that the call has enqueued in another process; without a current call they are dropped."""
     if (this := _current.get()) is not None:
@@ -165,8 +211,13 @@ def collect(messages: Iterable[Enqueued]) -> None:
 def _here() -> CurrentCall:
     this = _current.get()
     if this is None or this.is_over:
-        raise ProtocolError("no handler of a message is being called here")
+        raise not_called()
     return this
+
+
+def not_called() -> ProtocolError:
+    """Return the diagnostic for what only a handler can do that is being called."""
+    return ProtocolError("no handler of a message is being called here")
 
 
 def _put(space: QueueSpace, queue: str, body: Body, options: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ from qmadmin.consumers import (
 from qmadmin.consumers.current import call_span
 from qmadmin.consumers.deadlines import RunningCall, RunningCalls
 from qmadmin.consumers.failures import Backoff, FailureLog
+from qmadmin.consumers.joined_databases import commit_with
 from qmadmin.consumers.outcomes import Outcomes, outside
 from qmadmin.consumers.replies import Answer, answer_to, enqueue_failure, has_answer, put_answer
 from qmadmin.consumers.statistics import Statistics
@@ -201,8 +202,12 @@ class Processor:
     def _commit(self, request: Message, answer: Answer | None, transaction: Transaction, worker: Poll) -> _Taken | None:
         """Queue the reply and commit, if possible in one step that takes the next message too, which is returned.
 
-        If that is refused, the steps are taken one by one.
+        If that is refused, the steps are taken one by one, as they are with databases of the application.
         """
+        if transaction.databases is not None:
+            put_answer(self.space, request, answer, self.outcomes.reply_dropped)
+            commit_with(transaction.databases, transaction, request, self.policy)
+            return None
         # A strict order has to read the queue first.
         can_go_on = self.policy.order is not Order.STRICT and worker.can_go_on()
         successor = transaction.successor(self._transaction_seconds()) if can_go_on else None
@@ -320,13 +325,13 @@ class Processor:
 
     def _reply(self, call: Call, transaction: Transaction, *, collects: bool) -> Reply | None:
         if self.policy.transactional:
-            return self._handled(call, collects=collects)
+            return self._handled(call, transaction, collects=collects)
         with outside(transaction):
-            return self._handled(call, collects=collects)
+            return self._handled(call, None, collects=collects)
 
-    def _handled(self, call: Call, *, collects: bool) -> Reply | None:
+    def _handled(self, call: Call, transaction: Transaction | None, *, collects: bool) -> Reply | None:
         try:
-            with current.CurrentCall(self.space, call, collects=collects):
+            with current.CurrentCall(self.space, call, collects=collects, transaction=transaction):
                 return self.handler.call(call)
         except Failure as failure:
             # Without answers there are no second tries.

@@ -9,12 +9,15 @@ transaction in which its request was dequeued:
     def balance(request):
         enqueue("AUDIT", request.body)
         return Reply(b"1200.50", urcode=7)
+
+So do rows that it writes on the connection of a database that it has made part of it with `join`.
 """
 
 from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
 from qmadmin.consumers.current import enqueue, space
+from qmadmin.joining_databases import join
 
-__all__ = ["Failure", "Park", "Reply", "Snooze", "Unavailable", "enqueue", "space"]
+__all__ = ["Failure", "Park", "Reply", "Snooze", "Unavailable", "enqueue", "join", "space"]
 
 
 STOPS = "the forwarder stops"

@@ -6,9 +6,8 @@ import contextlib
 
 import pytest
 
-import qmadmin
 from tests.fix_applications import connected
-from tests.fix_databases import BARE, decisions_in, prepared_in
+from tests.fix_databases import BARE, decisions_in, is_over
 from tests.fix_distributed import PAIRS
 from tests.fix_store import drain, eventually
 
@@ -73,11 +72,6 @@ def matrix():
         for database in BARE
         for step in [*BEFORE, *AFTER, *([*BEFORE_SPACE, *AFTER_SPACE] if database[0] == "server" else [])]
     ]
-
-
-def is_over(shop, connection, pair):
-    """Return whether nothing is in doubt any more."""
-    return qmadmin.recover(connection) == 0 and not prepared_in(shop.place) and pair.is_settled()
 
 
 @pytest.mark.matrix(apart=True)

@@ -31,11 +31,13 @@ from qmcore.two_phase import Decided
 logger = logging.getLogger("qmadmin.transacting")
 
 
-def commit(volume: Volume, branches: Sequence[Branch], decides: Part | None = None) -> Decided | None:
+def commit(
+    volume: Volume, branches: Sequence[Branch], decides: Part | None = None, on: object = None
+) -> Decided | None:
     """Remove what the transaction holds and enqueue what it brought, in one database transaction.
 
     With `decides` that contains the decision on a distributed transaction. What came of it is returned, unless memory
-    had to follow by itself.
+    had to follow by itself. With `on` it is the transaction of the application's connection, which is to commit it.
     """
     busy = []
     for branch in branches:
@@ -46,11 +48,11 @@ def commit(volume: Volume, branches: Sequence[Branch], decides: Part | None = No
     decided = None
     if busy:
         try:
-            decided = _commit_once(volume, busy, decides)
+            decided = _commit_once(volume, busy, decides, on)
         except NoSpaceError:
-            if sum(make_room(volume, branch.opened, volume.clock.now()) for branch in busy) == 0:
+            if sum(make_room(volume, branch.opened, volume.clock.now(), on) for branch in busy) == 0:
                 raise
-            decided = _commit_once(volume, busy, decides)
+            decided = _commit_once(volume, busy, decides, on)
     for branch in branches:
         leave_numbers(branch)
     return decided
@@ -124,16 +126,16 @@ def consumed_from(known: Definitions, queue: Queue) -> Source:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _commit_once(volume: Volume, busy: Sequence[Branch], decides: Part | None) -> Decided | None:
+def _commit_once(volume: Volume, busy: Sequence[Branch], decides: Part | None, on: object) -> Decided | None:
     others = [Part(branch.opened, commits_of, branch) for branch in busy[1:]] if len(busy) > 1 else []
     if decides is not None:
         others.append(decides)
     try:
-        results = send(volume, busy[0].opened, commits_of, busy[0], others=others)
+        results = send(volume, busy[0].opened, commits_of, busy[0], on, others=others)
         return results[-1] if isinstance(results[-1], Decided) else None
     except (OperatingSystemError, SystemFailureError) as error:
         # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
-        if not _is_committed(volume, busy):
+        if on is not None or not _is_committed(volume, busy):
             raise
         logger.warning("a transaction is committed on disk, and memory has to follow: %s", error)
         volume.write(lambda unit: _bring_to_disk(unit, busy), Purpose.MESSAGES)

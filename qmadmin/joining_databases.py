@@ -1,0 +1,44 @@
+"""Databases of an application that take part in the transaction of a message, because the handler of it says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qmadmin.consumers import current
+
+if TYPE_CHECKING:
+    from qmadmin.connections import ApplicationConnection
+
+
+def join(connection: ApplicationConnection) -> None:
+    """Make a database of the application part of the transaction in which the request was dequeued; for handlers.
+
+    The connection is one that `qmadmin.transaction` takes, which has no transaction open. What is done on it from now
+    on is committed together with the request, its reply and all that the handler enqueues, or nothing of it. If the
+    call fails it is rolled back; if the database refuses the commit, the call has failed, and the request is tried
+    again as ever. The handler commits and rolls back nothing. Who decides, what a database needs for that, and what
+    follows by itself after a failure is as in `qmadmin.transaction`. Where the database is that of the queue space,
+    both are one database transaction; in a file nobody else can write from this call to the end of the handler.
+
+    Raises InvalidArgumentError and ProtocolError as `qmadmin.transaction` and its block do; the transaction goes on
+    without the database then. ProtocolError, too, if no handler is being called, in a coroutine or another thread, in a
+    worker process, in a batch, and in a handler that is not transactional.
+    """
+    transaction, space = current.transaction()
+    # Whoever only enqueues needs none of this.
+    from qmadmin.attachment import attachment_of
+    from qmadmin.distributed import databases_of, refuse_memory
+    from qmadmin.opening import database_of
+
+    database = database_of(connection)
+    refuse_memory([space.device])
+    if transaction.databases is None:
+        transaction.databases = databases_of(transaction, space)
+    databases, attachment = transaction.databases, attachment_of(space)
+    databases.take(database)
+    try:
+        databases.open([attachment])
+        databases.claim(attachment, transaction.branch(attachment))
+    except BaseException:
+        databases.drop(database)
+        raise
