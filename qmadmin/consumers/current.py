@@ -198,6 +198,12 @@ def transaction() -> tuple[Transaction, QueueSpace]:
     return this.transaction, this.space
 
 
+def has_joined() -> bool:
+    """Return whether a database takes part in the transaction of the call: its connection is needed for the commit."""
+    this = _current.get()
+    return this is not None and this.transaction is not None and this.transaction.databases is not None
+
+
 def _cannot_join(who: str, why: str, hint: str) -> ProtocolError:
     return ProtocolError(f"{who} cannot have a database take part: {why}", hint=hint)
 

@@ -14,6 +14,7 @@ from django.db import close_old_connections
 from django.utils.module_loading import module_has_submodule
 
 from qmadmin.app import App
+from qmadmin.consumers import current
 from qmadmin.django.project import Configured, configured
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def _without_old_connections(_message: object) -> Iterator[None]:
     try:
         yield
     finally:
-        close_old_connections()
+        # Django takes a connection that takes part in a transaction of others for forgotten.
+        if not current.has_joined():
+            close_old_connections()
 
 
 def _awaited_without_old_connections(function: Callable[P, R]) -> Callable[P, R]:

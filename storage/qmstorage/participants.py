@@ -165,5 +165,5 @@ def _ended_by_application(name: str) -> ProtocolError:
     return ProtocolError(
         f"the application has ended the transaction on {name!r} itself: what it committed there stays committed, and"
         " all else of the transaction is rolled back",
-        hint="Leave commit and rollback to the block of qmadmin.transaction.",
+        hint="Leave commit and rollback to the block of qmadmin.transaction, or to the caller of the handler.",
     )

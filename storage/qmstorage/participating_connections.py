@@ -243,5 +243,5 @@ def has_begun() -> InvalidArgumentError:
     """Return the diagnostic for a connection that has a transaction open already."""
     return InvalidArgumentError(
         "the connection has a transaction open already, which could not be committed together with the others",
-        hint="Commit it before qmadmin.transaction begins; what is done inside the block belongs to that.",
+        hint="Commit it before; what is done on it from then on belongs to the common transaction.",
     )

@@ -357,3 +357,38 @@ except CommandError as error:
     print(error)
 """)
     assert told.endswith("in Python call qmadmin.django.app().run()")
+
+
+def test_rows_of_a_handler_that_joins_are_committed_with_its_message(project: Project) -> None:
+    project.write(
+        "shop/handlers",
+        """
+from django.db import connection, transaction
+
+from qmadmin.django import app, handler
+from shop.models import Order
+
+
+@handler("orders", retries=1, retry_delay=0, workers=2)
+def ship(order: dict[str, int]) -> None:
+    app().join(connection)
+    bill.enqueue(order)
+    with transaction.atomic():
+        its = Order.objects.get(pk=order["order"])
+        its.state = "shipped"
+        its.save()
+    Order.objects.create(what=its.what, state="copied")
+    if its.what == "vase":
+        raise LookupError(its.what)
+
+
+@handler("bills")
+def bill(order: dict[str, int]) -> None:
+    print("billed", order["order"])
+""",
+    )
+    project.shell("from shop.models import place; place('chair'); place('vase'); place('table')")
+    done = project.ran("qmadmin_run", "-e")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["billed 1", "billed 3"]
+    assert sorted(project.states().split()) == ["copied", "copied", "placed", "shipped", "shipped"]

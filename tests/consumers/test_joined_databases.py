@@ -10,16 +10,23 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy
 from django.db import connections
+from sqlalchemy.orm import declarative_base
 
 import qmadmin
-from qmadmin.consumers import current
+from qmadmin import application_databases, joining_databases
+from qmadmin.consumers import Call, current
 from qmadmin.forwarder import enqueue, join
 from qmcore.errors import InvalidArgumentError, ProtocolError
+from qmstorage import participants
+from qmstorage.postgres import participating as of_servers
+from qmstorage.sqlite import participating as of_files
 from tests.fix_applications import Django, application_at, connected
 from tests.fix_databases import BARE, decisions_in, prepared_in, rows_of
 from tests.fix_distributed import PAIRS
 from tests.fix_store import drain, eventually
+from tests.interrupts import at_every_line
 
 ONE = pytest.mark.parametrize("pair", PAIRS[:1], indirect=True)
 STORES = pytest.mark.parametrize("pair", ["file-file", "postgres-postgres"], indirect=True)
@@ -115,6 +122,34 @@ class TestTogether:
         assert (at.left, shop.orders()) == ([[], ["", ""], ["b"]], ["a", "c"])
         assert drain(at.space, "IDLE") == ["from a", "from c"]
 
+    @ONE
+    @DRIVERS
+    def test_a_hook_around_the_calls_may_have_it_take_part_for_all_handlers(self, at, shop):
+        @at.app.around_calls
+        @contextlib.contextmanager
+        def joined(_message):
+            at.app.join(at.here.connection)
+            yield
+
+        def ship(message):
+            at.here.order(message.text)
+            if message.text == "b":
+                raise LookupError(message.text)
+
+        at.run(ship, "a", "b", retries=0)
+        assert (at.left, shop.orders()) == ([[], [""], ["b"]], ["a"])
+
+    @ONE
+    @DRIVERS
+    def test_a_failure_with_an_answer_leaves_no_rows(self, at, pair, shop):
+        def ship(message):
+            at.sell(message.text)
+            raise qmadmin.Failure("no", body="none left")
+
+        pair.a.enqueue("Q", "a", failure_queue="OUT")
+        at.run(ship, gives_up=True, retries=3)
+        assert (len(at.failures), at.left, shop.orders()) == (1, [[], ["none left"], []], [])
+
     @STORES
     @DRIVERS
     def test_what_the_handler_enqueues_before_and_after_belongs_to_it(self, at, pair, shop):
@@ -171,9 +206,6 @@ class TestRefusals:
         "shop", [("file", "Session"), ("server", "Session"), ("file", "scoped_session")], indirect=True, ids="-".join
     )
     def test_what_a_session_raises_as_it_is_flushed_is_one(self, at, pair, shop):
-        import sqlalchemy
-        from sqlalchemy.orm import declarative_base
-
         class Order(declarative_base()):
             __tablename__ = "shop_order"
             text = sqlalchemy.Column(sqlalchemy.String, primary_key=True)
@@ -214,13 +246,65 @@ class TestRefusals:
         assert at.failures
         assert at.left[2][:1] == ["a"]
 
+    @ONE
+    @pytest.mark.parametrize("shop", [("file", "SQLAlchemy")], indirect=True, ids="-".join)
+    def test_a_branch_that_an_administrator_has_ended_otherwise_is_told_of_once(self, at, pair, shop):
+        def end(_connection):
+            with qmadmin.open_device(pair.configs[0]) as device, device.open_space("A") as space:
+                (info,) = space.transactions()
+                assert space.abort_transaction(info.name)
+
+        def ship(message):
+            at.sell(message.text)
+            sqlalchemy.event.listen(at.here.engine, "commit", end, once=True)
+
+        at.run(ship, "a", retries=0)
+        assert isinstance(at.failures[0], qmadmin.HeuristicError)
+        assert len(at.failures) == 1
+        # The administrator has given the message back whose rows are committed.
+        assert (at.left, shop.orders()) == ([[], [""], []], ["a", "a"])
+
+    @ONE
+    def test_an_outcome_that_is_unknown_is_waited_for(self, pair, own_cluster):
+        own_cluster.sql("ALTER SYSTEM SET max_prepared_transactions = 0")
+        own_cluster.stop()
+        own_cluster.start()
+        own_cluster.sql("CREATE DATABASE shop")
+        shop = application_at(own_cluster.url("shop"), "SQLAlchemy")
+        with shop.transaction() as connection:
+            qmadmin.create_decision_table(connection)
+        at = Shop(pair, shop)
+
+        def lose(connection):
+            with contextlib.closing(connected(shop.place)) as other:
+                other.autocommit = True
+                pid = connection.connection.driver_connection.info.backend_pid
+                other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+        def ship(message):
+            at.sell(message.text)
+            sqlalchemy.event.listen(at.here.engine, "commit", lose, once=True)
+
+        at.run(ship, "a", retries=0)
+        (error,) = at.failures
+        assert isinstance(error, qmadmin.OutcomeUnknownError)
+        assert (at.left, shop.orders()) == ([[], [], []], [])
+        with contextlib.closing(connected(shop.place)) as other:
+            assert qmadmin.outcome(other, error.facts["gtrid"]) is False
+            eventually(lambda: qmadmin.recover(other) == 0, "the end of all that was in doubt")
+        assert at.left == [["a"], [], []]
+        at.close()
+        shop.close()
+
 
 class TestTheSameDatabase:
     """The rows, and all that the handler does in the queue space, are one database transaction there."""
 
-    @pytest.fixture
-    def shop(self, pair):
-        made = application_at(pair.configs[0], "sqlite3" if "://" not in pair.configs[0] else "psycopg")
+    @pytest.fixture(params=["driver", "SQLAlchemy", "Session", "scoped_session", "Django"])
+    def shop(self, request, pair):
+        is_file = "://" not in pair.configs[0]
+        how = {"driver": "sqlite3" if is_file else "psycopg"}.get(request.param, request.param)
+        made = application_at(pair.configs[0], how)
         yield made
         made.close()
         with contextlib.closing(connected(made.place)) as connection:
@@ -251,6 +335,39 @@ class TestTheSameDatabase:
         at.run(ship, "a", "b")
         assert (len(at.failures), at.left, shop.orders()) == (4, [[], [""], ["a"]], ["b"])
         assert drain(pair.a, "IDLE") == ["b"]
+
+    @STORES
+    def test_a_failure_with_an_answer_leaves_the_answer_alone(self, at, pair, shop):
+        def ship(message):
+            at.sell(message.text)
+            at.app.enqueue("IDLE", message.text)
+            raise qmadmin.Failure("no", body="none left")
+
+        pair.a.enqueue("Q", "a", failure_queue="OUT")
+        at.run(ship, gives_up=True, retries=3)
+        assert (len(at.failures), at.left, shop.orders()) == (1, [[], ["none left"], []], [])
+        assert drain(pair.a, "IDLE") == []
+
+    @STORES
+    def test_a_message_that_is_put_off_is_there_without_the_rows(self, at, pair, shop):
+        def ship(message):
+            at.sell(message.text)
+            raise qmadmin.Park("not now")
+
+        at.run(ship, "a")
+        pair.a.unpark("Q")
+        assert (at.failures, at.left, shop.orders()) == ([], [["a"], [], []], [])
+
+    @STORES
+    def test_several_workers_do_so_beside_each_other(self, at, pair, shop):
+        texts = [f"{number:02}" for number in range(40)]
+
+        def ship(message):
+            at.sell(message.text)
+            at.app.enqueue("IDLE", message.text)
+
+        at.run(ship, *texts, workers=4)
+        assert (at.failures, shop.orders(), sorted(drain(pair.a, "IDLE"))) == ([], texts, texts)
 
     @pytest.mark.parametrize("pair", ["file-file"], indirect=True)
     def test_what_is_enqueued_before_would_stand_behind(self, at, pair, shop):
@@ -457,3 +574,50 @@ class TestTime:
         at.run(ship, "a", "b", retries=0, timeout=0.3)
         assert str(at.failures[0]) == "no reply within 0.3 seconds"
         assert (at.left, shop.orders()) == ([[], [""], ["a"]], ["b"])
+
+
+MODULES = [joining_databases, application_databases, participants, of_files, of_servers]
+CELLS = [
+    (shop, module)
+    for shop, other in zip(BARE, (of_servers, of_files), strict=True)
+    for module in MODULES
+    if module is not other
+]
+
+
+@pytest.mark.matrix(apart=True)
+@ONE
+@pytest.mark.parametrize(
+    ("shop", "module"),
+    CELLS,
+    indirect=["shop"],
+    ids=[f"{'-'.join(shop)}-{module.__name__}" for shop, module in CELLS],
+)
+def test_an_interrupt_at_any_line_leaves_all_or_nothing(pair, shop, module):
+    number = 0
+
+    def move():
+        with pair.a.transaction() as transaction:
+            message = pair.a.dequeue("Q")
+            with current.CurrentCall(pair.a, Call(message), transaction=transaction):
+                join(shop.connection)
+                enqueue("OUT", str(number))
+                shop.order(str(number))
+
+    def is_over():
+        with contextlib.closing(connected(shop.place)) as connection:
+            return qmadmin.recover(connection) == 0 and not pair.a.tpc_recover() and not prepared_in(shop.place)
+
+    done = []
+    pair.a.enqueue("Q", "x")
+    for number in at_every_line(module, move):  # noqa: B007 - the call has it
+        eventually(is_over, "the end of all that was in doubt")
+        # The connection is as usable as ever.
+        with shop.transaction():
+            shop.execute("DELETE FROM shop_order WHERE text = 'none'")
+        done += drain(pair.a, "OUT")
+        assert sorted(done) == shop.orders()
+        drain(pair.a)
+        drain(pair.a, "ERRORS")
+        pair.a.enqueue("Q", "x")
+    assert done[-1] == str(number - 1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 
 import pytest
 
+import qmadmin
 from tests.fix_applications import application_at, connected
-from tests.fix_databases import BARE, is_over
+from tests.fix_databases import BARE, is_over, prepared_in
 from tests.fix_distributed import PAIRS
 from tests.fix_store import drain, eventually
 
@@ -92,7 +94,7 @@ STORES = (PAIRS[0], "postgres-postgres")
     ],
     indirect=["pair", "shop"],
 )
-def test_a_death_at_any_step_leaves_all_or_nothing_once_the_next_handler_joins(
+def test_a_death_at_any_step_leaves_all_or_nothing_once_the_application_is_back(
     request, pair, shop, start, tmp_path, place, event
 ):
     kind, _ = request.node.callspec.params["shop"]
@@ -130,3 +132,36 @@ def test_so_it_does_in_the_database_of_the_queue_space(pair, start, tmp_path, pl
     with shop.transaction():
         shop.execute("DROP TABLE shop_order")
     shop.close()
+
+
+@pytest.mark.parametrize("pair", STORES, indirect=True)
+@pytest.mark.parametrize(
+    ("shop", "place", "event"),
+    [(BARE[0], f"{_DATABASE}.commit", "return"), (BARE[1], f"{_SERVER}.end_prepared", "call")],
+    indirect=["shop"],
+)
+def test_the_next_handler_that_joins_ends_what_was_left_in_doubt(pair, shop, start, tmp_path, place, event):
+    pair.a.enqueue("Q", "x")
+    pair.close()
+    start(DIE, pair.configs[0], shop.place, place, event, tmp_path / "mark").lines_left()
+    pair.open()
+    app, connections = qmadmin.App("unused", space="A"), []
+
+    @app.handler("Q")
+    def move(_text: str) -> None:
+        connections.append(connected(shop.place))
+        app.join(connections[-1])
+
+    with app.using(pair.a):
+
+        def is_ended() -> bool:
+            pair.a.enqueue("Q", "y")
+            app.run(until_empty=True)
+            return prepared_in(shop.place) == 0 and pair.a.tpc_recover() == []
+
+        eventually(is_ended, "the end of what was in doubt")
+    for connection in connections:
+        # Those of sqlite3 are closed with their threads.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            connection.close()
+    assert (drain(pair.a), drain(pair.a, "OUT"), shop.orders()) == ([], ["x"], ["x"])
