@@ -139,11 +139,16 @@ class Databases:
         self._refuse_undecidable()
 
     def claim(self, attachment: Attachment, branch: Branch) -> None:
-        """Have the database that a queue space is in, if it is one of them, commit what is done there already.
+        """See to it that what is done in a queue space already can be committed together with the databases.
 
-        On SQLite nobody else can write from now on: who has only read could not any more once others have.
+        It is on the connection, where the queue space is in that database. On SQLite nobody else can write there from
+        now on: who has only read could not any more once others have.
         """
         if self._joined is None:
+            if not any(map(self._may_decide, self._all)):
+                from qmadmin.participating import chosen
+
+                chosen([(attachment, branch)], None)
             return
         if branch.pending or branch.spilled:
             raise ProtocolError(

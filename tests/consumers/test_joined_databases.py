@@ -408,6 +408,15 @@ def refusal_in(at, act, **options):
     return raised[0]
 
 
+@contextlib.contextmanager
+def transaction_of(space):
+    """Yield the call of a handler with a message of a queue space, in its transaction."""
+    space.create_queue("Q", exist_ok=True)
+    space.enqueue("Q", "a")
+    with space.transaction() as transaction:
+        yield current.CurrentCall(space, Call(space.dequeue("Q")), transaction=transaction)
+
+
 class TestRefused:
     """What cannot take part is refused at the call, and the handler may go on without."""
 
@@ -498,6 +507,24 @@ class TestRefused:
             assert (at.failures, at.left, shop.orders()) == ([], [[], [""], []], ["a"])
             assert rows_of(str(tmp_path / "other.db"), "made") == 0
             assert decisions_in(str(tmp_path / "other.db")) == 1
+
+    @pytest.mark.parametrize("shop", BARE[1:], indirect=True, ids="-".join)
+    def test_a_device_that_is_relaxed_which_cannot_decide(self, shop, tmp_path):
+        with qmadmin.create_device(tmp_path / "QUE", durability="relaxed") as device:
+            device.create_space("A")
+            with device.open_space("A") as space, transaction_of(space) as call, call:
+                with pytest.raises(ProtocolError, match=r"no queue space of 'A' can decide .* are relaxed"):
+                    join(shop.connection)
+                assert shop.connection.info.transaction_status == 0
+
+    @pytest.mark.parametrize("shop", BARE[:1], indirect=True, ids="-".join)
+    def test_a_device_in_memory(self, shop):
+        with qmadmin.create_device(":memory:") as device:
+            device.create_space("A")
+            with device.open_space("A") as space, transaction_of(space) as call, call:
+                with pytest.raises(InvalidArgumentError, match="a device in memory takes no part"):
+                    join(shop.connection)
+                assert not shop.connection.in_transaction
 
     @ONE
     @DRIVERS

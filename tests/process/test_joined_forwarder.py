@@ -1,6 +1,7 @@
 """Services of the forwarder that have a database of their own take part in the transaction of their request."""
 
 import contextlib
+import os
 import signal
 import sqlite3
 
@@ -8,11 +9,14 @@ import pytest
 
 import qmadmin
 from qmadmin import QueueDefinition
+from tests.doom import Doom, environment_of
 from tests.fix_process import eventually
+from tests.fix_store import SOURCES
 
 SELLING = """
-import pathlib, sqlite3, threading, time
+import contextlib, pathlib, sqlite3, threading, time
 
+import qmadmin
 from qmadmin.forwarder import enqueue, join
 
 HERE = pathlib.Path(__file__).parent
@@ -40,6 +44,11 @@ def sell(request):
 
 async def awaited(request):
     return sell(request)
+
+
+# In a worker process no device is open.
+with contextlib.suppress(qmadmin.InvalidArgumentError):
+    qmadmin.recover(connection())
 """
 
 SERVICES = """
@@ -136,3 +145,20 @@ def test_a_forwarder_that_is_killed_in_a_call_leaves_nothing_of_it(site, space):
     site.run("-q", "SELL", "-e")
     eventually(lambda: sales(site) == ["slow"], "the sale")
     assert (space.dequeue("RPLYQ").text, len(site.all_of("AUDIT"))) == ("sold slow", 1)
+
+
+@pytest.mark.parametrize("site", ["file", "postgres"], indirect=True)
+def test_a_service_that_recovers_as_it_is_loaded_ends_what_a_killed_forwarder_has_left(site, space, tmp_path):
+    space.enqueue("SELL", "one", reply_queue="RPLYQ")
+    doom = Doom("qmstorage.participants:Participant.commit", "return")
+    told = environment_of(doom, tmp_path / "mark", tmp_path / "loaded")
+    path = f"{tmp_path / 'loaded'}{os.pathsep}{SOURCES}"
+    forwarder = site.launch(["env", *site.command("-q", "SELL", "-e")], PYTHONPATH=path, **told)
+    forwarder.wait()
+    assert (tmp_path / "mark").exists()
+    # It is decided, and the branch of the queue space does not know.
+    assert (sales(site), space.dequeue("RPLYQ"), len(space.tpc_recover())) == (["one"], None, 1)
+    site.wait_until_alone()
+    site.run("-q", "SELL", "-e")
+    eventually(lambda: space.tpc_recover() == [], "the end of what was in doubt")
+    assert (sales(site), space.dequeue("RPLYQ").text) == (["one"], "sold one")
