@@ -48,6 +48,13 @@ class KnownDatabase:
         self.volumes: dict[str, bool] = {}
         """Whether volumes are in it, by their paths."""
 
+    def is_round_due(self) -> bool:
+        """Return whether recovery is to look there now, and not again for a while."""
+        is_due = time.monotonic() >= self.next_round
+        if is_due:
+            self.next_round = time.monotonic() + _ROUND_SECONDS
+        return is_due
+
     def tell_once(self, xid: Xid, sentence: str) -> None:
         """Log why a transaction stays prepared, but not again at each attempt."""
         if xid not in self._told:
@@ -128,7 +135,7 @@ class Databases:
             if any(self._is_joined(each, attachment) for attachment in attachments):
                 self._joined = each
             elif self._may_decide(each):
-                self._refuse_without_table(each)
+                refuse_without_table(each, self.known(each), self._why(each))
                 self.eras[each.name] = known.current_era(each)
         if self._joined is not None and len(self._all) > 1:
             raise _joined_alone(self._joined)
@@ -170,9 +177,8 @@ class Databases:
     def _recover_now_and_then(
         self, database: ApplicationDatabase, known: KnownDatabase, at_hand: Sequence[ApplicationDatabase]
     ) -> None:
-        if time.monotonic() < known.next_round:
+        if not known.is_round_due():
             return
-        known.next_round = time.monotonic() + _ROUND_SECONDS
         try:
             self._recover(database, at_hand)
         except QueueError as error:
@@ -262,19 +268,6 @@ class Databases:
         """Return why it has to decide."""
         return self.known(database).facts.cannot_prepare or "it is to decide"
 
-    def _refuse_without_table(self, database: ApplicationDatabase) -> None:
-        known = self.known(database)
-        if not known.facts.table:
-            # It may have been made since.
-            known.facts = database.facts()
-        if not known.facts.table:
-            why = self._why(database)
-            raise ProtocolError(
-                f"database {database.name!r} needs the table {TABLE} to take part: {why}, so that its own commit has to"
-                " contain the decision",
-                hint="Make it once with qmadmin.create_decision_table(connection).",
-            )
-
     def _refuse_undecidable(self) -> None:
         """Refuse databases of which more than one would have to decide, or one that cannot."""
         deciding = [each for each in self._all if each is not self._joined and self._may_decide(each)]
@@ -284,12 +277,7 @@ class Databases:
                 hint="Leave out decider=.",
             )
         for each in deciding:
-            if each.cannot_decide:
-                why = self._why(each)
-                raise ProtocolError(
-                    f"database {each.name!r} cannot take part: {why}, and it cannot decide: {each.cannot_decide}",
-                    hint="Mend one of both, or leave it out of the transaction.",
-                )
+            refuse_unable(each, self._why(each))
         if len(deciding) > 1:
             reasons = "; ".join(f"{each.name!r}: {self._why(each)}" for each in deciding)
             raise ProtocolError(
@@ -306,6 +294,28 @@ class Databases:
 
 def _twice(what: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{what} takes part in the transaction twice")
+
+
+def refuse_without_table(database: ApplicationDatabase, known: KnownDatabase, why: str) -> None:
+    """Refuse a database that has to decide, for a reason, and has no table for that."""
+    if not known.facts.table:
+        # It may have been made since.
+        known.facts = database.facts()
+    if not known.facts.table:
+        raise ProtocolError(
+            f"database {database.name!r} needs the table {TABLE} to take part: {why}, so that its own commit has to"
+            " contain the decision",
+            hint="Make it once with qmadmin.create_decision_table(connection).",
+        )
+
+
+def refuse_unable(database: ApplicationDatabase, why: str) -> None:
+    """Refuse a database that has to decide, for a reason, and cannot."""
+    if database.cannot_decide:
+        raise ProtocolError(
+            f"database {database.name!r} cannot take part: {why}, and it cannot decide: {database.cannot_decide}",
+            hint="Mend one of both, or leave it out of the transaction.",
+        )
 
 
 def _joined_alone(database: ApplicationDatabase) -> ProtocolError:

@@ -157,7 +157,8 @@ class Coordinator:
             return DecidingQueueSpace(self._decider, self._beside)
         databases, database = self._databases, self._deciding
         assert databases is not None and database is not None  # noqa: S101, PT018 - one of both decides
-        return DecidingDatabase(database, databases)
+        era, known = databases.eras[database.name], databases.known(database)
+        return DecidingDatabase(database, known, era, databases.started_us, databases.at_end)
 
     @property
     def is_complete(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from qmadmin.attachment import attachment_of
 from qmadmin.device import Device
 from qmadmin.opening import database_of
+from qmadmin.over_volumes import in_memory
 from qmadmin.recovery import recovery_of
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction, join, refuse_nesting
@@ -224,11 +225,7 @@ def _checked(resources: Sequence[Resource]) -> tuple[list[QueueSpace | Device], 
 def refuse_memory(devices: Iterable[Device]) -> None:
     """Refuse a device in memory, in a transaction that is not of it alone."""
     if any(device.path == MEMORY for device in devices):
-        raise InvalidArgumentError(
-            "a device in memory takes no part in a transaction with other devices or databases, as it is gone with its"
-            " process",
-            hint="Use a device on a file.",
-        )
+        raise in_memory()
 
 
 def _device_of(resource: QueueSpace | Device) -> Device:

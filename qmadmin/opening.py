@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qmcore.application_database import ApplicationDatabase
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
+    from qmstorage.participating_session import ParticipatingSession
 
 
 def open_device(path_or_url: str | os.PathLike[str], *, create: bool = False, clock: Clock | None = None) -> Device:
@@ -88,6 +89,16 @@ def database_of(connection: object) -> ApplicationDatabase:
     from qmstorage.postgres import participating as of_servers
 
     return of_servers.Participant(connection, its)
+
+
+def participating_session(session: object) -> ParticipatingSession:
+    """Return a session of SQLAlchemy in the transaction that others commit.
+
+    Raises InvalidArgumentError for what is none.
+    """
+    from qmstorage.participating_session import ParticipatingSession
+
+    return ParticipatingSession(session)
 
 
 def create_decision_table(connection: ApplicationConnection) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from qmcore.acts.returning import Cause, Ending, cause_of
-from qmcore.errors import AbortedError, OutcomeUnknownError
+from qmcore.errors import AbortedError, InvalidArgumentError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -119,6 +119,15 @@ class OverVolumes:
 def are_apart(parts: Iterable[tuple[Attachment, Branch]]) -> bool:
     """Return whether the parts of a transaction are on several volumes."""
     return len({attachment.volume.path for attachment, _ in parts}) > 1
+
+
+def in_memory() -> InvalidArgumentError:
+    """Return the diagnostic for a device in memory among several resources."""
+    return InvalidArgumentError(
+        "a device in memory takes no part in a transaction with other devices or databases, as it is gone with its"
+        " process",
+        hint="Use a device on a file.",
+    )
 
 
 def _nothing_remains(error: OutcomeUnknownError) -> AbortedError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from qmcore.acts import deciding, preparing, recovering
@@ -18,7 +19,7 @@ from qmcore.application_database import WrittenDecision
 from qmcore.errors import AbortedError, ProtocolError, QueueError
 from qmcore.numbers import random_number
 from qmcore.purpose import Purpose
-from qmcore.two_phase import DECIDES_WITHIN_US, OUR_FORMAT, Told
+from qmcore.two_phase import DECIDES_WITHIN_US, OUR_FORMAT, Era, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
@@ -103,12 +104,21 @@ class DecidingDatabase(Deciding):
 
     is_sent = False
 
-    def __init__(self, database: ApplicationDatabase, databases: Databases) -> None:
+    def __init__(
+        self,
+        database: ApplicationDatabase,
+        known: KnownDatabase,
+        era: Era,
+        started_us: int,
+        at_end: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Take what is known of it, when the transaction began, and what notes whom a failure of the end is of."""
         self._database = database
-        self._databases = databases
-        self._known = databases.known(database)
-        self._era = databases.eras[database.name]
-        self.gtrid = self._known.facts.table + random_number().to_bytes(_NUMBER)
+        self._known = known
+        self._era = era
+        self._started_us = started_us
+        self._at_end = at_end
+        self.gtrid = known.facts.table + random_number().to_bytes(_NUMBER)
         self.place = Place(database.name, "")
 
     def begin(self) -> Decider:
@@ -117,12 +127,20 @@ class DecidingDatabase(Deciding):
 
     def decide(self, asked: Decider, told: Sequence[Told]) -> None:
         """Write the decision into the transaction of the application, and commit that."""
-        with self._databases.at_end():
-            self._decide(asked, told)
+        with self._at_end():
+            self.write(asked, told)
+            try:
+                self.is_sent = True
+                self._database.commit()
+            except BaseException:
+                self._suspect()
+                raise
+            self.count(asked)
 
-    def _decide(self, asked: Decider, told: Sequence[Told]) -> None:
-        known, now, self._told = self._known, self._known.clock.now(), told
-        if now - self._databases.started_us > DECIDES_WITHIN_US:
+    def write(self, asked: Decider, told: Sequence[Told]) -> None:
+        """Write the decision into the transaction of the application, whose commit decides."""
+        now, self._told = self._known.clock.now(), told
+        if now - self._started_us > DECIDES_WITHIN_US:
             raise AbortedError("the transaction has begun more than a day ago, and is not committed any more")
         try:
             decisions = self._database.table.decide(self.gtrid, asked.era, asked.decisions, told, now)
@@ -132,13 +150,18 @@ class DecidingDatabase(Deciding):
                     " made anew, while the transaction was open",
                     hint="Begin it again; nothing of it remains.",
                 )
-            self.is_sent = True
-            self._database.commit()
         except BaseException:
-            # It may have been set back, or made anew: the next one asks, and counts anew.
-            known.is_outdated, known.era = True, None
+            self._suspect()
             raise
-        known.count(asked.era, decisions)
+        self._decisions = decisions
+
+    def count(self, asked: Decider) -> None:
+        """Note that it is decided, on the disk."""
+        self._known.count(asked.era, self._decisions)
+
+    def _suspect(self) -> None:
+        # It may have been set back, or made anew: the next one asks, and counts anew.
+        self._known.is_outdated, self._known.era = True, None
 
     def is_lost(self, refusal: QueueError) -> bool:
         """Return whether the connection is lost, which does not come back."""

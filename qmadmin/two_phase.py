@@ -43,12 +43,15 @@ class TwoPhaseTransaction(Transaction):
         """Whether its commit is promised, and it has not ended."""
         return self._ended == _PREPARED
 
-    def prepare(self) -> bool:
-        """Promise the commit; False where the transaction has changed nothing, and is over."""
+    def prepare(self, decider: str = "") -> bool:
+        """Promise the commit; False where the transaction has changed nothing, and is over.
+
+        `decider` is the text of whom recovery asks, where no coordinator ends it.
+        """
         self._check_usable()
         ((attachment, branch),) = self._branches.values()
         try:
-            changes = preparing.prepare(attachment.volume, branch, self.xid)
+            changes = preparing.prepare(attachment.volume, branch, self.xid, decider)
         except BaseException as error:
             self._fail(error)
             raise
@@ -65,8 +68,8 @@ class TwoPhaseTransaction(Transaction):
         """How many messages it has dequeued."""
         return sum(use.messages for _, branch in self._branches.values() for use in branch.holds.values())
 
-    def decide(self, *, commits: bool) -> None:
-        """End what is prepared, as its coordinator in this process has decided.
+    def decide(self, *, commits: bool) -> bool:
+        """End what is prepared, as its coordinator in this process has decided; return whether that is done.
 
         Where the store cannot be reached, the decision is kept, and carried out by a later upkeep. Raises
         UnknownXidError and HeuristicError where others have ended it.
@@ -75,6 +78,7 @@ class TwoPhaseTransaction(Transaction):
         attachment.decided.note(self.xid, commits=commits)
         self._ended = "committed" if commits else "rolled back"
         attachment.decided.carry_out(self.xid)
+        return self.xid not in attachment.decided.left
 
     def check_here(self) -> None:
         """Refuse a call in another thread than the one that began it, or in a forked process."""
@@ -149,16 +153,7 @@ class TwoPhase(SpaceHandle):
                 f"the format identifier {OUR_FORMAT} is that of the transactions that qmadmin coordinates",
                 hint="Use a format identifier of your own.",
             )
-        attachment = self._ready()
-        refuse_nesting(self._device, self.name)
-        transaction = TwoPhaseTransaction(self._device, timeout, self.name, identifier)
-        try:
-            preparing.begin(attachment.volume, transaction.branch(attachment), identifier)
-        except BaseException as error:
-            attachment.renew(error)
-            transaction.rollback(counts=False)
-            raise
-        transaction.join_context()
+        begin(self._ready(), self._device, identifier, timeout)
 
     def tpc_suspend(self) -> str:
         """Suspend this thread's branch, and return the token by which `tpc_resume` goes on with it.
@@ -288,6 +283,21 @@ class TwoPhase(SpaceHandle):
             self._promise(in_doubt.commit, xid, self._now)
         else:
             self._promise(in_doubt.roll_back, xid, self._now, Ending(Cause.ROLLBACK))
+
+
+def begin(attachment: Attachment, device: Device, xid: Xid, timeout: float | timedelta | None) -> TwoPhaseTransaction:
+    """Begin a branch in a queue space, and make the calls of this thread belong to it. Raises as `tpc_begin`."""
+    name = attachment.opened.space.name
+    refuse_nesting(device, name)
+    transaction = TwoPhaseTransaction(device, timeout, name, xid)
+    try:
+        preparing.begin(attachment.volume, transaction.branch(attachment), xid)
+    except BaseException as error:
+        attachment.renew(error)
+        transaction.rollback(counts=False)
+        raise
+    transaction.join_context()
+    return transaction
 
 
 _PREPARED: Final = "prepared"

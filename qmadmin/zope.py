@@ -21,9 +21,13 @@ import transaction
 from transaction.interfaces import IDataManagerSavepoint, ISavepointDataManager
 from zope.interface import implementer
 
+from qmadmin.attachment import attachment_of
+from qmadmin.opening import participating_session
+from qmadmin.session_decision import SessionDecision
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Marks, current
-from qmadmin.two_phase import TwoPhaseTransaction
+from qmadmin.two_phase import TwoPhaseTransaction, begin
+from qmcore.acts import recovering
 from qmcore.errors import (
     HeuristicError,
     InvalidArgumentError,
@@ -32,12 +36,16 @@ from qmcore.errors import (
     UnknownXidError,
     may_pass,
 )
+from qmcore.two_phase import OUR_FORMAT, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from sqlalchemy.orm import Session, scoped_session
+
     from qmadmin.device import Device
+    from qmstorage.participating_session import ParticipatingSession
 
 __all__ = ["FORMAT", "join"]
 
@@ -48,7 +56,11 @@ FORMAT: Final = int.from_bytes(b"ZOPE")
 
 
 def join(
-    space: QueueSpace, *, transaction_manager: Any = transaction.manager, timeout: float | timedelta | None = None
+    space: QueueSpace,
+    *,
+    transaction_manager: Any = transaction.manager,
+    timeout: float | timedelta | None = None,
+    session: Session | scoped_session[Any] | None = None,
 ) -> None:
     """Make a queue space part of the current transaction of the package `transaction`.
 
@@ -62,14 +74,22 @@ def join(
     administrator has ended a branch otherwise between the vote and the end, the commit succeeds, and the log says at
     level ERROR what is to be put right: an exception would roll back the data managers behind.
 
+    With a `session` of SQLAlchemy, which becomes part of the transaction by zope.sqlalchemy, nothing waits for anybody:
+    its commit is the decision, because a row of the table that `create_decision_table` makes is written into it when
+    all queue spaces have voted. What a dead process leaves is ended by that, by the next transaction with a session of
+    the database or by `qmadmin.recover`. All queue spaces of a transaction join with the same session then, before the
+    session has written anything. Where it has committed, and another data manager fails behind it, the queue spaces are
+    committed with it, and the log says so at level ERROR.
+
     The end belongs in the thread that has joined. In another one it raises ProtocolError, and commits nothing: the next
     call of the thread that has joined rolls back, and raises AbortedError unless it is a `join`.
 
     A savepoint covers what is enqueued. To roll back to one is refused with ProtocolError if a message was dequeued
     since, or if what was enqueued since stands in the store already (a transaction keeps 8 MiB outside of it).
 
-    Raises ProtocolError inside another transaction on the queue space, NoSpaceError if there are as many transactions
-    as the queue space allows, InvalidArgumentError for what is no queue space, and what `transaction` raises.
+    Raises ProtocolError inside another transaction on the queue space, and for a session whose database cannot decide
+    or is that of the queue space; NoSpaceError if there are as many transactions as the queue space allows,
+    InvalidArgumentError for what is no queue space or no session of one engine, and what `transaction` raises.
     """
     if not isinstance(space, QueueSpace):
         raise InvalidArgumentError(
@@ -79,12 +99,18 @@ def join(
     its = transaction_manager.get()
     together = _together_in(its)
     key = space.device, space.name
+    decides = None if session is None else participating_session(session)
     if (found := together.participants.get(key)) is not None:
         found.check_here()
+        if decides is not None:
+            together.check_decider(decides)
         return
     stale = current(*key)
     if isinstance(stale, TwoPhaseTransaction) and stale.is_given_up:
         stale.leave_given_up()
+    together.check_decider(decides)
+    if decides is not None:
+        together.have_decided(decides, space, transaction_manager)
     participant = _Participant(space, together, transaction_manager)
     try:
         participant.begin(timeout)
@@ -101,6 +127,42 @@ class _Together:
     def __init__(self) -> None:
         self.gtrid = os.urandom(16)
         self.participants: dict[tuple[Device, str], _Participant] = {}
+        self.decision: SessionDecision | None = None
+        """The one of a session, where one decides."""
+
+    def check_decider(self, session: ParticipatingSession | None) -> None:
+        """Refuse another session than that of the queue spaces that have joined before, or one where they have none."""
+        decides = None if self.decision is None else self.decision.session
+        if self.participants and decides is not (None if session is None else session.session):
+            raise ProtocolError(
+                f"queue space {next(iter(self.participants))[1]!r} has joined the transaction with"
+                f" {'no' if decides is None else 'another'} session, and one decides on all queue spaces",
+                hint="Give each join() in the transaction the same session, or none.",
+            )
+
+    def have_decided(self, session: ParticipatingSession, space: QueueSpace, transaction_manager: Any) -> None:
+        """Have a session decide on a branch in a queue space, too."""
+        decision = self.decision
+        if decision is None or decision.is_over or decision.session is not session.session:
+            decision = SessionDecision(session, space.device, transaction_manager)
+        decision.admit(attachment_of(space))
+        if decision is not self.decision:
+            _have_it_commit(session.session, transaction_manager)
+            transaction_manager.get().join(decision)
+            self.decision = decision
+
+
+def _have_it_commit(session: Session, transaction_manager: Any) -> None:
+    """Have a session commit with the transaction, in which the decision may be all that it has written."""
+    from zope.sqlalchemy import mark_changed
+
+    try:
+        mark_changed(session, transaction_manager)
+    except AssertionError as error:
+        raise InvalidArgumentError(
+            "the session is registered with zope.sqlalchemy as one that only reads, and cannot decide",
+            hint="Register it without initial_state.",
+        ) from error
 
 
 def _together_in(its: Any) -> _Together:
@@ -135,10 +197,15 @@ class _Participant:
         device, name = self._key
         device.use(name, _ROLE)
         self._uses = True
-        incarnation = device.attachment(name, _ROLE).opened.space.incarnation
-        self._xid = Xid(FORMAT, self._together.gtrid, incarnation.encode())
-        self._space.tpc_begin(self._xid, timeout)
-        self._branch = self._begun()
+        attachment, decision = attachment_of(self._space), self._together.decision
+        attachment.do_housekeeping()
+        space, volume = attachment.opened.space, attachment.volume
+        if decision is None:
+            self._xid = Xid(FORMAT, self._together.gtrid, space.incarnation.encode())
+        else:
+            self._xid = Xid(OUR_FORMAT, decision.gtrid, recovering.qualifier_of(volume, space))
+        self._told = Told(self._xid.bqual, attachment.place.text)
+        self._branch = begin(attachment, device, self._xid, timeout)
         self._together.participants[self._key] = self
 
     def check_here(self) -> None:
@@ -163,8 +230,11 @@ class _Participant:
 
     def tpc_vote(self, _its: object) -> None:
         """Promise the commit. A branch that has changed nothing is over."""
-        if self._branch is not None and not self._branch.prepare():
+        branch, decision = self._branch, self._together.decision
+        if branch is not None and not branch.prepare("" if decision is None else decision.asked.text):
             self._leave()
+        elif branch is not None and decision is not None:
+            decision.told[self._told.branch] = self._told
 
     def tpc_finish(self, _its: object) -> None:
         """Commit what was promised.
@@ -176,8 +246,15 @@ class _Participant:
         if branch is None or not branch.is_prepared:
             return
         branch.check_here()
+        if self._together.decision is not None:
+            self._together.decision.check_decided()
+        self._commit(branch)
+
+    def _commit(self, branch: TwoPhaseTransaction) -> None:
+        decision = self._together.decision
         try:
-            branch.decide(commits=True)
+            if branch.decide(commits=True) and decision is not None:
+                decision.followed.append(self._told.branch)
         except HeuristicError as error:
             logger.error(  # noqa: TRY400
                 "transaction %s was to be committed, and its other branches are: %s; put right by hand what differs in"
@@ -215,11 +292,20 @@ class _Participant:
             if branch is not None and branch.is_given_up:
                 branch.leave_given_up()
             elif branch is not None and branch.is_prepared:
-                branch.decide(commits=False)
+                self._end_undecided(branch)
             elif branch is not None and branch.active:
                 branch.rollback()
         finally:
             self._leave()
+
+    def _end_undecided(self, branch: TwoPhaseTransaction) -> None:
+        """Roll back what was promised, unless the session that decides has committed, or that is not known."""
+        decided = self._together.decision is not None and self._together.decision.decided()
+        if decided:
+            logger.error("transaction %s is committed with its session, before another data manager failed", branch.xid)
+            self._commit(branch)
+        elif decided is not None:
+            branch.decide(commits=False)
 
     def savepoint(self) -> _Savepoint:
         """Return where the branch is now."""

@@ -95,8 +95,11 @@ class ApplicationDatabase(Protocol):
     cannot_decide: str
     """Why it cannot decide, whether it has the table or not; empty where it can."""
 
-    def open(self) -> None:
-        """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed."""
+    def open(self, *, belongs: bool = False) -> None:
+        """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed.
+
+        Where it `belongs` to others, who end it, it is the one that is open, or that the library begins.
+        """
 
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and can."""

@@ -6,7 +6,8 @@ The device is made, and must not be there yet: a file, or the URL of a schema in
 file of an SQLite database, another one: that of the application, whose session zope.sqlalchemy has registered.
 
 The office takes a message about an order, records the bill, and sends a message to the shipping department. All of it
-is committed together, or nothing of it; the queue space promises its part before the session commits.
+is committed together, or nothing of it, also where the program is killed at any moment: the queue space promises its
+part, and the commit of the session, which contains the decision, ends both.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Office:
     def bill(self, *, power_fails: bool = False) -> None:
         """Take the message, record the bill and have the order shipped: all of it, or nothing."""
         with transaction.manager:
-            join(self.space)
+            join(self.space, session=self.session)
             message = self.space.dequeue(ORDERS)
             if message is None:
                 raise LookupError("there is no order")
@@ -82,10 +83,15 @@ def main() -> int:
     engine = sa.create_engine(f"sqlite:///{given.database}")
     try:
         Base.metadata.create_all(engine)
+        with engine.begin() as connection:
+            qmadmin.create_decision_table(connection)
         with qmadmin.create_device(given.device, 2000) as device:
             lay_out(device)
             try:
                 with device.open_space(SPACE) as space, orm.Session(engine) as session:
+                    # What an earlier run has left in doubt, where there is one: with this device there is none.
+                    with engine.connect() as connection:
+                        qmadmin.recover(connection)
                     show(Office(session, space))
             finally:
                 device.destroy_space(SPACE, force=True)

@@ -34,8 +34,15 @@ class Participant(ABC):
         # Not kept: a cycle would keep the connection of the application.
         return DecisionTable(self)
 
-    def open(self) -> None:
-        """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed."""
+    def open(self, *, belongs: bool = False) -> None:
+        """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed.
+
+        Where it `belongs` to others, who end it, it is the one that is open, or that the library begins.
+        """
+        if belongs:
+            self._its.take()
+            self.identify()
+            return
         self.refuse_closed()
         self._its.open()
         try:
