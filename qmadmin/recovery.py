@@ -229,6 +229,8 @@ class Recovery:
             )
         )
         self._keep(name, {record.xid for record in records if record.xid is not None})
+        if any(record.decider == recovering.PRESUMES_ABORT for record in records):
+            recovering.end_presumed(volume, opened)
         opened.has_distributed = bool(records or decisions or opened.known_outcomes)
         for place, deciders in self._to_ask(attachment, records).items():
             self._ask(device, attachment, place, deciders)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import transaction
 from transaction.interfaces import IDataManagerSavepoint, ISavepointDataManager
@@ -61,6 +61,7 @@ def join(
     transaction_manager: Any = transaction.manager,
     timeout: float | timedelta | None = None,
     session: Session | scoped_session[Any] | None = None,
+    presume: Literal["abort"] | None = None,
 ) -> None:
     """Make a queue space part of the current transaction of the package `transaction`.
 
@@ -87,14 +88,25 @@ def join(
     A savepoint covers what is enqueued. To roll back to one is refused with ProtocolError if a message was dequeued
     since, or if what was enqueued since stands in the store already (a transaction keeps 8 MiB outside of it).
 
+    With `presume="abort"` and no session a branch whose process has died after the vote is rolled back by whoever comes
+    next, in place of waiting. That is wrong where it dies, or is cut off from the queue space for so long that it is
+    taken for dead, after another data manager has committed and before the queue space has: what that has committed
+    stays, and the messages come back. A session of zope.sqlalchemy commits in its vote, directly before the end.
+
     Raises ProtocolError inside another transaction on the queue space, and for a session whose database cannot decide
     or is that of the queue space; NoSpaceError if there are as many transactions as the queue space allows,
-    InvalidArgumentError for what is no queue space or no session of one engine, and what `transaction` raises.
+    InvalidArgumentError for what is no queue space or no session of one engine, or for a presumption beside a session,
+    and what `transaction` raises.
     """
     if not isinstance(space, QueueSpace):
         raise InvalidArgumentError(
             f"what joins a transaction is a queue space, got {space!r}",
             hint="A queue space of qmadmin.aio cannot: the package `transaction` awaits nothing.",
+        )
+    if presume not in (None, "abort") or (presume and session is not None):
+        raise InvalidArgumentError(
+            f"what a transaction presumes is 'abort', where no session decides, got {presume!r}",
+            hint="Give session= alone: then nothing has to be presumed.",
         )
     its = transaction_manager.get()
     together = _together_in(its)
@@ -111,7 +123,7 @@ def join(
     together.check_decider(decides)
     if decides is not None:
         together.have_decided(decides, space, transaction_manager)
-    participant = _Participant(space, together, transaction_manager)
+    participant = _Participant(space, together, transaction_manager, presumes_abort=presume == "abort")
     try:
         participant.begin(timeout)
         its.join(participant)
@@ -178,7 +190,10 @@ def _together_in(its: Any) -> _Together:
 class _Participant:
     """A branch in a queue space, as a data manager of the package `transaction`."""
 
-    def __init__(self, space: QueueSpace, together: _Together, transaction_manager: Any) -> None:
+    def __init__(
+        self, space: QueueSpace, together: _Together, transaction_manager: Any, *, presumes_abort: bool
+    ) -> None:
+        self._presumes_abort = presumes_abort
         self.transaction_manager = transaction_manager
         self._space = space
         self._key = space.device, space.name
@@ -201,7 +216,9 @@ class _Participant:
         attachment.do_housekeeping()
         space, volume = attachment.opened.space, attachment.volume
         if decision is None:
-            self._xid = Xid(FORMAT, self._together.gtrid, space.incarnation.encode())
+            # By the qualifier recovery knows a copy, which presumes nothing.
+            presumed = recovering.qualifier_of(volume, space) if self._presumes_abort else space.incarnation.encode()
+            self._xid = Xid(FORMAT, self._together.gtrid, presumed)
         else:
             self._xid = Xid(OUR_FORMAT, decision.gtrid, recovering.qualifier_of(volume, space))
         self._told = Told(self._xid.bqual, attachment.place.text)
@@ -231,7 +248,8 @@ class _Participant:
     def tpc_vote(self, _its: object) -> None:
         """Promise the commit. A branch that has changed nothing is over."""
         branch, decision = self._branch, self._together.decision
-        if branch is not None and not branch.prepare("" if decision is None else decision.asked.text):
+        presumes = recovering.PRESUMES_ABORT if self._presumes_abort else ""
+        if branch is not None and not branch.prepare(presumes if decision is None else decision.asked.text):
             self._leave()
         elif branch is not None and decision is not None:
             decision.told[self._told.branch] = self._told

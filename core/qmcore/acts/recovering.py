@@ -19,7 +19,7 @@ from qmcore.definitions import OpenSpace
 from qmcore.errors import QueueError, UnknownXidError
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
-from qmcore.records import Outcome, TransactionRecord
+from qmcore.records import Outcome, Owner, TransactionRecord
 from qmcore.space import Space
 from qmcore.times import MICROS
 from qmcore.xid import Xid
@@ -28,6 +28,9 @@ logger = logging.getLogger("qmadmin.transacting")
 
 GRACE_US: Final = MICROS
 """How long a branch is prepared before anybody but its coordinator asks for it."""
+
+PRESUMES_ABORT: Final = "abort"
+"""What a branch has in place of a decider that rolls back with its process, as whoever prepared it wanted."""
 
 _AT_A_TIME: Final = 100
 _INCARNATION: Final = 8
@@ -55,9 +58,31 @@ def waiting(unit: Unit, opened: OpenSpace, now: int) -> list[TransactionRecord]:
         if record.decider and (record.prepared_us or 0) <= now - GRACE_US
     ]
     ended = [
-        record for record in unit.transactions.heuristics(opened.space.id) if record.decider and not record.decided
+        record
+        for record in unit.transactions.heuristics(opened.space.id)
+        if record.decider not in ("", PRESUMES_ABORT) and not record.decided
     ]
     return [*prepared, *ended]
+
+
+def end_presumed(volume: Volume, opened: OpenSpace) -> list[Xid]:
+    """Roll back the branches that presume an abort and whose process is dead; return their identifiers."""
+
+    def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord]]:
+        records = [each for each in in_doubt.prepared(unit, opened.space.id) if each.decider == PRESUMES_ABORT]
+        return unit.owners.of_space(opened.space.id) if records else [], records
+
+    owners, records = volume.read(look)
+    living = volume.liveness.living(owners) if owners else set()
+    left = [each.xid for each in records if each.xid is not None and each.owner_id not in living]
+    for xid in left:
+        logger.warning(
+            "transaction %s of queue space %r has lost its process after the vote, and its abort is presumed: what its"
+            " other data managers have committed stays",
+            xid,
+            opened.space.name,
+        )
+    return end(volume, opened, dict.fromkeys(left, Answer.ROLLED_BACK))
 
 
 def end(volume: Volume, opened: OpenSpace, answers: Mapping[Xid, Answer], *, also_copies: bool = False) -> list[Xid]:
