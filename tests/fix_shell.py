@@ -24,7 +24,8 @@ from qmadmin.shell.interpreter import Interpreter
 from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Session
 from tests.fix_store import SOURCES
-from tests.fork_server import ENTRY_POINT, ForkServer
+from tests.fork_server import ENTRY_POINT_WITHOUT_DISMANTLING as ENTRY_POINT
+from tests.fork_server import ForkServer
 
 ROOT = Path(__file__).parent.parent
 MODULE = "qmadmin.program"
@@ -166,6 +167,8 @@ LOADED = (
     "qmadmin.shell.live_screen",
     "qmadmin.shell.terminal",
     "qmadmin.console.styled",
+    "qmadmin.opening",
+    "qmadmin.space",
     "qmstorage.postgres.opening",
     "qmstorage.sqlite.opening",
 )

@@ -26,7 +26,11 @@ from typing import Any, TextIO
 _REQUEST_MAX = 200_000
 
 _SERVING = """
-import sys
+import atexit, os, sys
+
+ended = []
+# The first to be registered is the last to be called.
+atexit.register(lambda: ended and (sys.stdout.flush(), sys.stderr.flush(), os._exit(*ended)))
 from tests.fork_server import serve
 
 source = serve(int(sys.argv[1]))
@@ -34,15 +38,22 @@ exec(compile(source, "<string>", "exec"))
 """
 
 
-ENTRY_POINT = """
+_LOADED = """
 import importlib, os, sys
 
 sys.path[0] = os.getcwd()
 module = importlib.import_module(sys.argv.pop(1))
 sys.argv[0] = module.__file__
-sys.exit(module.main())
 """
+
+ENTRY_POINT = f"{_LOADED}sys.exit(module.main())"
 """One of our programs, named by its module, as pip installs it."""
+
+ENTRY_POINT_WITHOUT_DISMANTLING = f"{_LOADED}ended.append(module.main())"
+"""The same, but when all that asked to be called at its end has been called, Python does not take itself to pieces.
+
+What it did not make itself it would copy for that, which takes longer than most commands.
+"""
 
 
 class Forked:
