@@ -172,7 +172,7 @@ class Databases:
                     hint="Keep the application's tables in a database of their own.",
                 )
 
-        attachment.volume.write_on(self._joined.connection, check)
+        attachment.volume.write_on(self._joined.joinable, check)
 
     def _recover_now_and_then(
         self, database: ApplicationDatabase, known: KnownDatabase, at_hand: Sequence[ApplicationDatabase]
@@ -189,7 +189,7 @@ class Databases:
         for each in self._begun():
             if self._is_joined(each, attachment):
                 self._joined = each
-                return each.connection
+                return each.joinable
         if self._joined is not None:
             raise _joined_alone(self._joined)
         return None

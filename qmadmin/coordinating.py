@@ -136,7 +136,7 @@ class Coordinator:
         parts, database = [*([] if self._decider is None else [self._decider]), *self._beside], self._deciding
         if parts:
             # With a database they are in that, and its commit is theirs.
-            on = None if database is None else database.connection
+            on = None if database is None else database.joinable
             commit.commit(parts[0][0].volume, [branch for _, branch in parts], on=on)
         if database is not None and self._databases is not None:
             with self._databases.at_end():

@@ -89,6 +89,9 @@ class ApplicationDatabase(Protocol):
     connection: Any
     """What the application has given."""
 
+    joinable: object
+    """The connection by which calls on a queue space in the database join the transaction, once it is open."""
+
     has_begun: bool
     """Whether the transaction of the application has begun, in which the database is asked for nothing else."""
 

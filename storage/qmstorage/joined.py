@@ -141,8 +141,7 @@ class OfDjango(Joined):
             raise of_another_thread(which) from error
         if wrapper.connection is None:
             raise outside_atomic(which) if not wrapper.in_atomic_block else closed(which)
-        # In a transaction over several resources others begin and end it.
-        if not wrapper.in_atomic_block and wrapper.autocommit:
+        if not wrapper.in_atomic_block:
             raise outside_atomic(which)
         if wrapper.needs_rollback:
             raise aborted(f"the transaction of {which}")
@@ -157,10 +156,6 @@ class OfDjango(Joined):
 
     def await_commit(self, transaction: ApplicationTransaction) -> None:
         """Have it told of a commit: for each call, as Django forgets what belongs to a savepoint that is undone."""
-        if not self._wrapper.in_atomic_block:
-            # Django takes no hooks there.
-            transaction.follow_silent_end()
-            return
         hook = _CommitHookOfDjango(self._wrapper, transaction)
         self._wrapper.on_commit(hook.committed)
         transaction.commit_hook = weakref.ref(hook)

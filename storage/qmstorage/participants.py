@@ -27,6 +27,8 @@ class Participant(ABC):
         self.connection = connection
         self._its = its
         self._is_open = False
+        self.joinable: object = None
+        """The connection by which calls on a queue space in the database join the transaction, once it is open."""
 
     @property
     def table(self) -> DecisionTable:
@@ -50,6 +52,7 @@ class Participant(ABC):
         except BaseException:
             self._its.roll_back()
             raise
+        self.joinable = self._its.joinable(self.connection)
         self._is_open = True
 
     def facts(self) -> DatabaseFacts:

@@ -29,6 +29,10 @@ class ParticipatingConnection:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
+    def joinable(self, given: object) -> object:
+        """Return the connection by which calls join the transaction, of the one that the application has given."""
+        return given
+
     def has_transaction(self) -> bool:
         """Return whether a transaction is open."""
         info = getattr(self.driver, "info", None)
@@ -128,6 +132,11 @@ class _OfDjango(ParticipatingConnection):
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
+
+    def joinable(self, given: object) -> object:
+        """Return that of the driver: Django's is for calls inside of atomic() alone."""
+        del given
+        return self.driver
 
     def has_transaction(self) -> bool:
         """Return whether Django has begun one."""
