@@ -283,9 +283,26 @@ class Cluster(Server):
         """Kill the server as `kill -9` does; its processes for the clients end as soon as they notice."""
         self._end(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals) -> None:
+    def cut_power(self) -> None:
+        """Kill all processes of the server, and return when they are gone, as where its machine loses power."""
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
+        children = [pid for pid, parent in pairs if parent == self.pid]
+        self._end(signal.SIGKILL, children)
+
+    def be_there(self) -> None:
+        """Start the server, unless it runs; a test that failed may have left it ended."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            self.start()
+
+    def _end(self, number: signal.Signals, others: Iterable[int] = ()) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         wait_for_the_guard(self.room)
         self._wait_until_refused()
 

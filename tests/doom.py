@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -31,10 +32,11 @@ VARIABLE = "QM_TEST_DOOM"
 class Doom:
     """Where a process ends: at a point, or the call or the return of a function, the first time or a later one.
 
-    `place` is the name of a point, or a module and a name in it, with a colon between. `number` is the signal;
-    `of_group` sends it to all processes of the group, as a terminal does. `who` is the driver, a worker or an executor
-    of Spark, of which only the first one dies. An executor that is stopped stands still with the processes of Python
-    that do its work, the one that is there as the last.
+    `place` is the name of a point, or a module and a name in it, with a colon between. A point counts from the first
+    call of the function `since` on, where one is named. `number` is the signal; `of_group` sends it to all processes of
+    the group, as a terminal does. `who` is the driver, a worker or an executor of Spark, of which only the first one
+    dies. An executor that is stopped stands still with the processes of Python that do its work, the one that is there
+    as the last.
     """
 
     place: str
@@ -43,6 +45,7 @@ class Doom:
     who: str = "driver"
     number: int = signal.SIGKILL
     of_group: bool = False
+    since: str = ""
 
     def __str__(self) -> str:
         name = self.place.partition(":")[2] or self.place
@@ -55,9 +58,12 @@ def meet(doom: Doom, mark: Path) -> None:
     One that only stood still notes when the call is over in the middle of which it was.
     """
     if doom.place in Point.__members__:
-        meet_at_point(doom, mark)
+        if doom.since:
+            _watch_for(doom.since, lambda: meet_at_point(doom, mark))
+        else:
+            meet_at_point(doom, mark)
         return
-    code, left = code_of(doom), doom.time
+    code, left = code_of(doom.place), doom.time
 
     def watch(frame: Any, event: str, _argument: Any) -> None:
         nonlocal left
@@ -70,6 +76,23 @@ def meet(doom: Doom, mark: Path) -> None:
         if left == -1 and event == "return":
             over_beside(mark).touch()
 
+    _profile(watch)
+
+
+def _watch_for(place: str, then: Callable[[], object]) -> None:
+    """Do something once, when a function is called."""
+    code, left = code_of(place), 1
+
+    def watch(frame: Any, event: str, _argument: Any) -> None:
+        nonlocal left
+        if left and frame.f_code is code and event == "call":
+            left = 0
+            then()
+
+    _profile(watch)
+
+
+def _profile(watch: Callable[[Any, str, Any], None]) -> None:
     # Also in threads that it starts from now on.
     threading.setprofile(watch)
     sys.setprofile(watch)
@@ -103,9 +126,9 @@ def going_beside(mark: Path) -> Path:
     return mark.with_suffix(".going")
 
 
-def code_of(doom: Doom) -> CodeType:
+def code_of(place: str) -> CodeType:
     """Return the code of the function that is named."""
-    module, _, name = doom.place.partition(":")
+    module, _, name = place.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)

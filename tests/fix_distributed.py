@@ -72,7 +72,7 @@ class Pair:
 
     def rows(self, table: str) -> int:
         """Return how many rows a table has on both volumes, as somebody from outside sees it."""
-        return sum(_rows(device, table) for device in self.devices)
+        return sum(rows_on(device, table) for device in self.devices)
 
     def is_settled(self) -> bool:
         """Return whether nothing is in doubt any more, and nobody is to be told of a decision."""
@@ -98,7 +98,8 @@ def _bring_back(path: str) -> None:
             Path(f"{path}-away{end}").rename(path + end)
 
 
-def _rows(device: Device, table: str) -> int:
+def rows_on(device: Device, table: str) -> int:
+    """Return how many rows a table has on the volumes of a device, as somebody from outside sees it."""
     count = 0
     for path in dict.fromkeys(entry.path for entry in device.entries()):
         if device.kind == "sqlite":
@@ -155,17 +156,18 @@ def make_pair(kinds: str, directory: Path, url: str) -> Pair:
         config, other = (url, f"{schema}_b") if on_server else (str(directory / "A"), str(directory / "B"))
         with create_device(config, 20_000) as device:
             device.create_entry(other, 0, 20_000)
-            _lay_out(device, "A", volume=0)
-            _lay_out(device, "B", volume=1)
+            lay_out(device, "A", volume=0)
+            lay_out(device, "B", volume=1)
         return Pair((config, config))
     configs = [urls[at] if kind == "postgres" else str(directory / "AB"[at]) for at, kind in enumerate((first, second))]
     for name, config in zip("AB", configs, strict=True):
         with create_device(config, 20_000) as device:
-            _lay_out(device, name)
+            lay_out(device, name)
     return Pair((configs[0], configs[1]))
 
 
-def _lay_out(device: Device, name: str, **where: Any) -> None:
+def lay_out(device: Device, name: str, **where: Any) -> None:
+    """Make a queue space with its queues."""
     device.create_space(space_definition(name, ipc_key=40_000 + ord(name), **LIMITS), **where)
     with device.open_space(name) as space:
         for queue in ("ERRORS", "Q", "OUT", "IDLE"):

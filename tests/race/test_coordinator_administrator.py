@@ -9,11 +9,9 @@ import pytest
 
 from qmadmin.opening import open_device
 from qmcore.errors import HeuristicError, ProtocolError, UnknownXidError
+from tests.fix_crashes import die_deciding
 from tests.fix_store import drain, eventually
-from tests.race.test_coordinator_kill import DIE
 from tests.race.test_coordinator_stopped import standing_still
-
-DECIDES = "qmcore.acts.deciding:decide"
 
 
 @contextlib.contextmanager
@@ -21,7 +19,7 @@ def in_doubt(pair, start, tmp_path, caplog, event):
     """Give a branch whose coordinator has died before or after the decision, while the decider cannot be reached."""
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", DECIDES, event, tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, event)
     pair.hide()
     with open_device(pair.configs[1]) as device, device.open_space("B") as space:
         eventually(lambda: not space.dequeue("IDLE") and "have to wait for" in caplog.text, "recovery has asked")

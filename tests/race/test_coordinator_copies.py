@@ -12,11 +12,9 @@ import pytest
 import qmadmin
 from qmadmin.opening import open_device, restore_device
 from qmcore.errors import ProtocolError
+from tests.fix_crashes import die_deciding
 from tests.fix_distributed import ENDS
 from tests.fix_store import drain, eventually
-from tests.race.test_coordinator_kill import DIE
-
-DECIDES = "qmcore.acts.deciding:decide"
 
 pytestmark = pytest.mark.parametrize("pair", ["file-file"], indirect=True)
 
@@ -49,7 +47,7 @@ def left_in_doubt(config, caplog):
 def test_a_copy_never_ends_its_branches_by_itself(pair, start, tmp_path, caplog):
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", DECIDES, "return", tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, "return")
     copied = str(tmp_path / "COPY")
     copy(pair.configs[1], copied)
     pair.open()
@@ -67,7 +65,7 @@ def test_a_copy_never_ends_its_branches_by_itself(pair, start, tmp_path, caplog)
 def test_a_backup_that_is_restored_never_ends_its_branches_by_itself(pair, start, tmp_path, caplog):
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", DECIDES, "return", tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, "return")
     restored = str(tmp_path / "RESTORED")
     with open_device(pair.configs[1]) as device:
         device.backup(tmp_path / "BACKUP")
@@ -86,7 +84,7 @@ def test_a_decider_that_was_set_back_presumes_nothing(pair, start, tmp_path, cap
     earlier = str(tmp_path / "EARLIER")
     pair.close()
     copy(first, earlier)
-    start(DIE, first, second, "a", DECIDES, event, tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, event)
     put_back(earlier, first, is_same_file=is_same_file)
     # More decisions than were lost make it no later state.
     with open_device(first) as one, one.open_space("A") as a, open_device(second) as other, other.open_space("B") as b:
@@ -103,7 +101,7 @@ def test_a_stranger_in_the_place_of_the_decider_is_not_asked(pair, start, tmp_pa
     first, second = pair.configs
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, first, second, "a", DECIDES, "call", tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, "call")
     pair.hide()
     with qmadmin.create_device(first, 20_000) as device:
         device.create_space("A")

@@ -8,12 +8,15 @@ import sqlite3
 import pytest
 
 import qmadmin
+from tests.crashing import Participant
+from tests.doom import Doom
 from tests.fix_applications import connected
+from tests.fix_crashes import die_at
 from tests.fix_databases import prepared_in
 from tests.fix_distributed import PAIRS
+from tests.fix_postgres import database_of
 from tests.fix_store import drain, eventually
 from tests.race.test_coordinator_copies import copy, put_back
-from tests.race.test_database_kill import DIE
 
 ON_FILE = pytest.mark.parametrize("shop", [("file", "sqlite3")], indirect=True, ids="-".join)
 pytestmark = pytest.mark.parametrize("pair", PAIRS[:1], indirect=True)
@@ -22,7 +25,9 @@ pytestmark = pytest.mark.parametrize("pair", PAIRS[:1], indirect=True)
 def die(pair, shop, start, tmp_path, decider, place, event):
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, shop.place, decider, place, event, tmp_path / "mark").lines_left()
+    place_of_shop = database_of(shop.place)[0] if "://" in shop.place else shop.place
+    both = [Participant("A", pair.configs[0]), Participant("", place_of_shop)]
+    die_at(start, both, {"space": 0, "database": 1}[decider], Doom(place, event), tmp_path)
 
 
 @ON_FILE

@@ -10,11 +10,9 @@ import pytest
 from qmadmin.moved_devices import now_at
 from qmadmin.opening import open_device
 from qmcore.attached import DeciderReach
+from tests.fix_crashes import die_deciding
 from tests.fix_distributed import ENDS
 from tests.fix_store import drain, eventually
-from tests.race.test_coordinator_kill import DIE
-
-DECIDES = "qmcore.acts.deciding:decide"
 
 
 def move(old, new):
@@ -40,7 +38,7 @@ def left(pair, start, tmp_path, event):
     """Leave a transaction whose coordinator has died before or after it was decided, and all is closed."""
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", DECIDES, event, tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, event)
 
 
 @pytest.mark.parametrize("pair", ["file-file", "file-postgres"], indirect=True)

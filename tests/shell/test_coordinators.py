@@ -16,9 +16,9 @@ from qmcore.acts import deciding, recovering
 from qmcore.attached import DeciderReach
 from qmcore.errors import OperatingSystemError, UnknownXidError
 from qmcore.findings import Severity
+from tests.fix_crashes import die_deciding
 from tests.fix_store import drain, eventually, make_queue, space_definition
 from tests.race.test_coordinator_copies import copy
-from tests.race.test_coordinator_kill import DIE
 
 
 @pytest.fixture
@@ -64,8 +64,7 @@ def test_ipcs_shows_the_coordinator_where_it_decides_and_where_a_branch_is_prepa
 def test_ipcs_says_where_the_coordinator_is_dead(pair, shells, start, tmp_path):
     pair.a.enqueue("Q", "x")
     pair.close()
-    child = start(DIE, *pair.configs, "a", "qmcore.acts.deciding:decide", "call", tmp_path / "mark")
-    child.lines_left()
+    child = die_deciding(pair.configs, start, tmp_path, "call")
     (row,) = coordinators(shells(1, "ipcs B"))
     assert (row["pid"], row["state"]) == (child.pid, "dead")
     pair.open()
@@ -86,7 +85,7 @@ def in_doubt(pair, start, tmp_path):
     """Give the pair with a branch in B whose coordinator has died before it decided in A, which nobody has open."""
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", "qmcore.acts.deciding:decide", "call", tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, "call")
     yield pair
     pair.open()
     pair.wait_until_settled()
@@ -273,7 +272,7 @@ def test_a_decision_that_was_not_told_for_an_hour_is_found_and_given_up(
 def test_qforgettrans_gives_a_decision_up_by_the_xid_of_the_branch(pair, shell, start, tmp_path):
     pair.a.enqueue("Q", "x")
     pair.close()
-    start(DIE, *pair.configs, "a", "qmcore.acts.deciding:decide", "return", tmp_path / "mark").lines_left()
+    die_deciding(pair.configs, start, tmp_path, "return")
     Path(pair.configs[1]).rename(tmp_path / "AWAY")
     shell.device = shell.environ["QMCONFIG"] = pair.configs[0]
     with open_device(pair.configs[0]) as device:

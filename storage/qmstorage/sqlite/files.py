@@ -320,6 +320,18 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
+def sync_beside(path: str) -> None:
+    """Bring a log or a journal to the disk, if there is one; neither has any of SQLite's locks."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def share_beside(path: str) -> None:
     """Set the group of the files that SQLite created beside the device, which it does by itself only for root."""
     group = Path(path).stat().st_gid

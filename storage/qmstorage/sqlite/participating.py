@@ -31,6 +31,9 @@ _HAS_TABLE: Final = f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name 
 class Participant(participants.Participant):
     """An SQLite file."""
 
+    _journal = ""
+    _has_written = False
+
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, of another thread, or in a transaction."""
         driver = self._driver
@@ -49,7 +52,8 @@ class Participant(participants.Participant):
                 raise participants.refuse_automatic()
             file = next((row[2] for row in cursor.execute("PRAGMA database_list") if row[1] == "main"), "")
             (level,) = cursor.execute("PRAGMA synchronous").fetchone()
-        self.name = file or ":memory:"
+            (self._journal,) = cursor.execute("PRAGMA journal_mode").fetchone()
+        self.name = file or files.MEMORY
         if not file:
             self.cannot_decide = "a database in memory is gone with its process"
         elif level < FULL:
@@ -81,7 +85,8 @@ class Participant(participants.Participant):
         """Return whether a row or a table was changed. Bodies that are written by `blobopen` are not seen."""
         with cursor_of(self._driver) as cursor:
             _refuse_attached(self.name, cursor)
-            return self._driver.total_changes != self._changes or _state(cursor) != self._known
+            self._has_written = self._driver.total_changes != self._changes or _state(cursor) != self._known
+        return self._has_written
 
     def is_of(self, volume: Volume) -> bool:
         """Return whether it is the file of a volume."""
@@ -117,8 +122,16 @@ class Participant(participants.Participant):
         with cursor_of(self._driver) as cursor:
             return cursor.execute(statement, values).fetchall()
 
+    def commit(self) -> None:
+        """Commit the transaction, on the disk."""
+        super().commit()
+        if self._has_written and self._journal == "delete":
+            # SQLite does not sync the directory from which a commit removes the journal: one that a failure of the
+            # machine brings back undoes it.
+            self._sync(files.sync_directory)
+
     def alone(self, work: Callable[[], T]) -> T:
-        """Do a work in a transaction of its own, which is committed, on the disk."""
+        """Do a work in a transaction of its own, which is committed, on the disk, with all that it has seen."""
         driver = self._driver
 
         def do() -> T:
@@ -140,7 +153,17 @@ class Participant(participants.Participant):
                 self.run(f"PRAGMA busy_timeout = {patience}")
             return result
 
-        return self.do(do)
+        result = self.do(do)
+        self._sync(_bring_to_disk)
+        return result
+
+    def _sync(self, sync: Callable[[str], None]) -> None:
+        if self.name == files.MEMORY:
+            return
+        try:
+            sync(self.name)
+        except OSError as error:
+            raise translate.from_os(error, "syncing database", self.name) from error
 
     def do(self, work: Callable[[], T]) -> T:
         """Do a work, whose errors of the database are raised as ours."""
@@ -160,6 +183,16 @@ class Participant(participants.Participant):
 def _state(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
     """Return what changes beside rows."""
     return [cursor.execute(f"PRAGMA {name}").fetchone() for name in ("schema_version", "user_version")]
+
+
+def _bring_to_disk(path: str) -> None:
+    """Have on the disk what is committed, by whomever: who has committed it may have been killed before it was synced.
+
+    Others rely on what is read here, on other disks.
+    """
+    for end in ("-wal", "-journal"):
+        files.sync_beside(f"{path}{end}")
+    files.sync_directory(path)
 
 
 def _refuse_attached(name: str, cursor: sqlite3.Cursor) -> None:
