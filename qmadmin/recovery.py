@@ -139,23 +139,23 @@ class Recovery:
         """Return what a decider says of a branch, now; None where it cannot be reached.
 
         With `ends_living` a coordinator that has not decided yet is ended there, also if it lives. Of a copy of the
-        branch nothing but a decision to commit says anything.
+        branch nothing but a decision to commit says anything, and nothing is ended for it.
         """
         device = self._device()
         if device is None:
             return None
+        is_copy = recovering.is_copy(attachment.volume, xid)
         try:
             with contextlib.ExitStack() as stack:
                 there = self._open(device, decider.place, stack)
-                answer = _answers(there, {xid: decider}, ends_living=ends_living).get(xid)
+                answer = _answers(there, {xid: decider}, ends_living=ends_living and not is_copy).get(xid)
         except QueueError as error:
             logger.warning("%s cannot be asked for transaction %s: %s", decider.place, xid, error)
             return None
         if answer is None:
             logger.warning("%s is not the one that decides on transaction %s", decider.place, xid)
             return None
-        is_told = answer is Answer.COMMITTED or not recovering.is_copy(attachment.volume, xid)
-        return answer if is_told else Answer.UNKNOWN
+        return answer if answer is Answer.COMMITTED or not is_copy else Answer.UNKNOWN
 
     def tell(self, attachment: Attachment, xid: Xid) -> bool:
         """Have a branch committed for which it was decided here, now; return whether that is done, or was before."""
