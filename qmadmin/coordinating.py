@@ -169,7 +169,9 @@ class Coordinator:
     def undecided(self) -> Sequence[Part]:
         """The branches that a rollback may end: where the deciding commit was sent, what that commits or not."""
         if self.stage is Stage.OPEN:
-            return self._parts
+            # One that only decides may have been begun for that alone.
+            spare = [] if self._decider is None or self._decider in self._parts else [self._decider]
+            return [*self._parts, *spare]
         is_sent = self.stage is Stage.SENT and self._decider is not None
         return [self._decider, *self._beside] if is_sent else []  # type: ignore[list-item]
 

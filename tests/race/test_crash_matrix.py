@@ -141,3 +141,11 @@ def test_so_it_is_with_three_participants_of_any_kind(crash_of, request, number,
         die(crash_of(its), step, drawn.choice(disks(its)))
     else:
         lose_servers(crash_of(its), step, way == "both", monkeypatch)
+
+
+def test_a_queue_space_that_would_only_decide_keeps_nothing_while_a_coordinator_lives_that_has_rolled_back(
+    crash_of, monkeypatch
+):
+    its = party("idle!+server+server")
+    (step,) = (each for each in steps(its) if str(each) == "begin-AFTER_COMMIT")
+    lose_servers(crash_of(its), step, False, monkeypatch)
