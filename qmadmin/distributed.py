@@ -57,15 +57,27 @@ class _OverResources(Transaction):
         for device, space in self._covers:
             refuse_nesting(device, space)
         try:
-            if self.databases is not None:
-                spaces = [resource for resource in self._resources if isinstance(resource, QueueSpace)]
-                self.databases.open([attachment_of(space) for space in spaces])
+            self._open_databases()
             for device, name in self._covers:
                 join(self, weakref.ref(self), device, name)
         except BaseException:
             self._roll_back_databases()
             raise
         return self
+
+    def begin(self) -> Self:
+        """Begin the transactions of the databases, for calls that join it one by one."""
+        try:
+            self._open_databases()
+        except BaseException:
+            self._roll_back_databases()
+            raise
+        return self
+
+    def _open_databases(self) -> None:
+        if self.databases is not None:
+            spaces = [resource for resource in self._resources if isinstance(resource, QueueSpace)]
+            self.databases.open([attachment_of(space) for space in spaces])
 
     def join_context(self) -> None:
         """Make the calls of this thread on its queue spaces belong to the transaction from now on."""
@@ -147,6 +159,11 @@ def transaction(
             hint="Name a queue space of a device with full durability.",
         )
     return _OverResources(spaces, databases, timeout, decider, completes=complete)
+
+
+def begun(over: Transaction) -> Transaction:
+    """Begin the transactions of the databases of one over several resources, for calls that join it one by one."""
+    return over.begin() if isinstance(over, _OverResources) else over
 
 
 def _no_resource(decider: object) -> InvalidArgumentError:

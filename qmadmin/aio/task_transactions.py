@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 from qmadmin import transacting
 from qmadmin.aio.face import Face, awaited
 from qmadmin.aio.threads import something
+from qmcore.callers import Ask, TaskConnection
 from qmcore.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -35,10 +36,17 @@ class Transaction(Face[transacting.Transaction]):
     time are done one after the other.
     """
 
-    def __init__(self, resources: Sequence[Resource], begin: Callable[[], transacting.Transaction]) -> None:
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        begin: Callable[[], transacting.Transaction],
+        connections: Sequence[TaskConnection] = (),
+    ) -> None:
         # Not that of a face, which has been begun already.
         self._resources = resources
         self._begin = begin
+        self._connections = connections
+        """Those of the application that take part, whose event loop is this one."""
         self._threads = resources[0].threads
         self._begun: transacting.Transaction | None = None
         self._task: asyncio.Task[object] | None = None
@@ -52,7 +60,7 @@ class Transaction(Face[transacting.Transaction]):
             raise ProtocolError("a transaction is begun once", hint="Ask the queue space for another one.")
         for resource in self._resources:
             refuse_nesting(resource)
-        self._begun = await self._threads.do(self._begin)
+        self._begun = await self._work(self._begin, something)
         self._task = asyncio.current_task()
         _open.set((*_open.get(), self))
         return self
@@ -115,7 +123,7 @@ class Transaction(Face[transacting.Transaction]):
     async def do(self, act: Callable[[transacting.Transaction], T]) -> T:
         """Have a thread do something with the transaction, and return its result."""
         async with self._turn:
-            return await self._use(act)
+            return await self._use(act, shields=True)
 
     async def _end(self, act: Callable[[transacting.Transaction], None]) -> None:
         """Do the same, and let no cancellation keep it from being done."""
@@ -127,7 +135,7 @@ class Transaction(Face[transacting.Transaction]):
             except asyncio.CancelledError:
                 is_cancelled = True
         try:
-            await self._use(act, withdraws=False)
+            await self._use(act, withdraws=False, shields=True)
         finally:
             self._turn.release()
             if is_cancelled:
@@ -139,6 +147,7 @@ class Transaction(Face[transacting.Transaction]):
         is_nothing: Callable[[T], bool] = something,
         *,
         withdraws: bool = True,
+        shields: bool = False,
     ) -> T:
         begun = self._usable()
 
@@ -147,7 +156,21 @@ class Transaction(Face[transacting.Transaction]):
             begun.thread = threading.get_ident()
             return act(begun)
 
-        return await self._threads.do(here, is_nothing, withdraws=withdraws)
+        return await self._work(here, is_nothing, withdraws=withdraws, shields=shields)
+
+    async def _work(
+        self, call: Callable[[], T], is_nothing: Callable[[T], bool], *, withdraws: bool = True, shields: bool = False
+    ) -> T:
+        """Have a thread do it, which has this task await what is done on connections, where any take part."""
+        if not self._connections:
+            return await self._threads.do(call, is_nothing, withdraws=withdraws)
+
+        def asking(ask: Ask[object]) -> T:
+            for each in self._connections:
+                each.ask = ask
+            return call()
+
+        return await self._threads.do_asking(asking, is_nothing, withdraws=withdraws, shields=shields)
 
     def _usable(self) -> transacting.Transaction:
         if self._begun is None:

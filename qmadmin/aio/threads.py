@@ -89,14 +89,28 @@ class _Work(Generic[T]):
 class _Question:
     """Something that the thread which does a work has its task await."""
 
-    def __init__(self, awaited: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, awaited: Callable[[], Awaitable[object]], *, shields: bool) -> None:
         self._awaited = awaited
+        self._shields = shields
         self.answer: Future[object] = Future()
 
     async def put(self) -> asyncio.CancelledError | None:
-        """Await it, and let the thread go on; return a cancellation that came meanwhile, which the thread gets too."""
+        """Await it, and let the thread go on; return a cancellation that came meanwhile.
+
+        The thread gets that, too, unless it is shielded: then what is awaited comes to its end.
+        """
+        missed: asyncio.CancelledError | None = None
         try:
-            self.answer.set_result(await self._awaited())
+            if self._shields:
+                asked = asyncio.ensure_future(self._awaited())
+                while not asked.done():
+                    try:
+                        await asyncio.wait((asked,))
+                    except asyncio.CancelledError as cancelled:
+                        missed = cancelled
+                self.answer.set_result(asked.result())
+            else:
+                self.answer.set_result(await self._awaited())
         except asyncio.CancelledError as cancelled:
             self.answer.set_exception(cancelled)
             return cancelled
@@ -105,17 +119,18 @@ class _Question:
         except BaseException:
             self.answer.set_exception(_loop_ended())
             raise
-        return None
+        return missed
 
 
 class _AskingWork(_Work[T]):
     """A call that is given what has its task await something."""
 
-    __slots__ = ("_is_left", "_loop")
+    __slots__ = ("_is_left", "_loop", "_shields")
 
-    def __init__(self, call: Callable[[Ask[Any]], T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Callable[[Ask[Any]], T], loop: asyncio.AbstractEventLoop, *, shields: bool) -> None:
         super().__init__(lambda: call(self.ask))
         self._loop = loop
+        self._shields = shields
         self._is_left = False
 
     def do(self) -> bool:
@@ -128,7 +143,7 @@ class _AskingWork(_Work[T]):
 
     def ask(self, awaited: Callable[[], Awaitable[Any]]) -> Any:
         """Have the task await something, and return what came of it: for the thread."""
-        question = _Question(awaited)
+        question = _Question(awaited, shields=self._shields)
         try:
             self._loop.call_soon_threadsafe(self._hear, question)
         except RuntimeError as error:
@@ -242,17 +257,24 @@ class Threads:
         self.is_closed = True
         self._end()
 
-    async def do_asking(self, call: Callable[[Ask[Any]], T], is_nothing: Callable[[T], bool] = something) -> T:
+    async def do_asking(
+        self,
+        call: Callable[[Ask[Any]], T],
+        is_nothing: Callable[[T], bool] = something,
+        *,
+        withdraws: bool = True,
+        shields: bool = False,
+    ) -> T:
         """Do the same with a function that has this task await something: what only its event loop may do.
 
-        A cancellation is also that of what the function has the task await.
+        A cancellation is also that of what the function has the task await, unless it `shields` that.
         """
         self.check_here()
         if self.is_closed:
             raise self.closed()
-        work = _AskingWork(call, self._loop)
+        work = _AskingWork(call, self._loop, shields=shields)
         try:
-            return await self._done(work, is_nothing)
+            return await self._done(work, is_nothing, withdraws=withdraws)
         finally:
             work.leave()
 

@@ -96,13 +96,13 @@ class _OfSqlAlchemy(joined.OfSqlAlchemy):
 def _driven_by(original: Any, ask: Ask[Any], its: Joined) -> Joined:
     """Have a connection used as its driver has it."""
     if joined.is_a(original, "psycopg", "AsyncConnection"):
-        its.use(_OfPsycopg(original, ask), _while_locked(original, ask))
+        its.use(OfPsycopg(original, ask), _while_locked(original, ask))
     elif joined.is_a(original, "aiosqlite", "Connection"):
         its.use(_behind(original), _in_its_thread(original, ask))
     return its
 
 
-class _OfPsycopg:
+class OfPsycopg:
     """A connection of psycopg for asyncio, as a cursor that is not uses one."""
 
     lock = contextlib.nullcontext()

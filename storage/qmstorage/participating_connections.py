@@ -9,6 +9,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from qmcore.callers import TaskConnection
 from qmcore.errors import InvalidArgumentError
 from qmstorage import application_connections, joined
 
@@ -67,7 +68,7 @@ class ParticipatingConnection:
         self.driver.rollback()
 
 
-class _OfSqlAlchemy(ParticipatingConnection):
+class OfSqlAlchemy(ParticipatingConnection):
     """A connection of SQLAlchemy, or a session of it."""
 
     def __init__(self, given: Connection | Session, *, is_session: bool) -> None:
@@ -80,6 +81,9 @@ class _OfSqlAlchemy(ParticipatingConnection):
 
     def take(self) -> None:
         """Work in the transaction that is open."""
+        self._connect()
+
+    def _connect(self) -> None:
         connection = joined.of_session(self._given) if self._is_session else self._given
         self.driver = connection.connection.driver_connection
 
@@ -94,7 +98,7 @@ class _OfSqlAlchemy(ParticipatingConnection):
             raise has_begun()
         self._transaction = given.begin()
         try:
-            self.take()
+            self._connect()
         except BaseException as error:
             self._transaction.rollback()
             if isinstance(error, InvalidRequestError):
@@ -183,14 +187,18 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
         return ParticipatingConnection(given), "sqlite3"
     if joined.is_a(given, "psycopg", "Connection"):
         return ParticipatingConnection(given), "psycopg"
+    if isinstance(given, TaskConnection):
+        from qmstorage import participating_by_tasks
+
+        return participating_by_tasks.found(given)
     if application_connections.is_for_asyncio(given):
         raise joined.for_asyncio(given)
     if joined.is_a(given, "sqlalchemy", "Connection"):
-        return _OfSqlAlchemy(given, is_session=False), _driver_of(given.dialect)
+        return OfSqlAlchemy(given, is_session=False), _driver_of(given.dialect)
     if joined.is_a(given, "sqlalchemy.orm", "scoped_session"):
         given = given()
     if joined.is_a(given, "sqlalchemy.orm", "Session"):
-        return _OfSqlAlchemy(given, is_session=True), _driver_of(_engine_of(given).dialect)
+        return OfSqlAlchemy(given, is_session=True), _driver_of(engine_of(given).dialect)
     if joined.is_a(given, "django.utils.connection", "ConnectionProxy"):
         given = application_connections.behind(given)
     if joined.is_a(given, "django.db.backends.base.base", "BaseDatabaseWrapper"):
@@ -204,7 +212,8 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
     )
 
 
-def _engine_of(session: Any) -> Any:
+def engine_of(session: Any) -> Any:
+    """Return the engine of a session, or its connection; refuse one that would commit otherwise."""
     from sqlalchemy.exc import UnboundExecutionError
 
     if session.twophase:
@@ -231,17 +240,18 @@ def _driver_of(dialect: Any) -> str:
         return "sqlite3"
     if (dialect.name, dialect.driver) == ("postgresql", "psycopg"):
         return "psycopg"
-    raise _other_driver(f"{dialect.name} through {dialect.driver}")
+    raise other_driver(f"{dialect.name} through {dialect.driver}")
 
 
 def _psycopg(wrapper: Any) -> str:
     loaded = sys.modules.get("psycopg")
     if loaded is None or not isinstance(wrapper.connection, loaded.Connection):
-        raise _other_driver(f"{wrapper.vendor} through {type(wrapper.connection).__module__.partition('.')[0]}")
+        raise other_driver(f"{wrapper.vendor} through {type(wrapper.connection).__module__.partition('.')[0]}")
     return "psycopg"
 
 
-def _other_driver(which: str) -> InvalidArgumentError:
+def other_driver(which: str) -> InvalidArgumentError:
+    """Return the diagnostic for a connection of a driver that is not known."""
     return InvalidArgumentError(
         f"a connection to {which} takes no part in a transaction over several resources",
         hint="Use SQLite, or PostgreSQL with psycopg 3.",
