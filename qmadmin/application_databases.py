@@ -107,6 +107,16 @@ class Databases:
         self._joined: ApplicationDatabase | None = None
         """The one that a queue space is in, so that messages are enqueued and dequeued on its connection."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether none takes part."""
+        return not self._all
+
+    @property
+    def has_queue_space(self) -> bool:
+        """Whether a queue space of the transaction is in one of them, so that all is done on its connection."""
+        return self._joined is not None
+
     def take(self, database: ApplicationDatabase) -> None:
         """Have a database take part, which `open` opens; InvalidArgumentError where its connection does already."""
         if any(database.connection is other.connection for other in self._all):

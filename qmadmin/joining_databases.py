@@ -35,10 +35,14 @@ def join(connection: ApplicationConnection) -> None:
     if transaction.databases is None:
         transaction.databases = databases_of(transaction, space)
     databases, attachment = transaction.databases, attachment_of(space)
+    # Before the connection is touched: it refuses a process that was forked.
+    branch = transaction.branch(attachment)
     databases.take(database)
     try:
         databases.open([attachment])
-        databases.claim(attachment, transaction.branch(attachment))
+        databases.claim(attachment, branch)
     except BaseException:
         databases.drop(database)
+        if databases.is_empty:
+            transaction.databases = None
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ class OverVolumes:
     _roll_back: Callable[[Ending], None]
     _put_off: Callable[[Ending], list[Callable[[], None]]]
     remaining: Callable[[], float]
+    thread: int
     _pid: int
     _check_usable: Callable[[], None]
 
@@ -41,6 +43,11 @@ class OverVolumes:
     """What has the branches that are still to be committed."""
     databases: Databases | None = None
     """The databases of the application that take part."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the transaction belongs to this thread."""
+        return self.thread == threading.get_ident()
 
     @property
     def complete(self) -> bool:
@@ -108,6 +115,16 @@ class OverVolumes:
 
             is_open = self._coordinator is None or self._coordinator.stage is Stage.OPEN
             self.databases.roll_back(prepared=is_open)
+
+    def _databases_let_go(self, databases: Databases) -> bool:
+        """Roll the databases back, in the thread that uses them; return whether queue spaces can be rolled back now.
+
+        Where one has a queue space in it, nobody else can write there before: another thread, which has given the
+        transaction up, leaves that to the housekeeping and goes on with what else it looks after.
+        """
+        if self.is_here:
+            self._roll_back_databases()
+        return self.is_here or not databases.has_queue_space
 
     def _undecided(self) -> Collection[tuple[Attachment, Branch]]:
         """Return the branches that a rollback still may end: none that may be committed."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qmadmin.device import Device
     from qmcore.acts.deciding import Decider
     from qmcore.application_database import ApplicationDatabase
-    from qmcore.two_phase import Told
+    from qmcore.two_phase import Era, Told
     from qmstorage.participating_session import ParticipatingSession
 
 logger = logging.getLogger("qmadmin.transacting")
@@ -71,8 +71,10 @@ class SessionDecision:
         if path == MEMORY:
             raise in_memory()
         known = self._recovery.databases.get(self._database.name)
-        if known is None or _is_behind(known) or path not in known.volumes:
-            known = self._asked_beside(attachment)
+        # Other threads may find out any time that it was set back.
+        era = None if known is None else known.era
+        if known is None or era is None or _is_behind(known, era) or path not in known.volumes:
+            known, era = self._asked_beside(attachment)
         if known.volumes[path]:
             raise ProtocolError(
                 f"queue space {attachment.opened.space.name!r} is in database {self._database.name!r}, whose session is"
@@ -80,8 +82,7 @@ class SessionDecision:
                 hint="Leave out join(), give the calls connection=session, and call zope.sqlalchemy.mark_changed.",
             )
         if self._deciding is None:
-            assert known.era is not None  # noqa: S101 - it is not behind
-            self._deciding = DecidingDatabase(self._database, known, known.era, known.clock.now())
+            self._deciding = DecidingDatabase(self._database, known, era, known.clock.now())
             self.gtrid, self.asked = self._deciding.gtrid, self._deciding.begin()
 
     # ---- a data manager of the package -------------------------------------------------------------------------------
@@ -135,6 +136,8 @@ class SessionDecision:
     def check_decided(self) -> None:
         """Refuse an end where all have voted and the session has not committed."""
         if self._its.is_sent:
+            if self._outcome is None:
+                self._database.sync_committed()
             self._outcome = True
         elif self._is_written and not self.is_over:
             raise ProtocolError(
@@ -183,13 +186,13 @@ class SessionDecision:
 
     # ---- beside the session ------------------------------------------------------------------------------------------
 
-    def _asked_beside(self, attachment: Attachment) -> KnownDatabase:
+    def _asked_beside(self, attachment: Attachment) -> tuple[KnownDatabase, Era]:
         """Ask the database what has to be known of it before a branch begins."""
         try:
             with self._beside(is_open=True) as database:
                 known = self._recovery.known(database)
                 refuse_without_table(database, known, _WHY)
-                known.current_era(database)
+                era = known.current_era(database)
                 known.volumes[attachment.volume.path] = database.is_of(attachment.volume)
                 if known.is_round_due():
                     self._recover(database, known)
@@ -200,7 +203,7 @@ class SessionDecision:
                 f"database {self._database.name!r} cannot be asked beside the session: {error}",
                 hint="Join before the session has written anything.",
             ) from error
-        return known
+        return known, era
 
     def _recover(self, database: ApplicationDatabase, known: KnownDatabase) -> None:
         try:
@@ -220,6 +223,6 @@ class SessionDecision:
                 database.roll_back()
 
 
-def _is_behind(known: KnownDatabase) -> bool:
+def _is_behind(known: KnownDatabase, era: Era) -> bool:
     """Return whether a database has to be asked before it can decide."""
-    return known.is_outdated or known.era is None or known.clock.now() >= known.era.until_us or not known.facts.table
+    return known.is_outdated or known.clock.now() >= era.until_us or not known.facts.table

@@ -356,11 +356,6 @@ class Transaction(Suspendable, OverVolumes):
         """Make calls no longer belong to the transaction."""
         leave(self)
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the transaction belongs to this thread."""
-        return self.thread == threading.get_ident()
-
     def branch(self, attachment: Attachment) -> Branch:
         """Return the transaction's part in a queue space, for the next operation in it."""
         self._check_usable()
@@ -430,9 +425,8 @@ class Transaction(Suspendable, OverVolumes):
     def _roll_back(self, ending: Ending) -> None:
         rollbacks = self._put_off(ending)
         self._ended = "rolled back"
-        if self.databases is not None and self.is_here:
-            # Before: one that has a queue space in it lets nobody else write there.
-            self._roll_back_databases()
+        if self.databases is not None and not self._databases_let_go(self.databases):
+            return
         for roll_back in rollbacks:
             roll_back()
 

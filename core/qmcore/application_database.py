@@ -123,7 +123,13 @@ class ApplicationDatabase(Protocol):
         """
 
     def commit(self) -> None:
-        """Commit the transaction, on the disk."""
+        """Commit the transaction, on the disk.
+
+        Raises OutcomeUnknownError where it is committed and may not be on the disk, AbortedError where it is refused.
+        """
+
+    def sync_committed(self) -> None:
+        """Bring what others have committed on the connection to the disk, where that does not do it by itself."""
 
     def roll_back(self) -> None:
         """Roll it back, also when it is prepared; nothing is done where it has ended."""

@@ -49,11 +49,11 @@ class Participant(ABC):
         self._its.open()
         try:
             self.identify()
+            self.joinable = self._its.joinable(self.connection)
+            self._is_open = True
         except BaseException:
             self._its.roll_back()
             raise
-        self.joinable = self._its.joinable(self.connection)
-        self._is_open = True
 
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and can."""
@@ -85,6 +85,9 @@ class Participant(ABC):
         """Commit the transaction, on the disk."""
         self.do(self._its.commit)
         self._is_open = False
+
+    def sync_committed(self) -> None:  # noqa: B027 - what a server commits is on its disk
+        """Bring what was committed to the disk, where that does not do it by itself."""
 
     def roll_back(self) -> None:
         """Roll it back, also when it is prepared; nothing is done where it has ended."""

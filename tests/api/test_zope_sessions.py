@@ -22,6 +22,7 @@ from qmcore.errors import (
 )
 from qmcore.probe import Point
 from qmcore.records import Outcome
+from qmstorage.sqlite import files
 from tests.fix_applications import connected
 from tests.fix_databases import decisions_in, rows_of
 from tests.fix_store import attachment_of, drain, make_queue, space_definition
@@ -431,3 +432,17 @@ class TestFailures:
                 connection.commit()
             if not found[0]:
                 space.enqueue("Q", "request")
+
+
+@on_a_file
+def test_a_file_is_on_the_disk_before_a_queue_space_follows(space, shop, session, monkeypatch):
+    steps = []
+    sync = files.sync_directory
+    monkeypatch.setattr(files, "sync_directory", lambda path: (steps.append(path), sync(path)))
+    answer(space, session)
+    steps.clear()
+    space.device.probe.at(Point.BEFORE_WRITE, steps.append)
+    transaction.commit()
+    vote, follow = (at for at, step in enumerate(steps) if step == 1)
+    assert shop.place in steps[vote:follow]
+    assert there(space, shop) == ([], ["REQUEST"], ["x"])

@@ -320,6 +320,18 @@ class TestRefused:
             assert not connection.in_transaction
 
     @ONE
+    @pytest.mark.parametrize("journal", ["memory", "off"])
+    def test_a_file_whose_journal_is_gone_with_its_process(self, pair, tmp_path, journal):
+        with contextlib.closing(sqlite3.connect(tmp_path / "fast.db")) as connection:
+            qmadmin.create_decision_table(connection)
+            connection.execute(f"PRAGMA journal_mode = {journal}")
+            with (
+                pytest.raises(ProtocolError, match=rf"cannot decide: .*journal_mode is {journal}"),
+                qmadmin.transaction(pair.a, connection),
+            ):
+                raise AssertionError("it has begun")
+
+    @ONE
     def test_what_is_no_resource(self, pair):
         with pytest.raises(InvalidArgumentError, match="a resource of a transaction is a queue space, a device, or"):
             qmadmin.transaction(pair.a, object())

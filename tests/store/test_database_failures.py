@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import qmadmin
 from qmadmin import application_databases, coordinating, participating
 from qmcore.acts import preparing
-from qmcore.errors import InvalidArgumentError, OutcomeUnknownError, ProtocolError, QueueError
+from qmcore.errors import AbortedError, InvalidArgumentError, OutcomeUnknownError, ProtocolError, QueueError
 from qmstorage import decision_table, participants
 from qmstorage.postgres import participating as of_servers
 from qmstorage.sqlite import participating as of_files
@@ -229,3 +230,27 @@ def test_one_that_another_thread_gives_up_is_rolled_back_at_the_end_of_its_block
     assert (drain(pair.a, "OUT"), shop.orders()) == ([], [])
     with shop.transaction():
         shop.order("y")
+
+
+@ONE
+@pytest.mark.parametrize("shop", [BARE[0], ("file", "SQLAlchemy"), ("file", "Session")], indirect=True, ids="-".join)
+def test_a_commit_that_a_reader_keeps_from_being_done_is_refused_and_nothing_is_in_doubt(pair, shop, tmp_path):
+    with contextlib.closing(sqlite3.connect(shop.place)) as other:
+        other.execute("PRAGMA journal_mode = delete")
+    with qmadmin.transaction(pair.a, shop.connection):
+        shop.order("known")
+        pair.a.enqueue("Q", "x")
+    with contextlib.closing(sqlite3.connect(shop.place)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM shop_order").fetchone() == (1,)
+        with (
+            pytest.raises(AbortedError, match=r"has not committed: .*database is locked"),
+            qmadmin.transaction(pair.a, shop.connection),
+        ):
+            shop.execute("PRAGMA busy_timeout = 1")
+            assert pair.a.dequeue("Q").text == "x"
+            shop.order("x")
+        assert (pair.a.tpc_recover(), pair.a.dequeue("Q").text) == ([], "x")
+    with qmadmin.transaction(pair.a, shop.connection):
+        shop.order("y")
+    assert shop.orders() == ["known", "y"]

@@ -148,7 +148,7 @@ class Participant(participants.Participant):
         """Prepare the transaction, on the disk."""
         self._prepared = xid
         try:
-            self.do(lambda: self.run(f"PREPARE TRANSACTION '{self._gid(xid)}'"))
+            self.do(lambda: self.run(f"PREPARE TRANSACTION '{_gid(xid)}'"))
         except AbortedError:
             # The server has rolled it back.
             self._prepared = None
@@ -167,7 +167,7 @@ class Participant(participants.Participant):
 
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """Commit or roll back what is prepared, on the disk; nothing is done where there is none."""
-        driver, gid = self._driver, self._gid(xid)
+        driver, gid = self._driver, _gid(xid)
 
         def end() -> None:
             try:
@@ -186,10 +186,6 @@ class Participant(participants.Participant):
             if its.format_id == OUR_FORMAT and its.bqual is not None:
                 found.append((Xid(OUR_FORMAT, bytes.fromhex(its.gtrid), bytes.fromhex(its.bqual)), float(seconds)))
         return found
-
-    def _gid(self, xid: Xid) -> str:
-        # In hexadecimal digits, as the driver takes texts.
-        return str(psycopg.Xid.from_parts(xid.format_id, xid.gtrid.hex(), xid.bqual.hex()))
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -241,3 +237,8 @@ class Participant(participants.Participant):
             )
         hint = "Run all of it again, once what keeps it from that is mended."
         return AbortedError(f"database {self.name!r} has refused the transaction: {words}", hint=hint)
+
+
+def _gid(xid: Xid) -> str:
+    # In hexadecimal digits, as the driver takes texts.
+    return str(psycopg.Xid.from_parts(xid.format_id, xid.gtrid.hex(), xid.bqual.hex()))

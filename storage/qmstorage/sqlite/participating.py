@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from qmcore.application_database import TABLE
-from qmcore.errors import AbortedError, ProtocolError, QueueError
+from qmcore.errors import AbortedError, OperatingSystemError, OutcomeUnknownError, ProtocolError, QueueError
 from qmstorage import participants
 from qmstorage.participating_connections import has_begun
 from qmstorage.sqlite import files, translate
@@ -58,6 +58,8 @@ class Participant(participants.Participant):
             self.cannot_decide = "a database in memory is gone with its process"
         elif level < FULL:
             self.cannot_decide = f"its commits need not be on the disk (PRAGMA synchronous is {level}, not FULL)"
+        elif self._journal in ("memory", "off"):
+            self.cannot_decide = f"what it has half written cannot be undone (PRAGMA journal_mode is {self._journal})"
 
     def begin_marked(self) -> None:
         """Begin the transaction with a savepoint in it, which no other one has."""
@@ -124,11 +126,31 @@ class Participant(participants.Participant):
 
     def commit(self) -> None:
         """Commit the transaction, on the disk."""
-        super().commit()
-        if self._has_written and self._journal == "delete":
-            # SQLite does not sync the directory from which a commit removes the journal: one that a failure of the
-            # machine brings back undoes it.
+        try:
+            super().commit()
+        except QueueError as error:
+            cause = error.__cause__
+            if self._driver.in_transaction or (isinstance(cause, sqlite3.Error) and translate.is_blocked(cause)):
+                # Others kept it from beginning to write: it is still open, also where the library takes it for over.
+                self.let_go()
+                raise AbortedError(f"database {self.name!r} has not committed: {cause}", hint=error.hint) from error
+            raise
+        if self._has_written:
+            self.sync_committed()
+
+    def sync_committed(self) -> None:
+        """Bring what was committed to the disk, where that does not do it by itself."""
+        if self._journal != "delete":
+            return
+        # SQLite does not sync the directory from which a commit removes the journal: one that a failure of the machine
+        # brings back undoes it.
+        try:
             self._sync(files.sync_directory)
+        except OperatingSystemError as error:
+            raise OutcomeUnknownError(
+                f"database {self.name!r} has committed, and whether that is on the disk is unknown: {error.message}",
+                hint="Look whether it is there after the next failure of the machine, before all of it is run again.",
+            ) from error
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do a work in a transaction of its own, which is committed, on the disk, with all that it has seen."""
