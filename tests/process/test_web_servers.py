@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import itertools
 import json
 import os
@@ -152,9 +153,9 @@ class Browsers:
     def _browse(self) -> None:
         while not self._is_over.is_set():
             number = next(self._numbers)
-            # One that was killed answers nothing; whether the order was placed is not known then.
+            # One that was killed answers nothing, or a part; whether the order was placed is not known then.
             with (
-                contextlib.suppress(OSError),
+                contextlib.suppress(OSError, http.client.HTTPException),
                 urllib.request.urlopen(f"http://127.0.0.1:{self._port}/?number={number}", timeout=PATIENCE) as answer,
             ):
                 self.acknowledged[number] = int(answer.read())
