@@ -25,7 +25,7 @@ from qmadmin.shell.lines import Script
 from qmadmin.shell.session import Session
 from tests.fix_store import SOURCES
 from tests.fork_server import ENTRY_POINT_WITHOUT_DISMANTLING as ENTRY_POINT
-from tests.fork_server import ForkServer
+from tests.fork_server import forking
 
 ROOT = Path(__file__).parent.parent
 MODULE = "qmadmin.program"
@@ -153,10 +153,7 @@ class Shell:
 @pytest.fixture(scope="session")
 def shell_server():
     """What forks the shell's processes; None where the system cannot tell how those end."""
-    if not hasattr(os, "pidfd_open"):
-        yield None
-        return
-    with contextlib.closing(ForkServer(LOADED, {**os.environ, "PYTHONPATH": SOURCES})) as server:
+    with forking(LOADED, {**os.environ, "PYTHONPATH": SOURCES}) as server:
         yield server
 
 

@@ -34,7 +34,7 @@ from qmcore.space import SpaceDefinition
 from qmcore.times import MICROS, to_datetime
 from tests.awaited import AwaitedDevice
 from tests.fix_postgres import login_of
-from tests.fork_server import ForkedProcess, ForkServer
+from tests.fork_server import ForkedProcess, ForkServer, forking
 
 ROOT = Path(__file__).parents[1]
 SOURCES = os.pathsep.join(str(ROOT / part) for part in ("", "core", "storage"))
@@ -531,10 +531,7 @@ def _states(pid: int) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer | None]:
     """What forks the processes of tests that talk with them; None where the system cannot tell how those end."""
-    if not hasattr(os, "pidfd_open"):
-        yield None
-        return
-    with contextlib.closing(ForkServer(LOADED, {**os.environ, "PYTHONPATH": SOURCES})) as server:
+    with forking(LOADED, {**os.environ, "PYTHONPATH": SOURCES}) as server:
         yield server
 
 

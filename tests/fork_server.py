@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TextIO
@@ -238,6 +238,16 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 env=self._environment,
             )
+
+
+@contextlib.contextmanager
+def forking(modules: Sequence[str], environment: Mapping[str, str]) -> Iterator[ForkServer | None]:
+    """Give what forks processes that find the modules loaded; None where the system cannot tell how those end."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    with contextlib.closing(ForkServer(modules, environment)) as server:
+        yield server
 
 
 def _read_at_the_start(environment: Mapping[str, str]) -> dict[str, str]:
