@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         InvalidArgumentError,
         InvalidHandleError,
         NoMessageError,
+        NoRecipientsError,
         NoSpaceError,
         NotOpenError,
         NotSuspendedError,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from qmcore.limits import Threshold
     from qmcore.message import ConsumedMessage, EnqueueControl, Message, MessageInfo, Origin, Reason, State
     from qmcore.order import OutOfOrder, QueueOrder
-    from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage, RetryPolicy
+    from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage, RetryPolicy, Subscription
     from qmcore.records import Forwarding
     from qmcore.schedule import Missed, Schedule
     from qmcore.space import HighestUse, Space, SpaceDefinition, SpaceUsage
@@ -85,7 +86,7 @@ _HOME = {
     "qmcore.limits": ("Threshold",),
     "qmcore.message": ("ConsumedMessage", "EnqueueControl", "Message", "MessageInfo", "Origin", "Reason", "State"),
     "qmcore.order": ("OutOfOrder", "QueueOrder"),
-    "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage", "RetryPolicy"),
+    "qmcore.queue": ("Delivery", "Queue", "QueueDefinition", "QueueUsage", "RetryPolicy", "Subscription"),
     "qmcore.records": ("Forwarding",),
     "qmcore.schedule": ("Missed", "Schedule"),
     "qmcore.space": ("HighestUse", "Space", "SpaceDefinition", "SpaceUsage"),
@@ -116,14 +117,15 @@ __all__ = [
     "Codec", "Condition", "ConsumedMessage", "DeciderReach", "DecisionInfo", "Delivery", "Device", "DeviceEntry",
     "EnqueueControl", "Failure", "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse",
     "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo",
-    "MetricsCollector", "Missed", "MissingVolume", "NoMessageError", "NoSpaceError", "NotOpenError",
-    "NotSuspendedError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError", "PageRange", "Park",
-    "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder", "QueueSpace",
-    "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy", "RunOptions", "Schedule",
-    "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage", "State", "SystemFailureError",
-    "TableEntry", "Threshold", "Transaction", "TransactionInfo", "TransactionStartError", "Unavailable",
-    "UnknownXidError", "WatchResult", "Xid", "__version__", "create_decision_table", "create_device", "decode",
-    "open_device", "outcome", "recover", "restore_device", "transaction",
+    "MetricsCollector", "Missed", "MissingVolume", "NoMessageError", "NoRecipientsError", "NoSpaceError",
+    "NotOpenError", "NotSuspendedError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError",
+    "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder",
+    "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy",
+    "RunOptions", "Schedule", "ShareError", "Snooze", "Space", "SpaceAttributes", "SpaceDefinition", "SpaceUsage",
+    "State", "Subscription", "SystemFailureError", "TableEntry", "Threshold", "Transaction", "TransactionInfo",
+    "TransactionStartError", "Unavailable", "UnknownXidError", "WatchResult", "Xid", "__version__",
+    "create_decision_table", "create_device", "decode", "open_device", "outcome", "recover", "restore_device",
+    "transaction",
 ]  # fmt: skip
 
 

@@ -113,7 +113,7 @@ class PendingRollbacks:
     def _having(self, queue: str) -> list[tuple[Branch, Ending]]:
         """Return the rollbacks with messages of the queue, as far as known, that no thread is doing."""
         known = self._opened.known
-        found = None if known is None else known.queues.get(queue)
+        found = None if known is None else known.takers.get(queue)
         return [
             (branch, ending)
             for branch, ending in self.left.copy().values()

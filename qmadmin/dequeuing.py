@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from qmadmin.attachment import Attachment, SpaceHandle
 from qmadmin.enqueuing import refuse_both
 from qmadmin.managing_messages import BrowseCursor, parsed
+from qmadmin.subscribing import taken_by
 from qmadmin.transacting import current, joined_here
 from qmcore import names
 from qmcore.acts import dequeue as dequeuing
@@ -42,6 +43,7 @@ class Dequeuing(SpaceHandle):
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -55,6 +57,9 @@ class Dequeuing(SpaceHandle):
 
         Outside a transaction the message is gone when the call returns. In a transaction it is gone when the
         transaction commits, and comes back when it rolls back. Returns None if there is no message.
+
+        `consumer`: of a queue for several, the name of the subscription for which it is taken; others get theirs. The
+        name of the queue, a colon and that name in place of the queue's mean the same.
 
         At most one of `msgid`, `corrid`, `corrid_like` and `condition` selects a message. None of them finds a message
         in another queue, or one that is not available yet.
@@ -79,7 +84,8 @@ class Dequeuing(SpaceHandle):
         selection = FIRST
         if msgid is not None or corrid is not None or corrid_like is not None or condition is not None:
             selection = selected(msgid, corrid, corrid_like, condition)
-        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, stop=stop)
+        name = queue if consumer is None else taken_by(queue, consumer)
+        found = self._take(name, selection, 1, wait, transactional=transactional, connection=connection, stop=stop)
         return found[0] if found else None
 
     def dequeue_many(
@@ -87,6 +93,7 @@ class Dequeuing(SpaceHandle):
         queue: str,
         limit: int,
         *,
+        consumer: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
@@ -101,12 +108,14 @@ class Dequeuing(SpaceHandle):
         """
         limit = check_int(limit, "number of messages to dequeue", 1, MANY_MAX)
         selection = selected(None, corrid, corrid_like, condition)
-        return self._take(queue, selection, limit, wait, transactional=transactional, connection=connection)
+        name = queue if consumer is None else taken_by(queue, consumer)
+        return self._take(name, selection, limit, wait, transactional=transactional, connection=connection)
 
     def remove(
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -117,13 +126,15 @@ class Dequeuing(SpaceHandle):
     ) -> MessageInfo | None:
         """Take a message off a queue as `dequeue` does, without reading its body, which may have been peeked at."""
         selection = selected(msgid, corrid, corrid_like, condition)
-        found = self._take(queue, selection, 1, wait, transactional=transactional, connection=connection, body=False)
+        name = queue if consumer is None else taken_by(queue, consumer)
+        found = self._take(name, selection, 1, wait, transactional=transactional, connection=connection, body=False)
         return found[0] if found else None
 
     def lock(
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -144,13 +155,15 @@ class Dequeuing(SpaceHandle):
                 hint="Call it inside `with space.transaction():`, or peek.",
             )
         selection = selected(msgid, corrid, corrid_like, condition)
-        found = self._take(queue, selection, 1, wait, role=Role.LOCKED, stop=stop)
+        name = queue if consumer is None else taken_by(queue, consumer)
+        found = self._take(name, selection, 1, wait, role=Role.LOCKED, stop=stop)
         return found[0] if found else None
 
     def peek(
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -163,10 +176,11 @@ class Dequeuing(SpaceHandle):
         It never belongs to a transaction. The arguments, and the errors, are those of `dequeue`.
         """
         selection = selected(msgid, corrid, corrid_like, condition)
+        name = queue if consumer is None else taken_by(queue, consumer)
 
         def attempt(attachment: Attachment) -> Message | Nothing:
-            housekeeping.freshen_now(attachment.volume, attachment.opened, queue, self._device.clock.now())
-            return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, queue, selection))
+            housekeeping.freshen_now(attachment.volume, attachment.opened, name, self._device.clock.now())
+            return attachment.volume.read(lambda unit: dequeuing.peek(unit, attachment.opened, name, selection))
 
         found = self._wait_for(attempt, seconds_of(wait), stop)
         return None if isinstance(found, Nothing) else found
@@ -189,13 +203,16 @@ class Dequeuing(SpaceHandle):
         found = self._wait_for(attempt, seconds_of(wait))
         return None if isinstance(found, Nothing) else found
 
-    def browse(self, queue: str, *, condition: str | Condition | None = None) -> BrowseCursor:
+    def browse(
+        self, queue: str, *, consumer: str | None = None, condition: str | Condition | None = None
+    ) -> BrowseCursor:
         """Return a cursor over the messages that can be dequeued from a queue now, in its order; all stay in the queue.
 
         Messages that arrive later are not shown, and messages that are gone when their turn comes are skipped.
         """
-        self._release_due(queue)
-        return BrowseCursor(self._attachment, queue, parsed(condition), self._check_open)
+        name = queue if consumer is None else taken_by(queue, consumer)
+        self._release_due(name)
+        return BrowseCursor(self._attachment, name, parsed(condition), self._check_open)
 
     def _take(
         self,
@@ -256,7 +273,7 @@ class Dequeuing(SpaceHandle):
         attachment.do_housekeeping(connection=connection)
 
         def prepared(unit: Unit) -> None:
-            found = attachment.opened.definitions(unit).queue(wanted.queue)
+            found = attachment.opened.definitions(unit).taker(wanted.queue)
             if found.definition.delivery is Delivery.NONPERSIST and not unit.commits_memory:
                 raise InvalidArgumentError(
                     f"queue {wanted.queue!r} is for non-persistent messages, which cannot take part in a transaction of"
@@ -267,7 +284,7 @@ class Dequeuing(SpaceHandle):
             attachment.owed.finish_on(unit, wanted.queue)
 
         known = attachment.opened.known
-        queue = None if known is None else known.queues.get(wanted.queue)
+        queue = None if known is None else known.takers.get(wanted.queue)
         if queue is None or queue.definition.delivery is Delivery.NONPERSIST or attachment.owed.left:
             attachment.volume.write_on(connection, prepared)
         result = dequeuing.dequeue(attachment.volume, attachment.opened, wanted, connection)

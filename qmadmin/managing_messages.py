@@ -90,7 +90,7 @@ class BrowseCursor:
 
     def _message(self, unit: Unit, key: bytes) -> Message | None:
         known = self._attachment.opened.definitions(unit)
-        queue = known.queue(self._queue)
+        queue = known.taker(self._queue)
         for store in stores(unit, known.space.id):
             found = store.messages.peek(known.space, queue.name, queue.id, key)
             if found is not None:
@@ -98,7 +98,7 @@ class BrowseCursor:
         return None
 
     def _known(self, unit: Unit) -> Queue:
-        return self._attachment.opened.definitions(unit).queue(self._queue)
+        return self._attachment.opened.definitions(unit).taker(self._queue)
 
 
 def listed(

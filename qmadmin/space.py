@@ -17,6 +17,7 @@ from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.managing_transactions import ManagingTransactions
 from qmadmin.queue_watch import QueueWatch
 from qmadmin.resuming import Resuming
+from qmadmin.subscribing import Subscribing
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmadmin.two_phase import TwoPhase
 from qmcore import times
@@ -51,7 +52,9 @@ _LISTED_AT_A_TIME = 500
 _STOP_CHECK_SECONDS = 0.05
 
 
-class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules, ManagingTransactions):
+class QueueSpace(
+    Enqueuing, Dequeuing, Subscribing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules, ManagingTransactions
+):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
     Calls inside `with space.transaction():` belong to that transaction; others take effect at once.
@@ -165,7 +168,7 @@ class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, Man
 
     def queue(self, name: str) -> Queue:
         """Return the definition of a queue, or raise BadQueueError."""
-        return self._read(lambda unit, opened: opened.definitions(unit).queue(name))
+        return self._read(lambda unit, opened: opened.definitions(unit).named(name))
 
     def queues(self) -> list[Queue]:
         """Return the queues by name."""
@@ -175,7 +178,7 @@ class QueueSpace(Enqueuing, Dequeuing, Resuming, TwoPhase, ManagingMessages, Man
         """Return what a queue holds, and its counters."""
         self._release_due(queue)
         now = self._now
-        return self._read(lambda unit, opened: looking.usage(unit, opened.definitions(unit).queue(queue), now))
+        return self._read(lambda unit, opened: looking.usage(unit, opened.definitions(unit).named(queue), now))
 
     def usages(self) -> list[tuple[Queue, QueueUsage]]:
         """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""

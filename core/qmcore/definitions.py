@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import math
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from qmcore.device import PAGE_SIZE
-from qmcore.errors import BadQueueError, BadResourceError, OperatingSystemError
+from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, OperatingSystemError
 from qmcore.limits import Threshold
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -40,7 +41,11 @@ CHANGES: Final = Changes()
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """A queue space and its queues at one generation; `versions` of the queues, by their numbers."""
+    """A queue space and its queues at one generation; `versions` of the queues, by their numbers.
+
+    `by_id` also has the consumers of queues for several, and `takers` by name what messages can be taken from: queues
+    for one consumer, and consumers. `subscribed` are those that messages come to, by the numbers of their queues.
+    """
 
     generation: int
     space: Space
@@ -49,6 +54,8 @@ class Definitions:
     versions: Mapping[int, int]
     error_queues: frozenset[str]
     page_size: int
+    takers: Mapping[str, Queue] = dataclasses.field(init=False, compare=False, repr=False)
+    subscribed: Mapping[int, Sequence[Queue]] = dataclasses.field(init=False, compare=False, repr=False)
     routes: dict[str, Route] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """The routes of queues that accept any message, as far as they are known."""
     usual_terms: dict[tuple[str, str], Terms] = dataclasses.field(
@@ -57,6 +64,17 @@ class Definitions:
     """The terms of messages whose senders ask for nothing, by queue and type, as far as they are known."""
     sources: dict[str, Source] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """How messages are taken out of queues that give any, as far as it is known."""
+
+    def __post_init__(self) -> None:
+        takers = {name: queue for name, queue in self.queues.items() if not queue.definition.multiple_consumers}
+        subscribed: dict[int, list[Queue]] = {}
+        if len(self.by_id) != len(self.queues) or len(takers) != len(self.queues):
+            for queue in self.by_id.values():
+                if queue.parent_id and not queue.going:
+                    takers[queue.name] = queue
+                    subscribed.setdefault(queue.parent_id, []).append(queue)
+        object.__setattr__(self, "takers", takers)
+        object.__setattr__(self, "subscribed", subscribed)
 
     def thresholds_of(self, queue: Queue) -> Sequence[tuple[bool, Threshold, int]]:
         """Return the capacity limits of a queue, of messages on disk and in memory, and what 100 % are in pages."""
@@ -78,22 +96,68 @@ class Definitions:
             )
         return queue
 
+    def named(self, name: str) -> Queue:
+        """Return the queue of that name, or `queue:consumer`; raises as `taker` does where there is none."""
+        return self.queues.get(name) or self.taker(name)
+
+    def taker(self, name: str) -> Queue:
+        """Return what messages are taken from by that name: a queue for one consumer, or `queue:consumer`.
+
+        Raises InvalidArgumentError for a queue for several without a consumer, BadQueueError where there is no such.
+        """
+        found = self.takers.get(name)
+        if found is not None:
+            return found
+        queue = self.queues.get(name)
+        if queue is not None:
+            raise InvalidArgumentError(
+                f"queue {name!r} has several consumers, and it is not said for which one",
+                hint=f"Name one of its subscriptions: {_these(self.subscriptions_of(queue))}.",
+                queue=name,
+            )
+        parents = [each for each in self.queues.values() if name.startswith(f"{each.name}:")]
+        several = [each for each in parents if each.definition.multiple_consumers]
+        if several:
+            raise self.no_such_subscription(several[0], name.removeprefix(f"{several[0].name}:"))
+        if parents:
+            raise InvalidArgumentError(
+                f"queue {parents[0].name!r} has one consumer, which has no name",
+                hint="Name the queue alone.",
+                queue=parents[0].name,
+            )
+        return self.queue(name)
+
+    def subscriptions_of(self, queue: Queue) -> list[str]:
+        """Return the names of the consumers that have subscribed to a queue, in their order."""
+        return sorted(each.name.removeprefix(f"{queue.name}:") for each in self.subscribed.get(queue.id, ()))
+
+    def no_such_subscription(self, queue: Queue, name: str) -> BadQueueError:
+        """Return the diagnostic for a consumer that has not subscribed to a queue; it names those most like it."""
+        names = self.subscriptions_of(queue)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        return BadQueueError(
+            f"queue {queue.name!r} has no subscription {name!r}",
+            hint=f"{hint}It has {_these(names)}; qsublist lists them.",
+            queue=queue.name,
+            subscription=name,
+        )
+
     def error_queue_for(self, queue: Queue, named: str | None) -> Queue | None:
         """Return where a message of the queue goes that cannot be processed; None where it has to be discarded.
 
         The error queue that the message names comes first, then the queue's, then the queue space's; one that does not
-        exist is passed over. A message in an error queue stays there.
+        exist, or is for several consumers, is passed over. A message in an error queue stays there.
         """
         if self.is_error_queue(queue):
             return queue
-        return next((self.queues[name] for name in self._error_queues_of(queue, named) if name in self.queues), None)
+        return next((self.queues[name] for name in self._error_queues_of(queue, named) if self._is_plain(name)), None)
 
     def error_queues_passed_over(self, queue: Queue, named: str | None) -> str:
         """Return which error queues a message of the queue would go to if they existed, in words; empty without any."""
         if self.is_error_queue(queue):
             return ""
-        present = self.queues.__contains__
-        absent = itertools.takewhile(lambda name: not present(name), self._error_queues_of(queue, named))
+        absent = itertools.takewhile(lambda name: not self._is_plain(name), self._error_queues_of(queue, named))
         names = list(dict.fromkeys(absent))
         quoted = " and ".join(map(repr, names))
         return f"error queue{'s' * (len(names) > 1)} {quoted} do{'es' * (len(names) == 1)} not exist" if names else ""
@@ -102,10 +166,22 @@ class Definitions:
         """Return the error queues that are named for a message of the queue, in the order in which they are tried."""
         return [name for name in (named, queue.definition.error_queue, self.space.definition.error_queue) if name]
 
+    def _is_plain(self, name: str) -> bool:
+        """Return whether there is a queue for one consumer of that name."""
+        return name in self.queues and name in self.takers
+
     def is_error_queue(self, queue: Queue) -> bool:
         """Return whether the queue is the error queue of the queue space, or of one of its queues."""
         return queue.name in self.error_queues
 
+
+def _these(names: Sequence[str]) -> str:
+    """Return names in words, those of many cut short."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return (shown + (", ..." if len(names) > _SHOWN else "")) or "none"
+
+
+_SHOWN = 5
 
 _LEFT_MOST = 64
 """How many runs of unused sequence numbers of transactions are kept."""
@@ -243,7 +319,8 @@ class OpenSpace:
         changed = versions.items() - known.versions.items() if known else versions.items()
         if known is None or len(changed) > _READ_ALONE or space.definition != known.space.definition:
             return self._all(unit, generation, space, versions)
-        by_id, queues = dict(known.by_id), dict(known.queues)
+        queues = dict(known.queues)
+        by_id = {queue.id: queue for queue in queues.values()}
         # A number may be reused with another name, after a creation that failed.
         outdated = known.versions.items() - versions.items()
         for number, _ in outdated:
@@ -254,13 +331,27 @@ class OpenSpace:
         error_queues = known.error_queues
         if outdated or any(queue.definition.error_queue for queue in found):
             error_queues = _error_queues(space, by_id.values())
-        return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
+        return self._made(unit, generation, space, by_id, versions, error_queues)
 
     def _all(self, unit: Unit, generation: int, space: Space, versions: Mapping[int, int]) -> Definitions:
         """Return the definitions, reading all of them."""
         by_id = {queue.id: queue for queue in unit.queues.of_space(space.id)}
+        return self._made(unit, generation, space, by_id, versions, _error_queues(space, by_id.values()))
+
+    def _made(
+        self,
+        unit: Unit,
+        generation: int,
+        space: Space,
+        by_id: Mapping[int, Queue],
+        versions: Mapping[int, int],
+        error_queues: frozenset[str],
+    ) -> Definitions:
+        """Return the definitions with the consumers of the queues, which are read where there may be any."""
         queues = {queue.name: queue for queue in by_id.values()}
-        error_queues = _error_queues(space, by_id.values())
+        if any(queue.definition.multiple_consumers for queue in queues.values()):
+            found = unit.subscriptions.of_space(space.id)
+            by_id = dict(by_id) | {each.id: by_id[each.queue_id].consumer(each) for each in found}
         return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
 
 

@@ -336,6 +336,7 @@ class Resource(enum.Enum):
     ACTIONS = "concurrent actions"
     PROCESSES = "attached processes"
     QUEUES = "queues"
+    SUBSCRIPTIONS = "subscriptions"
     DEVICE_ENTRIES = "entries of the universal device list"
     EXTENTS = "entries of the table of contents"
 
@@ -418,6 +419,13 @@ class ShareError(QueueError, name="QMESHARE", number=-16):
     remedy = "Wait until the other application has finished."
 
 
+class NoRecipientsError(QueueError, name="QMENORECIPIENT", number=-102):
+    """Nobody would get the message: its queue is for several consumers, and has no subscription."""
+
+    causes = "The queue is for several consumers, and none of them has subscribed."
+    remedy = "Subscribe a consumer with qsubscribe before messages are enqueued."
+
+
 _ROOM = {
     Resource.PAGES: "Dequeue messages, or give the queue space more pages with qaddext.",
     Resource.MEMORY: "Dequeue messages, or give the queue space more memory with qspacechange -n.",
@@ -426,6 +434,7 @@ _ROOM = {
     Resource.ACTIONS: "Wait for fewer messages at a time, or raise the actions with qspacechange -A.",
     Resource.PROCESSES: "Close the queue space in another process, or allow it more processes with qspacechange.",
     Resource.QUEUES: "Destroy a queue, or allow the queue space more queues with qspacechange -q.",
+    Resource.SUBSCRIPTIONS: "End a subscription with qunsubscribe, or let consumers share one.",
     Resource.DEVICE_ENTRIES: "Remove an entry with dsdl, or create larger entries.",
     Resource.EXTENTS: "Destroy a queue space, or use fewer and larger extents.",
 }

@@ -7,6 +7,7 @@ from qmcore.errors import InvalidArgumentError
 from qmcore.redacted import redacted
 
 QUEUE_NAME_MAX = 127
+SUBSCRIPTION_NAME_MAX = 127
 SPACE_NAME_MAX = 15
 CORRELATION_ID_MAX = 32
 COMMAND_MAX = 127
@@ -19,6 +20,11 @@ RULE_MAX = 255
 def queue_name(text: str, what: str = "queue name") -> str:
     """Return `text` if it can name a queue: 1 to 127 bytes, no control characters."""
     return _checked(text, what, QUEUE_NAME_MAX)
+
+
+def subscription_name(text: str, what: str = "subscription name") -> str:
+    """Return `text` if it can name a consumer of a queue for several: 1 to 127 bytes, no control characters."""
+    return _checked(text, what, SUBSCRIPTION_NAME_MAX)
 
 
 def space_name(text: str, what: str = "queue space name") -> str:

@@ -39,6 +39,7 @@ from qmcore.unit_parts import (
     QueueRecords,
     ScheduleRecords,
     SpaceRecords,
+    SubscriptionRecords,
     TransactionRecords,
     WaitRecords,
 )
@@ -208,6 +209,10 @@ class Unit(Store, Protocol):
     @property
     def spaces(self) -> SpaceRecords:
         """Queue spaces."""
+
+    @property
+    def subscriptions(self) -> SubscriptionRecords:
+        """Consumers of queues for several."""
 
     @property
     def queues(self) -> QueueRecords:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import sys
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
@@ -68,6 +70,9 @@ class QueueDefinition:
     it is then unavailable. From the second try on the delay grows as `retry_growth` says: by `retry_delay` each time
     (LINEAR), or by the factor `retry_factor` (EXPONENTIAL), to `retry_maximum` seconds at most (0: without limit).
     `retry_jitter` is the fraction, 0 to 1, by which it is shortened at random.
+
+    With `multiple_consumers` each message is for all that subscribe to the queue (`QueueSpace.subscribe`), and each
+    takes it for itself.
 
     `default_delay` is the seconds for which a message is unavailable at first whose sender asks for no time,
     `expiration` the seconds after which a message without an expiry of its own expires (None: never). `error_queue` is
@@ -156,13 +161,39 @@ class QueueDefinition:
         "How long a message is unavailable at first if its sender asks for no time.",
         since=3,
     )
+    multiple_consumers: bool = attribute(
+        False,
+        Flag("multiple_consumers{}"),
+        "Whether each message goes to all that subscribe to the queue, and not to one consumer. This cannot be changed"
+        " later.",
+        fixed=True,
+        since=4,
+    )
 
     def __post_init__(self) -> None:
         keep(self, f"queue {self.name!r}")
+        if self.multiple_consumers:
+            self._refuse_for_several()
         if self.delivery not in KEPT:
             raise InvalidArgumentError(f"queue {self.name!r} needs a delivery of its own: persist or nonpersist")
         if self.grouping and self.delivery is Delivery.NONPERSIST:
             raise InvalidArgumentError(f"queue {self.name!r} cannot group non-persistent messages")
+
+    def _refuse_for_several(self) -> None:
+        """Refuse what a queue for several consumers cannot have."""
+        has = {
+            "group messages": self.grouping,
+            "keep messages in memory": self.delivery is Delivery.NONPERSIST,
+            "retain messages": bool(self.retention),
+            "have a capacity command": bool(self.commands),
+        }
+        for what, given in has.items():
+            if given:
+                raise InvalidArgumentError(
+                    f"queue {self.name!r} is for several consumers, and cannot {what}",
+                    hint="Make it a queue for one consumer, or leave that out.",
+                    queue=self.name,
+                )
 
     @property
     def backoff(self) -> Backoff:
@@ -220,13 +251,22 @@ def kept_for_retries(values: Mapping[str, Any], of: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as it is stored: its number in the volume, its definition, and which directions are started."""
+    """A queue as it is stored: its number in the volume, its definition, and which directions are started.
+
+    To a store a consumer of a queue for several is what a queue is: messages stand in its order until it takes them.
+    Its number is one of a queue's, its name has that of the queue before a colon, and it is defined as that is.
+    `parent_id` is the number of the queue whose messages they are; 0 for a queue. It has subscribed
+    `since_us`; `going`: it has unsubscribed.
+    """
 
     id: int
     space_id: int
     definition: QueueDefinition
     enqueue_enabled: bool = attribute(True, Flag("enqueue_enabled{}"), "Whether messages can be enqueued.")
     dequeue_enabled: bool = attribute(True, Flag("dequeue_enabled{}"), "Whether messages can be dequeued.")
+    parent_id: int = 0
+    since_us: int = 0
+    going: bool = False
 
     @property
     def name(self) -> str:
@@ -234,9 +274,39 @@ class Queue:
         return self.definition.name
 
     @property
+    def messages_of(self) -> int:
+        """The number of the queue whose messages stand there."""
+        return self.parent_id or self.id
+
+    @property
     def attributes(self) -> dict[str, Plain]:
         """All its attributes in their plain form, by name."""
         return plain(self.definition) | plain(self)
+
+    def consumer(self, record: ConsumerRecord) -> Queue:
+        """Return a consumer of this queue, as it is defined now."""
+        definition = copy.copy(self.definition)
+        # A name of a queue and one of a subscription: the limits of each hold where it is given.
+        object.__setattr__(definition, "name", record.full_name)
+        object.__setattr__(definition, "multiple_consumers", False)
+        return dataclasses.replace(
+            self, id=record.id, definition=definition, parent_id=self.id, since_us=record.since_us, going=record.going
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A consumer of a queue for several as it is stored: its number, that of the queue, since when it gets messages.
+
+    `full_name` is the name of the queue, a colon, and its own. `going`: it has unsubscribed, and what it had is on the
+    way out.
+    """
+
+    id: int
+    queue_id: int
+    full_name: str
+    since_us: int
+    going: bool = False
 
 
 AS_ITS_QUEUE_SAYS: Final = RetryPolicy()
@@ -281,3 +351,15 @@ class QueueUsage:
 
 FIGURES: Final = attributes_of(QueueUsage)
 """What is counted of a queue, by name, as every face knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A consumer that has subscribed to a queue for several: what is enqueued there since then is for it, too.
+
+    Messages are taken by its `name` (`dequeue(queue, consumer=name)`), or with `queue:name` for the queue.
+    """
+
+    queue: str
+    name: str
+    since: datetime

@@ -5,7 +5,7 @@ It is a part of the port (`qmcore.port`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_rows import Row, Run, Tally
@@ -221,7 +221,7 @@ class StateRecords(Protocol):
     def next_due(self, queue_id: int) -> int | None:
         """Return when the next message of the queue that is kept back becomes available."""
 
-    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+    def pending_work(self, queue_id: int, messages_of: int, now_us: int) -> tuple[bool, bool]:
         """Return whether the queue has messages that became available, and ones that expired."""
 
     def first_moments(self) -> list[tuple[int, int]]:
@@ -236,7 +236,16 @@ class StateRecords(Protocol):
         Damaged ones are left out, and do not expire any more.
         """
 
-    def standing(self, queue_id: int, choice: Choice, limit: int) -> list[Holding]:
+    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
+        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
+
+    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
+        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
+
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
+        """Forget when messages expire."""
+
+    def standing(self, queue_id: int, messages_of: int, choice: Choice, limit: int) -> list[Holding]:
         """Return at most `limit` ready messages that are chosen, and as many that are kept back.
 
         Nobody else is taking them, or takes them before the end. Where one is damaged, a SystemFailureError says so.
@@ -262,7 +271,7 @@ class StateRecords(Protocol):
         queue.
         """
 
-    def find(self, queue_id: int, choice: Choice) -> bytes | None:
+    def find(self, queue_id: int, messages_of: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
 
     def take_alone(self, queue_id: int) -> None:
@@ -283,6 +292,17 @@ class MessageRecords(Protocol):
 
     def routing(self, message_id: int) -> Routing:
         """Return what decides where a message goes."""
+
+
+class ShareRecords(Protocol):
+    """For how many consumers messages still stand, of those that are for several."""
+
+    def locked(self, message_ids: Sequence[int]) -> dict[int, int]:
+        """Return how many places each of these messages has left, 0 where it came with one.
+
+        Nobody else changes that before the end. Whoever parts with messages in several steps asks for all of them at
+        first: others take them in the same order.
+        """
 
 
 class HoldRecords(Protocol):
@@ -327,6 +347,10 @@ class Store(Protocol):
     @property
     def messages(self) -> MessageRecords:
         """Messages, wherever they stand."""
+
+    @property
+    def shares(self) -> ShareRecords:
+        """For how many consumers messages still stand."""
 
     @property
     def holdings(self) -> HoldRecords:

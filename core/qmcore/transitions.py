@@ -56,7 +56,8 @@ class Route(NamedTuple):
 
     `head` is the part of an order key before the sequence number, None where that depends on the message by the
     `criteria` of the order. The last of several messages comes first where it `descends`. A message whose sender says
-    nothing of that expires after `lifetime` microseconds; None is never.
+    nothing of that expires after `lifetime` microseconds; None is never. In a queue for several consumers each message
+    stands in a place for each of them, by the numbers of `consumers`; else it stands in the queue itself.
     """
 
     queue_id: int
@@ -66,6 +67,7 @@ class Route(NamedTuple):
     grouping: bool
     lifetime: int | None
     levels: tuple[Level, ...]
+    consumers: tuple[int, ...] = ()
 
 
 NEVER = -2
@@ -137,7 +139,8 @@ class Source(NamedTuple):
     """How messages are taken out of a queue: made once for each generation of the definitions.
 
     What is consumed is kept for the record where it `retains`, and was kept long enough after `retention_us`; None is
-    for ever. At the low limits `levels` its capacity commands are armed again.
+    for ever. At the low limits `levels` its capacity commands are armed again. A consumer of a queue for several takes
+    its places of messages of that queue, `parent_id`; a message goes with its last place. For a queue that is 0.
     """
 
     queue_id: int
@@ -145,6 +148,12 @@ class Source(NamedTuple):
     retains: bool
     retention_us: int | None
     levels: tuple[Level, ...]
+    parent_id: int = 0
+
+    @property
+    def messages_of(self) -> int:
+        """The number of the queue whose messages they are."""
+        return self.parent_id or self.queue_id
 
 
 class Holder(NamedTuple):

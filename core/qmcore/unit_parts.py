@@ -12,7 +12,7 @@ from qmcore.audit import AuditEntry
 from qmcore.bulk_rows import Adopted
 from qmcore.device import DeviceEntry, DeviceInfo, Extent
 from qmcore.message import ConsumedMessage, Message
-from qmcore.queue import Queue, QueueDefinition
+from qmcore.queue import ConsumerRecord, Queue, QueueDefinition
 from qmcore.records import Cursor, Decision, Forwarding, ImportRecord, Owner, Part, Place, TransactionRecord, Use
 from qmcore.schedule import Schedule
 from qmcore.space import Limited, Space, SpaceDefinition
@@ -74,6 +74,22 @@ class QueueRecords(Protocol):
 
     def remove(self, queue: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
+
+
+class SubscriptionRecords(Protocol):
+    """Consumers of queues for several."""
+
+    def of_space(self, space_id: int) -> list[ConsumerRecord]:
+        """Return the subscriptions of a queue space, those which have ended too until nothing is left of them."""
+
+    def add(self, queue: Queue, full_name: str, now_us: int) -> ConsumerRecord:
+        """Record a consumer of a queue, its counters at zero, and change the generation."""
+
+    def end(self, consumer: Queue) -> None:
+        """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
+
+    def remove(self, consumer: Queue) -> None:
+        """Remove a consumer with what stands there and its counters, and change the generation."""
 
 
 class ScheduleRecords(Protocol):

@@ -51,7 +51,8 @@ def stores_of(unit: SqlUnit, guard: Guard) -> Sequence[Store]:
 def is_untidy(unit: SqlUnit, command: Claim, now: int) -> bool:
     """Return whether something in the queue is due or has expired, or was kept for long enough."""
     queue_id, retention = command.source.queue_id, command.source.retention_us
-    if any(any(store.states.pending_work(queue_id, now)) for store in stores_of(unit, command.guard)):
+    messages_of = command.source.messages_of
+    if any(any(store.states.pending_work(queue_id, messages_of, now)) for store in stores_of(unit, command.guard)):
         return True
     return command.source.retains and retention is not None and unit.history.has_outlived(queue_id, now - retention)
 
@@ -132,6 +133,7 @@ def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[P
     What is not taken is not locked: others would pass it over, and find nothing.
     """
     source, holder, stores = command.source, command.holder, stores_of(unit, command.guard)
+    its = source.queue_id, source.messages_of
     mine: list[Part] = []
     if holder is not None and holder.locks and holder.role == Role.DEQUEUED:
         for store in stores:
@@ -142,10 +144,10 @@ def _chosen(unit: SqlUnit, command: Claim, choice: Choice, limit: int) -> list[P
             return _first_of(mine, limit)
     is_of_one_group = source.grouping and limit > 1
     if not (is_of_one_group or mine or len(stores) > 1):
-        return _first_of([Part(unit, unit.states.choose(source.queue_id, choice, limit))], limit)
+        return _first_of([Part(unit, unit.states.choose(*its, choice, limit))], limit)
 
     def look(most: int) -> list[Part]:
-        seen = [Part(store, store.states.choose(source.queue_id, choice, most, locks=False)) for store in stores]
+        seen = [Part(store, store.states.choose(*its, choice, most, locks=False)) for store in stores]
         return _first_of([*mine, *seen], most)
 
     for _ in range(_LOOKS):

@@ -172,6 +172,21 @@ class Counters(StorePart):
         execute(texts[_LEAVE_SPACE[how]], (count, pages, size, count, space_id))
         execute(texts[_LEAVE[how]], (count, pages, size, count, space_id, queue_id))
 
+    def come_to_places(self, space_id: int, consumers: Sequence[int], *, count: int, pages: int, size: int) -> None:
+        """Count messages in for each of these consumers alone: their queue counts them once."""
+        for each in consumers:
+            self.run_in_order(_ARRIVE, 0, count, pages, size, count, space_id, each)
+
+    def leave_place(self, space_id: int, consumer_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out for a consumer alone; `how` is as in `leave`."""
+        if count and how == "dequeued" and not self.store.purpose.settles:
+            raise WrongPurposeError(self.store.purpose, "consumes messages")
+        self.run_in_order(_LEAVE[how], count, pages, size, count, space_id, consumer_id)
+
+    def forget(self, space_id: int, consumer_id: int) -> None:
+        """Count a consumer no longer, for which nothing stands any more."""
+        self.run(_REMOVE, space_id=space_id, of_queue=consumer_id)
+
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> None:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""
         self.run_in_order(_CHARGE, messages, pages, size, space_id)

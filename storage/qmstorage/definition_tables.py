@@ -19,6 +19,7 @@ from qmstorage.sql import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -143,6 +144,21 @@ queue = Table(
     Column("retry_maximum", BigInteger, nullable=False, server_default=text("0"), comment="seconds; 0: none"),
     Column("retry_jitter", Double, nullable=False, server_default=text("0"), comment="the most taken off, 0 to 1"),
     Column("default_delay", BigInteger, nullable=False, server_default=text("0"), comment="seconds"),
+    Column(
+        "multiple_consumers",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="each message is for all that subscribe",
+    ),
+    Column(
+        "parent_id",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="of a consumer: the queue that it subscribes to; else 0. It is defined as that is",
+    ),
+    Column("going", Boolean, nullable=False, server_default=false(), comment="a consumer that has unsubscribed"),
     UniqueConstraint("space_id", "name", "import_id"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,

@@ -118,7 +118,8 @@ class Waits(UnitPart):
     def pass_on(self, space_id: int, queue_id: int) -> None:
         """Have another of those told who wait in turn for the queue, where it has a message for them."""
         stores = (self.unit, self.unit.memory(space_id))
-        if any(store is not None and store.states.find(queue_id, FIRST_CHOICE) is not None for store in stores):
+        its = queue_id, queue_id, FIRST_CHOICE
+        if any(store is not None and store.states.find(*its) is not None for store in stores):
             self.notifications.passed_on(queue_id)
 
     def notify(self, queue_id: int) -> None:

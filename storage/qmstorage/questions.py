@@ -23,6 +23,7 @@ from qmstorage.schema import (
     owner,
     queue,
     ready,
+    share,
     space,
     trans,
 )
@@ -72,8 +73,27 @@ _KEYED = union_all(
 ).subquery("keyed")
 
 
-def _placing(*tables: Table) -> list[tuple[str, Statement]]:
+_OF_SEVERAL = message.c.queue_id.in_(select(queue.c.id).where(queue.c.multiple_consumers))
+"""A message of a queue for several consumers, which stands in a place of each. All of them are on disk."""
+
+
+def _placing(*tables: Table, shares: bool) -> list[tuple[str, Statement]]:
     places = _places(*tables).subquery("places")
+    several = select(places.c.message_id).group_by(places.c.message_id).having(func.count() > 1)
+    more: list[tuple[str, Statement]] = []
+    if shares:
+        several = several.where(places.c.message_id.not_in(select(share.c.message_id)))
+        there = select(func.count()).select_from(places).where(places.c.message_id == share.c.message_id)
+        more = [
+            (
+                "{} that fewer or more consumers have a place for than are counted",
+                _counted(
+                    select(share.c.message_id).where(
+                        _of_space(share.c.message_id), share.c.places != there.scalar_subquery()
+                    )
+                ),
+            )
+        ]
     return [
         (
             "{} without a place in a queue: nobody can ever dequeue it",
@@ -81,10 +101,8 @@ def _placing(*tables: Table) -> list[tuple[str, Statement]]:
                 select(message.c.id).where(_of_space(message.c.id), message.c.id.not_in(select(places.c.message_id)))
             ),
         ),
-        (
-            "{} in more than one place",
-            _counted(select(places.c.message_id).group_by(places.c.message_id).having(func.count() > 1)),
-        ),
+        ("{} in more than one place", _counted(several)),
+        *more,
         (
             "{} that a queue has a place for and that is not there",
             _counted(select(places.c.message_id).where(places.c.message_id.not_in(select(message.c.id)))),
@@ -92,51 +110,54 @@ def _placing(*tables: Table) -> list[tuple[str, Statement]]:
     ]
 
 
-PLACING = _placing(ready, due, held, history)
-PLACING_IN_MEMORY = _placing(ready, due, held)
-KEYS: list[tuple[str, Statement]] = [
-    (
-        "{} whose place is in another queue, or at another position, than the message says",
-        _counted(
-            select(message.c.id)
-            .join(_KEYED, _KEYED.c.message_id == message.c.id)
-            .where(or_(_KEYED.c.queue_id != message.c.queue_id, _KEYED.c.order_key != message.c.order_key))
-        ),
+PLACING: Final = {
+    False: _placing(ready, due, held, history, shares=True),
+    True: _placing(ready, due, held, shares=False),
+}
+"""By whether the messages are in memory, as the others."""
+
+
+def _keys(elsewhere: ColumnElement[bool]) -> list[tuple[str, Statement]]:
+    is_misplaced = or_(elsewhere, _KEYED.c.order_key != message.c.order_key)
+    misplaced = select(message.c.id).join(_KEYED, _KEYED.c.message_id == message.c.id).where(is_misplaced)
+    return [("{} whose place is in another queue, or at another position, than the message says", _counted(misplaced))]
+
+
+_ELSEWHERE = _KEYED.c.queue_id != message.c.queue_id
+_NO_CONSUMER = ~exists().where(queue.c.id == _KEYED.c.queue_id, queue.c.parent_id == message.c.queue_id)
+KEYS: Final = {False: _keys(and_(_ELSEWHERE, _NO_CONSUMER)), True: _keys(_ELSEWHERE)}
+
+
+def _expiry(*but: ColumnElement[bool]) -> list[tuple[str, Statement]]:
+    """Return what is asked of expiries; messages go by themselves wherever they stand, `but` for which it is held."""
+    noted = select(expiring.c.message_id).where(
+        expiring.c.queue_id == message.c.queue_id,
+        expiring.c.expires_at == message.c.expires_at,
+        expiring.c.message_id == message.c.id,
     )
-]
-EXPIRY: list[tuple[str, Statement]] = [
-    (
-        "{} that would never expire as it should",
-        _counted(
-            select(message.c.id)
-            .join(_AVAILABLE, _AVAILABLE.c.message_id == message.c.id)
-            .where(
-                _of_space(message.c.id),
-                message.c.expires_at.is_not(None),
-                ~select(expiring.c.message_id)
-                .where(
-                    expiring.c.queue_id == _AVAILABLE.c.queue_id,
-                    expiring.c.expires_at == message.c.expires_at,
-                    expiring.c.message_id == message.c.id,
-                )
-                .exists(),
-            )
+    its = and_(message.c.id == expiring.c.message_id, message.c.expires_at == expiring.c.expires_at)
+    is_held = and_(expiring.c.message_id.not_in(select(_AVAILABLE.c.message_id)), *but)
+    return [
+        (
+            "{} that would never expire as it should",
+            _counted(
+                select(message.c.id)
+                .join(_AVAILABLE, _AVAILABLE.c.message_id == message.c.id)
+                .where(_of_space(message.c.id), message.c.expires_at.is_not(None), ~noted.exists())
+            ),
         ),
-    ),
-    (
-        "{} that would expire although it should not",
-        _counted(
-            select(expiring.c.message_id)
-            .outerjoin(
-                message, and_(message.c.id == expiring.c.message_id, message.c.expires_at == expiring.c.expires_at)
-            )
-            .where(
-                _of_space(expiring.c.message_id),
-                or_(message.c.id.is_(None), expiring.c.message_id.not_in(select(_AVAILABLE.c.message_id))),
-            )
+        (
+            "{} that would expire although it should not",
+            _counted(
+                select(expiring.c.message_id)
+                .outerjoin(message, its)
+                .where(_of_space(expiring.c.message_id), or_(message.c.id.is_(None), is_held))
+            ),
         ),
-    ),
-]
+    ]
+
+
+EXPIRY: Final = {False: _expiry(~_OF_SEVERAL), True: _expiry()}
 PARTS: CTE = (
     select(
         chunk.c.body_id,
@@ -237,6 +258,16 @@ SPILLED = (
     .where(_of_space(message.c.id), _IS_SPILLED)
     .group_by(message.c.queue_id)
 )
+CONSUMERS: Final = select(queue.c.id, queue.c.name).where(
+    given(queue.c.space_id, "of_space"), queue.c.parent_id > literal(0)
+)
+PLACED: Final = (
+    select(_KEYED.c.queue_id, *_SUMS)
+    .join(message, message.c.id == _KEYED.c.message_id)
+    .where(_OF_SEVERAL)
+    .group_by(_KEYED.c.queue_id)
+)
+"""What stands for each consumer."""
 COUNTERS = (
     select(counter.c.queue_id, *(func.sum(counter.c[name]) for name in ("messages", "pages", "size")))
     .where(counter.c.space_id == bindparam("of_space"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from qmcore.attributes import made
 from qmcore.errors import InvalidArgumentError
@@ -32,14 +33,16 @@ from qmstorage.sql import (
 from qmstorage.statements import Row, given
 from qmstorage.unit_part import UnitPart
 
+IS_QUEUE: Final = queue.c.parent_id == literal(0)
+"""It is no consumer of one."""
 _OF_SPACE = (
     select(queue)
-    .where(given(queue.c.space_id, "space_id"), given(queue.c.import_id, "of_import"))
+    .where(given(queue.c.space_id, "space_id"), given(queue.c.import_id, "of_import"), IS_QUEUE)
     .order_by(queue.c.name)
 )
 _FIND = select(queue).where(given(queue.c.id, "of_queue"))
 _VERSIONS = select(queue.c.id, queue.c.version).where(
-    given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0)
+    given(queue.c.space_id, "space_id"), queue.c.import_id == literal(0), IS_QUEUE
 )
 _ADD = insert(queue).values({c.name: bindparam(c.name) for c in queue.columns if c.name != "id"}).returning(queue.c.id)
 _CHANGE = (
@@ -49,12 +52,12 @@ _CHANGE = (
         {
             column.name: bindparam(f"new_{column.name}")
             for column in queue.columns
-            if column.name not in ("id", "space_id", "created_at", "import_id")
+            if column.name not in ("id", "space_id", "created_at", "import_id", "parent_id", "going")
         }
     )
 )
-_REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
-_EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding)
+REMOVE: Final = delete(queue).where(given(queue.c.id, "queue_id"))
+_EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding, of_several=True)
 
 
 class Queues(UnitPart):
@@ -80,11 +83,16 @@ class Queues(UnitPart):
 
     def record(self, new: Queue, created_us: int, import_id: int = 0) -> Queue:
         """Record a queue, of an import if it is hidden, its counters at zero."""
-        own = {"space_id": new.space_id, "created_at": created_us, "import_id": import_id}
-        row = self.one(_ADD, **own, **queue_values(new))
+        values = {**queue_values(new), "import_id": import_id}
+        return dataclasses.replace(new, id=self.add_row(new.space_id, values, created_us))
+
+    def add_row(self, space_id: int, values: Mapping[str, Any], created_us: int) -> int:
+        """Record a queue, or a consumer, by these values, its counters at zero; return its number."""
+        own: dict[str, Any] = {"import_id": 0, "parent_id": 0, "going": False, **values}
+        row = self.one(_ADD, **own, space_id=space_id, created_at=created_us)
         assert row is not None  # noqa: S101 - RETURNING gives the row
-        self.unit.counters.add(new.space_id, row[0])
-        return dataclasses.replace(new, id=row[0])
+        self.unit.counters.add(space_id, row[0])
+        return int(row[0])
 
     def change(self, changed: Queue) -> None:
         """Record the new definition of a queue, and change the generation."""
@@ -99,7 +107,7 @@ class Queues(UnitPart):
         """Remove a queue with the messages and counters that it has, and change the generation."""
         self.empty(old.id)
         self.unit.counters.remove(old.space_id, old.id)
-        self.run(_REMOVE, queue_id=old.id)
+        self.run(REMOVE, queue_id=old.id)
         self.unit.change_generation(old.space_id)
 
     def empty(self, queue_id: int) -> None:

@@ -9,7 +9,7 @@ from qmcore.message_rows import BODY_ID, FIELDS
 from qmcore.order import head_before, head_of, head_on_top
 from qmcore.transitions import ALL_OPTIONS, NEVER, TOP, USUAL_OPTIONS, Arrival, Route, Terms, Times
 from qmstorage import bodies
-from qmstorage.schema import chunk, expiring, message
+from qmstorage.schema import chunk, expiring, message, share
 from qmstorage.sql import ColumnElement, Table, delete, select, union_all
 from qmstorage.statements import Row, Statement, given
 
@@ -38,15 +38,17 @@ def forgetting(*which: ColumnElement[bool]) -> Delete:
     return delete(message).where(*which)
 
 
-def emptying(states: Sequence[Table], *others: Table) -> list[Statement]:
+def emptying(states: Sequence[Table], *others: Table, of_several: bool = False) -> list[Statement]:
     """Return the statements that delete the messages of a queue that are in one of the states, with their bodies.
 
-    What others have of the queue goes too.
+    What others have of the queue goes too. `of_several`: they may be messages of a queue for several consumers, which
+    goes with all of them.
     """
     numbers = union_all(*(select(table.c.message_id).where(given(table.c.queue_id, "of_queue")) for table in states))
     return [
         delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(numbers)))),
         forgetting(message.c.id.in_(numbers)),
+        *((delete(share).where(share.c.message_id.in_(numbers)),) if of_several else ()),
         *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (*states, expiring, *others)),
     ]
 

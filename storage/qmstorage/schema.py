@@ -1,4 +1,4 @@
-"""The tables of a volume, as they are since schema version 5.
+"""The tables of a volume, as they are since schema version 6.
 
 A message row is written once and deleted once; its state is a row in one narrow table: `ready`, `due`, `held` or
 `history`. Numbers of messages are 15 bits of queue space and 48 bits of sequence number, so that a message id finds its
@@ -60,6 +60,7 @@ __all__ = [
     "ready",
     "residence",
     "schedule",
+    "share",
     "space",
     "threshold",
     "trans",
@@ -67,7 +68,7 @@ __all__ = [
     "waiter",
 ]
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The schema version of a volume that this release reads and writes: the last step of the migrations."""
 
 REVISION: Final = f"{VERSION:04d}"
@@ -129,6 +130,14 @@ chunk = Table(
     Column("content", LargeBinary, nullable=False),
     PrimaryKeyConstraint("body_id", "number"),
     comment="large bodies, and those that a transaction enqueues and its process does not keep",
+)
+
+share = Table(
+    "share",
+    metadata,
+    Column("message_id", NUMBER, primary_key=True, autoincrement=False),
+    Column("places", Integer, nullable=False, comment="how many are left"),
+    comment="messages of a queue for several that came with more than one place",
 )
 
 ready = Table(

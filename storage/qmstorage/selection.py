@@ -19,9 +19,21 @@ _IN_QUEUE = given(ready.c.queue_id, "of_queue")
 STANDS = and_(elements.Named(ready.c.queue_id, message.c.queue_id), ready.c.order_key == message.c.order_key)
 """The row of `ready` is that of the message."""
 
+_BEYOND = bindparam("beyond", type_=message.c.queue_id.type)
+STANDS_FOR_CONSUMER = and_(
+    elements.Named(ready.c.queue_id, message.c.queue_id + _BEYOND), ready.c.order_key == message.c.order_key
+)
+"""The row of `ready` is that of the message in the place of a consumer, or in the queue itself.
+
+The number of the consumer is so much `beyond` that of the queue. It is not given by itself: a planner could begin with
+all that stands there.
+"""
+
 _FIRST = select(ready.c.order_key).where(_IN_QUEUE).order_by(ready.c.order_key)
 _READY_MESSAGES = (
-    select(ready.c.order_key).join_from(message, ready, STANDS).where(given(message.c.queue_id, "of_queue"))
+    select(ready.c.order_key)
+    .join_from(message, ready, STANDS_FOR_CONSUMER)
+    .where(given(message.c.queue_id, "of_messages"))
 )
 _BY_ID = _READY_MESSAGES.where(given(message.c.id, "of_message"))
 _BY_CORRID = _READY_MESSAGES.where(given(message.c.corrid, "corrid")).order_by(message.c.order_key)
@@ -31,18 +43,18 @@ THIS = elements.Row(ready.c.order_key, ready)
 """Which row of `ready` it is, within a queue."""
 
 
-def finding(choice: Choice) -> tuple[Statement, dict[str, Any], bool]:
+def finding(choice: Choice, queue_id: int, messages_of: int) -> tuple[Statement, dict[str, Any], bool]:
     """Return the statement that gives the first key, its values, and whether it is a constant of this module."""
-    statements, values, constant = _statements(choice)
+    statements, values, constant = _statements(choice, queue_id, messages_of)
     return statements[0], values, constant
 
 
-def choosing(choice: Choice, *, locks: bool) -> tuple[Statement, dict[str, Any], bool]:
+def choosing(choice: Choice, queue_id: int, messages_of: int, *, locks: bool) -> tuple[Statement, dict[str, Any], bool]:
     """Return the statement that gives the number, the key and the retries of the first `most` messages.
 
     Where several write at the same time it `locks` them, so that nobody else takes them before the end.
     """
-    statements, values, constant = _statements(choice)
+    statements, values, constant = _statements(choice, queue_id, messages_of)
     return statements[2 if locks else 1], values, constant
 
 
@@ -67,16 +79,17 @@ _BY_ID_THREE = _three(_BY_ID)
 _BY_CORRID_THREE = _three(_BY_CORRID)
 
 
-def _statements(choice: Choice) -> tuple[_Three, dict[str, Any], bool]:
+def _statements(choice: Choice, queue_id: int, messages_of: int) -> tuple[_Three, dict[str, Any], bool]:
+    where = {"of_messages": messages_of, "beyond": queue_id - messages_of}
     if choice.message_id is not None:
-        return _BY_ID_THREE, {"of_message": choice.message_id}, True
+        return _BY_ID_THREE, {"of_message": choice.message_id, **where}, True
     if choice.corrid is not None:
-        return _BY_CORRID_THREE, {"corrid": choice.corrid}, True
+        return _BY_CORRID_THREE, {"corrid": choice.corrid, **where}, True
     if choice.corrid_like is not None:
-        return _by_pattern(choice.corrid_like, _named(choice.space)), {}, False
+        return _by_pattern(choice.corrid_like, _named(choice.space)), where, False
     if choice.condition is not None:
-        return _by_condition(choice.condition, _named(choice.space)), {}, False
-    return _FIRST_THREE, {}, True
+        return _by_condition(choice.condition, _named(choice.space)), {"of_queue": queue_id}, False
+    return _FIRST_THREE, {"of_queue": queue_id}, True
 
 
 def _named(space: Space | None) -> Space:

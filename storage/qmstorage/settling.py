@@ -34,7 +34,7 @@ from qmcore.transitions import (
 )
 from qmcore.two_phase import Begin, Begun, Prepare, Prepared
 from qmstorage.claiming import Store, begin_holding, stores_of
-from qmstorage.disposing import Stands, stand
+from qmstorage.disposing import Stands, stand, stand_by
 from qmstorage.refused import RefusedError
 from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
@@ -166,7 +166,8 @@ def give_back_locked(command: Commit, store: Store, now: int) -> None:
     """Return what the transaction has only locked, as it was before. What has expired by now goes as all that has."""
     for source in command.sources:
         its = store.holdings.give_back_locked(command.transaction_id, source.queue_id)
-        stand(store, source.queue_id, [Stands(each.place, None, each.expires_us) for each in its], now)
+        standing = [Stands(each.place, None, each.expires_us) for each in its]
+        stand(store, source.queue_id, standing, now, expires=not source.parent_id)
 
 
 def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_memory: Use) -> Refused | None:
@@ -228,6 +229,9 @@ def stand_spilled(
         orders = dict(zip(given, unit.counters.reserve(guard.space_id, len(given)), strict=True))
     for store, use, items in brings:
         sequences = store.counters.arrive_charged(guard.space_id, route.queue_id, use)
+        if route.consumers:
+            count, pages, size = use
+            store.counters.come_to_places(guard.space_id, route.consumers, count=count, pages=pages, size=size)
         if store is not unit:
             # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of
             # memory.
@@ -307,7 +311,7 @@ def _stand_all(
         key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
         store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
         place = Place(item.message_id, route.queue_id, key, 0)
-        stand(store, route.queue_id, [Stands(place, position.available_us, position.expires_us)], now)
+        stand_by(store, route, [Stands(place, position.available_us, position.expires_us)], now)
 
 
 def _position_of(item: Spilled, route: Route, now: int) -> Position:

@@ -44,9 +44,9 @@ class Soundness(StorePart):
         low = numbers.number(space.id, 0)
         self._bounds = {"low": low, "high": low + numbers.SEQUENCE_MAX}
         parts: list[Callable[[], Iterator[Fault]]] = [
-            lambda: self._ask(questions.PLACING_IN_MEMORY if self.store.in_memory else questions.PLACING),
-            lambda: self._ask(questions.KEYS),
-            lambda: self._ask(questions.EXPIRY),
+            lambda: self._ask(questions.PLACING[self.store.in_memory]),
+            lambda: self._ask(questions.KEYS[self.store.in_memory]),
+            lambda: self._ask(questions.EXPIRY[self.store.in_memory]),
             lambda: self._ask(questions.BODIES, page=page_size),
             lambda: self._ask([] if self.store.in_memory else questions.HELD_WITHOUT_TRANSACTION),
             lambda: self._orphaned_forwardings(space),
@@ -136,6 +136,12 @@ class Soundness(StorePart):
             more.append(tuple(part - there for part, there in zip(charged, wanted, strict=True)))
             if min(more[-1]) < 0:
                 yield Fault(f"{name} has {_use(wanted)}, and is charged for {_use(charged)}")
+        if not self.store.in_memory:
+            names |= (
+                consumers := {number: f"{name!r}" for number, name in self.all(questions.CONSUMERS, of_space=space.id)}
+            )
+            placed = self._sums(questions.PLACED) if consumers else {}
+            wanted_of |= {number: placed.get(number, _NONE) for number in consumers}
         # Retained messages count by their pages alone, and spilled ones only in the queue space as a whole.
         whole = expected(_total(stored.values()), _total(retained.values()), _NONE)
         wanted_of[0] = _total([whole, *more])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from qmcore import times
@@ -47,7 +47,7 @@ _UNMAKE_EXPIRING = delete(expiring).where(
 )
 _NEXT_DUE = select(due.c.available_at).where(given(due.c.queue_id, "of_queue")).order_by(due.c.available_at).limit(1)
 _HAS_DUE = exists().where(given(due.c.queue_id, "of_queue"), due.c.available_at <= bindparam("now"))
-_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+_HAS_EXPIRED = exists().where(given(expiring.c.queue_id, "of_messages"), expiring.c.expires_at <= bindparam("now"))
 PENDING_WORK = select(_HAS_DUE, _HAS_EXPIRED)
 _FIRST_MOMENTS = union_all(first_of_each(due, due.c.available_at), first_of_each(expiring, expiring.c.expires_at))
 _RELEASE = (
@@ -65,7 +65,7 @@ _RELEASE = (
 _READY_OF_IT = and_(
     given(ready.c.queue_id, "of_queue"), ready.c.order_key == message.c.order_key, ready.c.message_id == message.c.id
 )
-_DUE_OF_IT = elements.Named(due.c.message_id, message.c.id)
+_DUE_OF_IT = and_(elements.Named(due.c.message_id, message.c.id), given(due.c.queue_id, "of_queue"))
 _WHERE_IT_STANDS: Final = (
     ready.c.order_key,
     ready.c.retries,
@@ -83,6 +83,30 @@ _EXPIRED = (
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(bindparam("most"))
+)
+EXPIRING: Final = (
+    select(expiring.c.message_id, expiring.c.expires_at)
+    .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+    .order_by(expiring.c.expires_at, expiring.c.message_id)
+    .limit(bindparam("most"))
+    # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
+    .with_for_update()
+)
+_READY_PLACE = (
+    select(ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
+    .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
+    .where(given(message.c.id, "of_message"), given(message.c.queue_id, "of_messages"))
+    .with_for_update(skip_locked=True, of=ready)
+)
+_DUE_PLACE = (
+    select(due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
+    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
+    .where(
+        given(message.c.id, "of_message"),
+        given(message.c.queue_id, "of_messages"),
+        given(due.c.queue_id, "of_queue"),
+    )
+    .with_for_update(skip_locked=True, of=due)
 )
 _BY_KEY = {False: ready.c.order_key, True: ready.c.order_key.desc()}
 """The order in which the first is found, and the last."""
@@ -212,9 +236,9 @@ class States(StorePart):
         row = self.one(_NEXT_DUE, of_queue=queue_id)
         return None if row is None else int(row[0])
 
-    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+    def pending_work(self, queue_id: int, messages_of: int, now_us: int) -> tuple[bool, bool]:
         """Return whether the queue has messages that became available, and ones that expired."""
-        available, expired = self.all(PENDING_WORK, of_queue=queue_id, now=now_us)[0]
+        available, expired = self.all(PENDING_WORK, of_queue=queue_id, of_messages=messages_of, now=now_us)[0]
         return bool(available), bool(expired)
 
     def first_moments(self) -> list[tuple[int, int]]:
@@ -248,12 +272,34 @@ class States(StorePart):
                 self.unmake_expiring(queue_id, number, expires)
         return [holding for holding in its.values() if holding is not None]
 
-    def standing(self, queue_id: int, choice: Choice, limit: int) -> list[Holding]:
+    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
+        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
+        return dict(self.all(EXPIRING, of_queue=queue_id, now=now_us, most=limit))
+
+    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
+        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
+        its = []
+        for number, expires in expired.items():
+            which = {"of_messages": queue_id, "of_message": number}
+            found = self.all(_READY_PLACE, beyond=consumer_id - queue_id, **which)
+            rows = [(*row, None) for row in found] or self.all(_DUE_PLACE, of_queue=consumer_id, **which)
+            its += [
+                Holding(Place(number, consumer_id, key, retries), pages, size, expires, until)
+                for key, retries, pages, size, until in rows
+            ]
+        return its
+
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
+        """Forget when messages expire."""
+        for number, expires in expired.items():
+            self.unmake_expiring(queue_id, number, expires)
+
+    def standing(self, queue_id: int, messages_of: int, choice: Choice, limit: int) -> list[Holding]:
         """Return at most `limit` ready messages that are chosen, and as many that are kept back.
 
         Nobody else is taking them, or takes them before the end. Where one is damaged, a SystemFailureError says so.
         """
-        rows = [(*row, None) for row in self.choose(queue_id, choice, limit)]
+        rows = [(*row, None) for row in self.choose(queue_id, messages_of, choice, limit)]
         if choice.condition is None:
             rows += self.all(_KEPT_BACK, of_queue=queue_id, most=limit)
         else:
@@ -295,8 +341,11 @@ class States(StorePart):
         row = self.one(_GIVEN_BACK_UNTIL, of_queue=queue_id, now=now_us)
         return None if row is None else int(row[0])
 
-    def take(self, queue_id: int, its: Sequence[Holding]) -> bool:
-        """Take messages out of `ready` or `due`, and out of what expires; False where one of them is in neither."""
+    def take(self, queue_id: int, its: Sequence[Holding], *, expires: bool = True) -> bool:
+        """Take messages out of `ready` or `due`; False where one of them is in neither.
+
+        Also out of what `expires`, but for the places of consumers: others may have a message too.
+        """
         ready_ones = [{"of_queue": queue_id, "of_key": each.place.order_key} for each in its if each.until_us is None]
         due_ones = [
             {"of_queue": queue_id, "until": each.until_us, "of_message": each.place.message_id}
@@ -306,24 +355,25 @@ class States(StorePart):
         expiring_ones = [
             {"of_queue": queue_id, "at": each.expires_us, "of_message": each.place.message_id}
             for each in its
-            if each.expires_us is not None
+            if expires and each.expires_us is not None
         ]
         self.many(_UNMAKE_EXPIRING, expiring_ones)
         return self.many(_TAKE_OUT, ready_ones) + self.many(_TAKE_OUT_OF_DUE, due_ones) == len(its)
 
-    def find(self, queue_id: int, choice: Choice) -> bytes | None:
+    def find(self, queue_id: int, messages_of: int, choice: Choice) -> bytes | None:
         """Return the order key of the first ready message that is chosen."""
-        statement, values, constant = selection.finding(choice)
-        rows = (self.all if constant else self.built)(statement, of_queue=queue_id, **values)
+        statement, values, constant = selection.finding(choice, queue_id, messages_of)
+        rows = (self.all if constant else self.built)(statement, **values)
         return rows[0][0] if rows else None
 
-    def choose(self, queue_id: int, choice: Choice, limit: int, *, locks: bool = True) -> list[Row]:
+    def choose(self, queue_id: int, messages_of: int, choice: Choice, limit: int, *, locks: bool = True) -> list[Row]:
         """Return the first `limit` ready messages that are chosen, of each its number, its key and its retries.
 
+        They are messages of the queue `messages_of`, which is another one where those of a consumer are chosen.
         Where it `locks` them, nobody else takes them before the end.
         """
-        statement, values, constant = selection.choosing(choice, locks=locks)
-        return (self.all if constant else self.built)(statement, of_queue=queue_id, most=limit, **values)
+        statement, values, constant = selection.choosing(choice, queue_id, messages_of, locks=locks)
+        return (self.all if constant else self.built)(statement, most=limit, **values)
 
     def locked_ready(self, queue_id: int, found: Sequence[Row]) -> Sequence[Row]:
         """Return those of these ready messages that nobody else is taking, or takes before the end."""

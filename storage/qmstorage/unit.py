@@ -27,11 +27,13 @@ from qmstorage.owners import Forwardings, Owners, Waits
 from qmstorage.queues import Queues
 from qmstorage.schedules import Schedules
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
+from qmstorage.shares import Shares
 from qmstorage.soundness import Damage, Soundness
 from qmstorage.spaces import Spaces
 from qmstorage.sql import bindparam, delete, update
 from qmstorage.statements import Cursor, Runner, Texts, given
 from qmstorage.states import States
+from qmstorage.subscriptions import Subscriptions
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
 
@@ -61,6 +63,7 @@ class MemoryStore(Runner):
     messages = LastingPartOf(Messages)
     bodies = LastingPartOf(Bodies)
     holdings = LastingPartOf(Holdings)
+    shares = LastingPartOf(Shares)
 
     def abandon(self, space_id: int, queue_id: int) -> None:
         """Delete all messages of a queue and count it no longer."""
@@ -99,12 +102,14 @@ class SqlUnit(Runner):
     messages = LastingPartOf(Messages)
     bodies = LastingPartOf(Bodies)
     holdings = LastingPartOf(Holdings)
+    shares = LastingPartOf(Shares)
     history = PartOf(History)
     capacity_commands = PartOf(CapacityCommands)
     device = PartOf(Device)
     audit = PartOf(Audit)
     spaces = PartOf(Spaces)
     queues = PartOf(Queues)
+    subscriptions = PartOf(Subscriptions)
     schedules = PartOf(Schedules)
     imports = PartOf(Imports)
     highest = PartOf(Highest)

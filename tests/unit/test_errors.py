@@ -34,7 +34,7 @@ MANUAL = {
     "QMEINVHANDLE": -15,
     "QMESHARE": -16,
 }
-OUR_OWN = {"QMEUNKNOWN": -101}
+OUR_OWN = {"QMEUNKNOWN": -101, "QMENORECIPIENT": -102}
 
 
 def sample(kind):

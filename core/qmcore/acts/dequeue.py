@@ -99,9 +99,9 @@ def source_from(known: Definitions, name: str) -> Source:
 
     Whoever dequeues asks here, once for each queue.
     """
-    queue = known.queues.get(name)
+    queue = known.takers.get(name)
     if queue is None or not queue.dequeue_enabled:
-        raise stopped(known.queue(name), "dequeuing")
+        raise stopped(known.taker(name), "dequeuing")
     return known.sources.get(name) or source_of(known, queue)
 
 
@@ -190,5 +190,6 @@ def _tidied(volume: Volume, opened: OpenSpace, name: str, on: object) -> bool:
 
 def _first(unit: Unit, queue: Queue, choice: Choice) -> tuple[bytes, Store] | None:
     """Return the lowest order key of what is chosen, and the store that it is in."""
-    keys = [(store.states.find(queue.id, choice), store) for store in stores(unit, queue.space_id)]
+    its = queue.id, queue.messages_of, choice
+    keys = [(store.states.find(*its), store) for store in stores(unit, queue.space_id)]
     return min(((key, store) for key, store in keys if key is not None), key=lambda found: found[0], default=None)

@@ -35,14 +35,14 @@ def note(branch: Branch, wanted: Wanted, claimed: Claimed) -> None:
     branch.recorded = True
     branch.reserved = branch.reserved or claimed.sequences
     branch.locks = branch.locks or claimed.locks
-    queue = None if opened.known is None else opened.known.queues.get(wanted.queue)
+    queue = None if opened.known is None else opened.known.takers.get(wanted.queue)
     branch.may_lock = branch.may_lock or wanted.role is Role.LOCKED or queue is None or queue.definition.grouping
     if claimed.transactions:
         opened.know_transactions(claimed.transactions)
     if wanted.role is not Role.DEQUEUED:
         return
-    # What is kept for the record when it is consumed gives no room back.
-    retains = queue is not None and bool(queue.definition.retention)
+    # What is kept for the record when it is consumed, or for other consumers, gives no room back.
+    retains = queue is not None and bool(queue.definition.retention or queue.parent_id)
     for row, _, memory in claimed.taken:
         delivery = Delivery.NONPERSIST if memory else Delivery.PERSIST
         its_pages = 0 if retains and not memory else row[PAGES]

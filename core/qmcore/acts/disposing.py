@@ -8,6 +8,7 @@ from qmcore import numbers
 from qmcore.acts.routes import route_of, source_of
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import Definitions, OpenSpace
+from qmcore.errors import InvalidArgumentError
 from qmcore.message import PARKED_UNTIL, Reason
 from qmcore.names import storable
 from qmcore.port import Unit
@@ -82,6 +83,12 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable,
 
 def by_its_terms(known: Definitions, queue: Queue, found: Changeable) -> Change:
     """Return that a message stands where its terms, which may be new ones, put it among its equals."""
+    if queue.parent_id:
+        raise InvalidArgumentError(
+            f"{queue.name!r} is one of several consumers, which have priority and times of a message in common",
+            hint="Dequeue the message and enqueue it anew.",
+            queue=queue.name,
+        )
     place, order = found.holding.place, queue.definition.order
     # A damaged file may have no key there: the message has its place by the number that it was stored with.
     is_key = isinstance(place.order_key, bytes)

@@ -17,7 +17,7 @@ from qmcore.acts.room import no_memory
 from qmcore.acts.routes import route_of
 from qmcore.acts.sending import execute, no_such_message, send
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
+from qmcore.errors import BadQueueError, InvalidArgumentError, NoRecipientsError, NoSpaceError
 from qmcore.message import (
     BODY_MAX,
     PLAIN_CONTROLS,
@@ -161,7 +161,7 @@ def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
     if item.known is known:
         return item.route, item.arrival
     queue = known.queue(item.outgoing.queue)
-    route = route_of(known, queue)
+    route = _with_recipients(known, queue)
     its = item.arrival.terms
     return route, item.arrival._replace(terms=_terms(queue, route, item.outgoing, its.memory, its.place, ()))
 
@@ -174,7 +174,19 @@ def route_to(known: Definitions, name: str, *, even_stopped: bool = False) -> Ro
     queue = known.queues.get(name)
     if queue is None or not (queue.enqueue_enabled or even_stopped):
         raise stopped(known.queue(name), "enqueuing")
-    return known.routes.get(name) or route_of(known, queue)
+    return known.routes.get(name) or _with_recipients(known, queue)
+
+
+def _with_recipients(known: Definitions, queue: Queue) -> Route:
+    """Return how messages come to a queue, or refuse them where nobody would get one."""
+    route = route_of(known, queue)
+    if queue.definition.multiple_consumers and not route.consumers:
+        raise NoRecipientsError(
+            f"queue {queue.name!r} has no subscription, so that nobody would get the message",
+            hint="Subscribe a consumer first: qsubscribe, or QueueSpace.subscribe.",
+            queue=queue.name,
+        )
+    return route
 
 
 def stopped(queue: Queue, what: str) -> BadQueueError:
@@ -259,6 +271,12 @@ def _refuse_memory(known: Definitions, queue: Queue) -> None:
     """Refuse a non-persistent message that the queue, or the queue space, cannot take."""
     if not known.space.definition.memory:
         raise no_memory(known)
+    if queue.definition.multiple_consumers:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} is for several consumers, and takes persistent messages only",
+            hint="Send it as a persistent message.",
+            queue=queue.name,
+        )
     if queue.definition.grouping:
         raise InvalidArgumentError(
             f"queue {queue.name!r} groups messages, and non-persistent messages cannot be grouped",

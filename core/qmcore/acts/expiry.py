@@ -31,13 +31,44 @@ logger = logging.getLogger("qmadmin.engine")
 
 def expire(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, limit: int) -> int:
     """Do away with at most `limit` messages of a queue whose time is over, and return how many it was."""
-    if queue.definition.grouping and store.states.pending_work(queue.id, now)[1]:
+    if queue.messages_of != queue.id or queue.definition.multiple_consumers:
+        return _expire_places(unit, opened, store, opened.definitions(unit).by_id[queue.messages_of], now, limit)
+    if queue.definition.grouping and store.states.pending_work(queue.id, queue.id, now)[1]:
         # Whoever takes one of a group takes the others after it: they are not to expire in between.
         unit.states.take_alone(queue.id)
     expired = store.states.expired(queue.id, now, limit)
     dispositions = [expired_of(unit, opened, store, queue, each, now) for each in expired]
     dispose(unit, opened, queue, store, dispositions)
     tell_expired(unit, opened, queue, dispositions)
+    return len(expired)
+
+
+def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, now: int, limit: int) -> int:
+    """Do away with the places of at most `limit` messages of a queue for several whose time is over; return how many.
+
+    All places of a message that nobody holds go together, the last of them as the message itself: what a transaction
+    holds sees to its own when it ends.
+    """
+    known = opened.definitions(unit)
+    expired = store.states.expiring(queue.id, now, limit)
+    if not expired:
+        return 0
+    # All at once, and before any place: others take them in the same order.
+    left = store.shares.locked(list(expired))
+    for consumer in [each for each in known.by_id.values() if each.parent_id == queue.id]:
+        dispositions: list[Disposition] = []
+        for holding in store.states.places_of(consumer.id, queue.id, expired):
+            number = holding.place.message_id
+            left[number] = max(left[number], 1) - 1
+            its_last = left[number] == 0
+            dispositions.append(
+                expired_of(unit, opened, store, consumer, holding, now)
+                if its_last
+                else Remove(holding, Removal.EXPIRED)
+            )
+        dispose(unit, opened, consumer, store, dispositions)
+        tell_expired(unit, opened, consumer, dispositions)
+    store.states.no_longer_expiring(queue.id, expired)
     return len(expired)
 
 
@@ -118,14 +149,14 @@ def history(
 ) -> Part[ConsumedMessage]:
     """Return at most `limit` retained messages of a queue whose retention is not over."""
     known = opened.definitions(unit)
-    queue = known.queue(name)
+    queue = known.taker(name)
     return unit.history.of_queue(known.space, queue, after or (_since(queue, now), EARLIEST), limit, condition)
 
 
 def recall(unit: Unit, opened: OpenSpace, name: str, msgid: str, now: int) -> Message | None:
     """Return a retained message of a queue with its body, if its retention is not over."""
     known = opened.definitions(unit)
-    queue = known.queue(name)
+    queue = known.taker(name)
     for number in numbers_of(unit, known.space, queue, msgid):
         if found := unit.history.recall(known.space, queue, number, _since(queue, now)):
             return found

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from qmcore.acts import following, in_doubt, scheduling, thresholds
+from qmcore.acts import following, in_doubt, scheduling, subscriptions, thresholds
 from qmcore.acts.expiry import expire, forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
@@ -29,7 +29,7 @@ def freshen(unit: Unit, opened: OpenSpace, queue: Queue, now: int) -> bool:
     """Release and remove what is due and what has expired in a queue; False: a step was done, and there is more."""
     done = True
     for store in stores(unit, queue.space_id):
-        due, expired = store.states.pending_work(queue.id, now)
+        due, expired = store.states.pending_work(queue.id, queue.messages_of, now)
         if expired:
             done = expire(unit, opened, store, queue, now, STEP) < STEP
         if due and done:
@@ -44,7 +44,7 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
     """Release and remove all that is due and expired in a queue, before somebody looks at it from outside."""
 
     def pending(unit: Unit) -> bool:
-        return _has_work(unit, opened.definitions(unit).queue(name), now)
+        return _has_work(unit, opened.definitions(unit).named(name), now)
 
     if volume.read(pending) and not volume.readonly and not volume.is_joined():
         freshen_each(volume, opened, [name], now)
@@ -59,7 +59,8 @@ def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: i
     """Release and remove what is due and expired in queues: all of it, or of each queue one step."""
 
     def step(unit: Unit, name: str) -> bool:
-        queue = opened.definitions(unit).queue(name)
+        known = opened.definitions(unit)
+        queue = known.named(name)
         return freshen(unit, opened, queue, now) and _forget(unit, opened, queue, now)
 
     for name in names:
@@ -113,6 +114,8 @@ def run(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> b
         # What is in the way there is told to those who use that queue.
         with contextlib.suppress(QueueError):
             freshen_each(volume, opened, [name], clock.now(), one_step=one_step)
+    with contextlib.suppress(QueueError):
+        subscriptions.part_with_those_going(volume, opened, STEP, one_step=one_step)
     if attached:
         # Behind what makes room for them.
         scheduling.make_due(volume, opened, scheduled, clock)
@@ -225,6 +228,6 @@ def _is_left_behind(unit: Unit, opened: OpenSpace) -> bool:
 
 
 def _has_work(unit: Unit, queue: Queue, now: int) -> bool:
-    if any(any(store.states.pending_work(queue.id, now)) for store in stores(unit, queue.space_id)):
+    if any(any(store.states.pending_work(queue.id, queue.messages_of, now)) for store in stores(unit, queue.space_id)):
         return True
     return has_outlived(unit, queue, now)

@@ -21,5 +21,5 @@ def numbers_of(unit: Unit, space: Space, queue: Queue, msgid: str) -> list[int]:
     found = [numbers.number(space.id, sequence) for sequence in space.sequences_of(msgid)]
     if len(found) < 2:
         return found
-    there = {number for store in stores(unit, space.id) for number in store.messages.among(queue.id, found)}
+    there = {number for store in stores(unit, space.id) for number in store.messages.among(queue.messages_of, found)}
     return [number for number in found if number in there]

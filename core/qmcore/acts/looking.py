@@ -131,7 +131,7 @@ def listing(
     both = stores(unit, known.space.id)
     if store_number >= len(both):
         return Part()
-    return both[store_number].listing.messages(known.space, known.queue(name), state, after, limit, condition)
+    return both[store_number].listing.messages(known.space, known.taker(name), state, after, limit, condition)
 
 
 def cursors(
@@ -149,12 +149,12 @@ def cursors(
     both = stores(unit, known.space.id)
     if store_number >= len(both):
         return []
-    return both[store_number].listing.cursors(known.space, known.queue(name), state, after, limit, condition)
+    return both[store_number].listing.cursors(known.space, known.taker(name), state, after, limit, condition)
 
 
 def given_back_until(unit: Unit, opened: OpenSpace, name: str, now: int) -> int | None:
     """Return when the last message of a queue is available that a rollback keeps back, not its sender."""
-    queue = opened.definitions(unit).queue(name)
+    queue = opened.definitions(unit).taker(name)
     found = (store.states.given_back_until(queue.id, now) for store in stores(unit, queue.space_id))
     return max((until for until in found if until is not None), default=None)
 
@@ -164,7 +164,7 @@ def content(unit: Unit, opened: OpenSpace, listed: MessageInfo) -> Message | Non
     known = opened.definitions(unit)
     both = stores(unit, known.space.id)
     store_number = int(listed.delivery is Delivery.NONPERSIST)
-    queue = known.queues.get(listed.queue)
+    queue = known.takers.get(listed.queue)
     if queue is None or store_number >= len(both):
         return None
     for message_id in numbers_of(unit, known.space, queue, listed.msgid):

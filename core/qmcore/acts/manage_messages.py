@@ -112,7 +112,8 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progres
     """
 
     def moved(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool] | None:
-        origin = known.queues.get(found.origin_queue or "")
+        name = found.origin_queue or ""
+        origin = known.queues.get(name) or known.takers.get(name)
         return None if origin is None or origin == queue else to_queue(known, queue, origin, found, now)
 
     return _in_steps(volume, opened, chosen, moved, progress)
@@ -189,7 +190,7 @@ def _one_step(
     with_groups: bool,
 ) -> Changed:
     known = opened.definitions(unit)
-    queue = known.queue(name)
+    queue = known.taker(name)
     store = stores(unit, queue.space_id)[store_number]
     if with_groups and queue.definition.grouping:
         numbers = store.listing.with_parked_of_groups(queue.id, numbers)

@@ -23,6 +23,18 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
         raise InvalidArgumentError(
             f"queue {definition.name!r} exists already in queue space {known.space.name!r}", queue=definition.name
         )
+    if definition.name in known.takers:
+        raise InvalidArgumentError(
+            f"{definition.name!r} is a consumer of a queue already, so that no queue can have that name",
+            hint="Give the queue another name.",
+            queue=definition.name,
+        )
+    if definition.multiple_consumers and definition.name in known.error_queues:
+        raise InvalidArgumentError(
+            f"queue {definition.name!r} is an error queue, which is for one consumer",
+            hint="Create it for one consumer, or name another error queue.",
+            queue=definition.name,
+        )
     used = len(known.queues) + unit.imports.promised_queues(known.space.id)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
@@ -60,7 +72,8 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
 
 def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:
     """Start or stop a queue for enqueuing and for dequeuing; None leaves it as it is. Those who wait are told."""
-    old = opened.definitions(unit).queue(name)
+    known = opened.definitions(unit)
+    old = known.queue(name)
     changed = dataclasses.replace(
         old,
         enqueue_enabled=old.enqueue_enabled if enqueue is None else enqueue,
@@ -68,7 +81,8 @@ def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, de
     )
     if changed != old:
         unit.queues.change(changed)
-        unit.waits.notify(old.id)
+        for number in (old.id, *(each.id for each in known.subscribed.get(old.id, ()))):
+            unit.waits.notify(number)
     return old
 
 
@@ -92,6 +106,10 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     """
     queue = refuse_in_use(unit, opened, name, me, now, purge=purge, force=force)
     memory = unit.memory(queue.space_id)
+    for consumer in [each for each in opened.definitions(unit).by_id.values() if each.parent_id == queue.id]:
+        if memory is not None:
+            memory.abandon(queue.space_id, consumer.id)
+        unit.subscriptions.remove(consumer)
     if memory is not None:
         memory.abandon(queue.space_id, queue.id)
     unit.queues.remove(queue)
@@ -99,8 +117,12 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
 
 def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, purge: bool, force: bool) -> Queue:
     """Return the queue of that name if it can be destroyed, or refuse."""
-    queue = opened.definitions(unit).queue(name)
+    known = opened.definitions(unit)
+    queue = known.queue(name)
     refuse_held(unit, queue)
+    consumers = [each for each in known.by_id.values() if each.parent_id == queue.id]
+    for consumer in consumers:
+        refuse_held(unit, consumer)
     if not force:
         others = [owner for owner in unit.owners.of_space(queue.space_id) if owner.id != me.id]
         if others:

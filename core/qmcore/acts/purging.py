@@ -46,7 +46,7 @@ def purge(
         progress(count)
 
     def step(unit: Unit) -> int:
-        queue = opened.definitions(unit).queue(name)
+        queue = opened.definitions(unit).taker(name)
         kinds = zip((Delivery.PERSIST, Delivery.NONPERSIST), stores(unit, queue.space_id), strict=False)
         meant = [store for kind, store in kinds if delivery in (None, kind)]
         return sum(_purge_step(unit, opened, store, queue, condition) for store in meant)
@@ -72,7 +72,7 @@ def purge_damaged(volume: Volume, opened: OpenSpace, name: str) -> int:
 
     def act(unit: Unit) -> int:
         known = opened.definitions(unit)
-        queue = known.queue(name)
+        queue = known.taker(name)
         return sum(_remove_damaged(unit, opened, store, queue) for store in stores(unit, queue.space_id))
 
     return volume.write(act, Purpose.ADMINISTRATION)
@@ -80,12 +80,12 @@ def purge_damaged(volume: Volume, opened: OpenSpace, name: str) -> int:
 
 def purge_retained(volume: Volume, opened: OpenSpace, name: str, before: int) -> int:
     """Give up the messages of a queue that were consumed before a time; return how many it was."""
-    return _in_steps(volume, lambda unit: forget(unit, opened, opened.definitions(unit).queue(name), before, STEP))
+    return _in_steps(volume, lambda unit: forget(unit, opened, opened.definitions(unit).taker(name), before, STEP))
 
 
 def _purge_step(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, condition: Condition | None) -> int:
     choice = Choice(condition=condition, space=opened.definitions(unit).space)
-    found = store.states.standing(queue.id, choice, STEP)
+    found = store.states.standing(queue.id, queue.messages_of, choice, STEP)
     dispose(unit, opened, queue, store, [Remove(each, Removal.DISCARDED) for each in found])
     return len(found)
 

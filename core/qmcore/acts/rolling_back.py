@@ -71,13 +71,11 @@ def concerns(volume: Volume, branch: Branch, msgid: str) -> bool:
     """Return whether a message with this identifier stands in a queue that the transaction has taken messages of."""
 
     def found(unit: Unit) -> bool:
-        space = branch.opened.definitions(unit).space
+        known = branch.opened.definitions(unit)
+        space, queues = known.space, [known.by_id[each] for each in branch.queue_ids if each in known.by_id]
         ids = [number(space.id, sequence) for sequence in space.sequences_of(msgid)]
         return any(
-            store.messages.among(queue_id, ids)
-            for store in stores(unit, space.id)
-            if ids
-            for queue_id in branch.queue_ids
+            store.messages.among(queue.messages_of, ids) for store in stores(unit, space.id) if ids for queue in queues
         )
 
     return branch.recorded and volume.read(found)

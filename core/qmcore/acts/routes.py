@@ -17,7 +17,7 @@ _SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
 
 
 def route_of(known: Definitions, queue: Queue) -> Route:
-    """Return how messages come to a queue, be it started or not."""
+    """Return how messages come to a queue, be it started or not; or to one consumer of a queue for several."""
     found = known.routes.get(queue.definition.name)
     if found is None:
         order, groups = queue.definition.order, queue.definition.grouping
@@ -25,8 +25,13 @@ def route_of(known: Definitions, queue: Queue) -> Route:
         head = order.head(priority=0, available_at=0, expires_at=None) if is_same else None
         expiration, levels = queue.definition.expiration, tuple(_levels(known, queue))
         lifetime = None if expiration is None else expiration * MICROS
-        its = queue.id, head, order.values, order.descends, groups, lifetime, levels
-        found = known.routes[queue.definition.name] = Route(*its)
+        subscribed = (queue,) if queue.parent_id else known.subscribed.get(queue.id, ())
+        consumers = tuple(each.id for each in subscribed)
+        its = queue.messages_of, head, order.values, order.descends, groups, lifetime, levels, consumers
+        found = Route(*its)
+        # Where nobody would get a message, whoever lets one arrive has to see that each time.
+        if consumers or not queue.definition.multiple_consumers:
+            known.routes[queue.definition.name] = found
     return found
 
 
@@ -36,7 +41,8 @@ def source_of(known: Definitions, queue: Queue) -> Source:
     if found is None:
         retention = queue.definition.retention
         kept = None if retention == FOREVER else retention * MICROS
-        found = Source(queue.id, queue.definition.grouping, bool(retention), kept, tuple(_low_levels(known, queue)))
+        low = tuple(_low_levels(known, queue))
+        found = Source(queue.id, queue.definition.grouping, bool(retention), kept, low, queue.parent_id)
         known.sources[queue.definition.name] = found
     return found
 
@@ -65,5 +71,7 @@ def commit_by_record(
     """Return the commit of a transaction of which only the record is known, and where all stands that it has."""
     by_id = known.by_id
     sources = [source_of(known, by_id[queue_id]) for queue_id in taken_from if queue_id in by_id]
-    stored = [route_of(known, by_id[queue_id]) for queue_id in brings_to if queue_id in by_id]
+    queues = [by_id[queue_id] for queue_id in brings_to if queue_id in by_id]
+    # What it brings to a queue for several comes to its consumers by the route of that.
+    stored = [route_of(known, queue) for queue in queues if not queue.parent_id]
     return Commit(guard, record.id, record.owner_id, True, sources, Use(0, 0, 0), True, stored, 0, ())

@@ -109,11 +109,11 @@ class Look:
 
 def look(unit: Unit, opened: OpenSpace, names: Sequence[str], now: int) -> Look:
     """Look which queues have messages. One that is absent or stopped counts as if it had: the dequeue tells why."""
-    queues = opened.definitions(unit).queues
+    takers = opened.definitions(unit).takers
     found: list[str] = []
     empty: dict[int, int | None] = {}
     for name in names:
-        queue = queues.get(name)
+        queue = takers.get(name)
         if queue is None or not queue.dequeue_enabled or first_ready(unit, queue, FIRST_CHOICE) is not None:
             found.append(name)
             continue

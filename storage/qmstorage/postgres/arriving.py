@@ -71,6 +71,7 @@ _SPECIAL: Final = {
     "level_at": "int8[]",
     "level_capacity": "int8[]",
     "level_lock": "int8[]",
+    "consumers": "int4[]",
 }
 _PACK_OF_QUEUE: Final = [SENT[kind] for kind in _OF_QUEUE.values()]
 
@@ -185,10 +186,13 @@ class Caller(Protocol):
     row_type: int
 
 
-def note(unit: Transitions, queue_id: int, *, is_awaited: bool) -> None:
-    """Note in a unit that messages have come to a queue, and whether somebody waits for it."""
-    unit.notifications.came(queue_id)
-    unit.awaited[queue_id] = is_awaited
+def note(unit: Transitions, route: Route, *, is_awaited: bool) -> None:
+    """Note in a unit that messages have come to a queue, or for its consumers, and whether somebody waits for it."""
+    if not route.consumers:
+        unit.notifications.came(route.queue_id)
+        unit.awaited[route.queue_id] = is_awaited
+    for each in route.consumers:
+        unit.notifications.came(each)
 
 
 def is_special(command: Enqueue) -> bool:
@@ -196,6 +200,7 @@ def is_special(command: Enqueue) -> bool:
     _, route, arrivals, _ = command
     return bool(
         route.levels
+        or route.consumers
         or (route.grouping and len(arrivals) > 1)
         or any(terms.memory or terms.before for terms, _ in itertools.groupby(arrivals, _TERMS))
     )
@@ -205,7 +210,7 @@ def is_small(command: Enqueue) -> bool:
     """Return whether a value brings one message, of which nothing is to be known but that it has come."""
     _, route, arrivals, holder = command
     terms, size = arrivals[0].terms, arrivals[0].size
-    is_special = route.levels or terms.memory or terms.before or holder is not None
+    is_special = route.levels or route.consumers or terms.memory or terms.before or holder is not None
     return len(arrivals) == 1 and size <= bodies.IN_ROW_MAX and not is_special
 
 
@@ -290,6 +295,7 @@ def _special(command: Enqueue, has_memory: bool, places: dict[Terms, int]) -> Va
     """Return the values that few need; in `places` is noted which message those on such terms are to stand before."""
     guard, route, arrivals, _ = command
     values = _NOTHING_SPECIAL | {"has_memory": has_memory, "of_owner": guard.owner_id}
+    values["consumers"] = list(route.consumers) or None
     its = [arrival for arrival in arrivals if arrival.terms.memory]
     if its:
         ours = [arrival for arrival in arrivals if not arrival.terms.memory]

@@ -49,7 +49,7 @@ _HELD: Final = {
     "wanted": "int8",
     "is_relaxed": "bool",
 }
-_SPECIAL: Final = {"of_role": "int2", "outlived": "int8", "kept_for": "text", "places": "bytea[]"}
+_SPECIAL: Final = {"of_role": "int2", "outlived": "int8", "kept_for": "text", "places": "bytea[]", "of_parent": "int4"}
 
 
 class _Kind(enum.Enum):
@@ -227,7 +227,13 @@ def _sound(store: Callable[[], Store], command: Claim, found: Found, *, body: bo
             return Refused(Reason.DAMAGED, command.source.queue_id, wanted=number, what=fault)
         its.append((row[KEY], retries, row))
     if apart is not None and command.holder is None and not (command.source.retains and not apart.in_memory):
-        apart.messages.remove_bodies(its)
+        if command.source.parent_id:
+            # Others may have the message, and its body.
+            there = apart.messages.found_rows([row[ID] for _, _, row in its], body=False)
+            its_last = [each for each in its if each[2][ID] not in there]
+            apart.messages.remove_bodies(its_last)
+        else:
+            apart.messages.remove_bodies(its)
     return its
 
 
@@ -264,7 +270,7 @@ def asked(command: Claim, caller: Caller, now: int, purpose: Purpose) -> tuple[C
     if holder is not None:
         kind = _Kind.HOLD
         values |= _of_holder(holder, purpose, begins=not holder.recorded)
-    if source.retains or (holder is not None and holder.role != Role.DEQUEUED):
+    if source.retains or source.parent_id or (holder is not None and holder.role != Role.DEQUEUED):
         kind = _Kind.SPECIAL
         values = _NO_HOLDER | values | _special(command, now, Role.DEQUEUED if holder is None else holder.role)
     return _call(caller.schema, kind, body, memory=False), values
@@ -345,4 +351,5 @@ def _special(command: Claim, now: int, role: int) -> Values:
         "outlived": now - retention if source.retains and retention is not None else None,
         "kept_for": command.guard.consumer if keeps else None,
         "places": None,
+        "of_parent": source.parent_id or None,
     }

@@ -121,6 +121,9 @@ _LEAVE = {
     how: _added(_WHOLE, _QUEUE, **_CHANGES, **{how: _by("departed")}).returning(_NUMBER)
     for how in ("dequeued", "expired", "discarded", "moved")
 }
+_LEAVE_PLACE = {
+    how: _added(_QUEUE, **_CHANGES, **{how: _by("departed")}) for how in ("dequeued", "expired", "discarded", "moved")
+}
 _LOWER_SPACE = _added(_WHOLE, **_CHANGES, discarded=_by("departed"))
 _OF_QUEUE = (given(counter.c.space_id, "space_id"), given(counter.c.queue_id, "of_queue"))
 _USE_OF_QUEUE = select(*(_sum(counter.c[name], name) for name in _USE)).where(*_OF_QUEUE)
@@ -187,6 +190,19 @@ class SharedCounters(Counters):
         values = {"count": -count, "by_pages": -pages, "by_size": -size, "departed": count}
         told = self.one(_LEAVE[how], space_id=space_id, of_queue=queue_id, slot=self.store.slot, **values)
         self.store.heard += told or ()
+
+    def come_to_places(self, space_id: int, consumers: Sequence[int], *, count: int, pages: int, size: int) -> None:
+        """Count messages in for each of these consumers alone: their queue counts them once."""
+        its = {"space_id": space_id, "slot": self.store.slot, "count": count, "by_pages": pages, "by_size": size}
+        for each in consumers:
+            self.run(ADJUST, of_queue=each, by_passed=count, **its)
+
+    def leave_place(self, space_id: int, consumer_id: int, *, count: int, pages: int, size: int, how: str) -> None:
+        """Count messages out for a consumer alone; `how` is as in `leave`."""
+        if count and how == "dequeued" and not self.store.purpose.settles:
+            raise WrongPurposeError(self.store.purpose, "consumes messages")
+        its = {"space_id": space_id, "of_queue": consumer_id, "slot": self.store.slot}
+        self.run(_LEAVE_PLACE[how], **its, count=-count, by_pages=-pages, by_size=-size, departed=count)
 
     def charge(self, space_id: int, *, messages: int, pages: int, size: int) -> None:
         """Count room of the queue space that no queue has yet, in or, less than nothing, out."""

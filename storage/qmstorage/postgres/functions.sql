@@ -1,4 +1,4 @@
--- The functions of a volume on PostgreSQL, schema version 3: what a store does to messages, in one call each.
+-- The functions of a volume on PostgreSQL, schema version 6: what a store does to messages, in one call each.
 --
 -- {device} is the schema of the volume and {memory} that of its non-persistent messages. Both are written out: the path
 -- in which an application looks for tables does not matter. What is done in one of them alone is written with {store},
@@ -78,6 +78,7 @@ $piece$;
 --                which of such messages it is, from 1; stands_before: for each arrival, which of them it stands before.
 -- level_...      high limits with a command that these messages may reach, as in qmcore.transitions.Level; level_lock:
 --                the key of a claim; of_owner: who claims.
+-- consumers      of a queue for several, for whom each message stands; all messages go to the disk then.
 --
 -- It gives a list of numbers. Where it refuses, these are the reason, how much is used, the limit, and what is wanted,
 -- as qmcore.transitions.Refused has them. Else the first is -1, or -2 where somebody waits for the queue. Behind it is,
@@ -92,7 +93,8 @@ CREATE FUNCTION {device}.qm_enqueue(
   memory_size bigint DEFAULT 0, group_id bigint DEFAULT NULL,
   candidates bigint[] DEFAULT NULL, candidate_of integer[] DEFAULT NULL, stands_before integer[] DEFAULT NULL,
   of_owner bigint DEFAULT NULL, level_memory boolean[] DEFAULT NULL, level_unit text[] DEFAULT NULL,
-  level_at bigint[] DEFAULT NULL, level_capacity bigint[] DEFAULT NULL, level_lock bigint[] DEFAULT NULL
+  level_at bigint[] DEFAULT NULL, level_capacity bigint[] DEFAULT NULL, level_lock bigint[] DEFAULT NULL,
+  consumers integer[] DEFAULT NULL
 ) RETURNS bigint[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
@@ -231,6 +233,14 @@ BEGIN
           highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, used_messages + brought) ELSE c.highest END
       WHERE {own_rows of {device}};
       GET DIAGNOSTICS written = ROW_COUNT;
+      IF consumers IS NOT NULL THEN
+        INSERT INTO {device}.counter AS c (space_id, queue_id, slot, generation, sequence, messages, pages, size,
+                                           enqueued, dequeued, expired, discarded, moved)
+        SELECT of_space, q.id, of_slot, 0, 0, brought, pages, size, brought, 0, 0, 0, 0 FROM unnest(consumers) AS q (id)
+        ON CONFLICT (space_id, queue_id, slot) DO UPDATE
+        SET messages = c.messages + brought, pages = c.pages + excluded.pages, size = c.size + excluded.size,
+            enqueued = c.enqueued + brought;
+      END IF;
     END IF;
   END IF;
   IF written < 2 THEN
@@ -251,10 +261,16 @@ BEGIN
       INSERT INTO {device}.message SELECT * FROM unnest(on_disk) RETURNING id, order_key, available_at, expires_at
     ), stands AS (
       INSERT INTO {device}.ready (queue_id, order_key, message_id, retries)
-      SELECT of_queue, s.order_key, s.id, 0 FROM stored AS s WHERE (s.available_at > at_time) IS NOT TRUE
+      SELECT p.id, s.order_key, s.id, 0
+      FROM stored AS s CROSS JOIN unnest(coalesce(consumers, ARRAY[of_queue])) AS p (id)
+      WHERE (s.available_at > at_time) IS NOT TRUE
     ), waits AS (
       INSERT INTO {device}.due (queue_id, available_at, message_id, order_key, retries)
-      SELECT of_queue, s.available_at, s.id, s.order_key, 0 FROM stored AS s WHERE s.available_at > at_time
+      SELECT p.id, s.available_at, s.id, s.order_key, 0
+      FROM stored AS s CROSS JOIN unnest(coalesce(consumers, ARRAY[of_queue])) AS p (id) WHERE s.available_at > at_time
+    ), shared AS (
+      INSERT INTO {device}.share (message_id, places)
+      SELECT s.id, cardinality(consumers) FROM stored AS s WHERE cardinality(consumers) > 1
     )
     INSERT INTO {device}.expiring (queue_id, expires_at, message_id)
     SELECT of_queue, s.expires_at, s.id FROM stored AS s WHERE s.expires_at IS NOT NULL;
@@ -344,6 +360,7 @@ $function$;
 --                null: the queue space may have so many, and had at most highest_transactions at one time, as far as is
 --                known. It gets so many sequence numbers as are `wanted`.
 -- is_relaxed     whether the commit need not wait for the disk.
+-- of_parent      the queue for several whose consumer takes them as of_queue: a message goes with its last place.
 --
 -- It gives a row for each message, in any order, as it is stored. Beside one of them, or alone, stands the answer, a
 -- list of numbers. Where nothing was done these are the reason, how much is used, the limit, and what is wanted, as
@@ -357,10 +374,12 @@ CREATE FUNCTION {device}.qm_claim(
   is_tidy boolean, of_transaction bigint DEFAULT NULL, of_owner bigint DEFAULT NULL, started bigint DEFAULT NULL,
   ends bigint DEFAULT NULL, most_transactions bigint DEFAULT NULL, highest_transactions bigint DEFAULT 0,
   wanted bigint DEFAULT 0, is_relaxed boolean DEFAULT false,
-  of_role smallint DEFAULT 0, outlived bigint DEFAULT NULL, kept_for text DEFAULT NULL, places bytea[] DEFAULT NULL
+  of_role smallint DEFAULT 0, outlived bigint DEFAULT NULL, kept_for text DEFAULT NULL, places bytea[] DEFAULT NULL,
+  of_parent integer DEFAULT NULL
 ) RETURNS TABLE (its {device}.message, answer bigint[]) LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
+  home integer := coalesce(of_parent, of_queue);
   place tid;
   number bigint;
   key bytea;
@@ -398,7 +417,7 @@ BEGIN
       FROM {store}.ready AS r
       WHERE r.queue_id = of_queue AND (is_tidy OR NOT (
           EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
-          OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+          OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = home AND e.expires_at <= at_time)
           OR outlived IS NOT NULL AND EXISTS (
             SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)))
         AND EXISTS (
@@ -414,7 +433,7 @@ BEGIN
         FROM {store}.ready AS r
         WHERE r.queue_id = of_queue AND (is_tidy OR NOT (
             EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
-            OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+            OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = home AND e.expires_at <= at_time)
             OR outlived IS NOT NULL AND EXISTS (
             SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)))
           AND EXISTS (
@@ -442,7 +461,7 @@ BEGIN
     END IF;
     IF NOT is_tidy AND (
       EXISTS (SELECT FROM {store}.due AS d WHERE d.queue_id = of_queue AND d.available_at <= at_time)
-      OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = of_queue AND e.expires_at <= at_time)
+      OR EXISTS (SELECT FROM {store}.expiring AS e WHERE e.queue_id = home AND e.expires_at <= at_time)
       OR outlived IS NOT NULL AND EXISTS (
         SELECT FROM {device}.history AS h WHERE h.queue_id = of_queue AND h.consumed_at < outlived)
     ) THEN
@@ -509,7 +528,7 @@ BEGIN
   END IF;
 
   IF numbers IS NULL THEN
-    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
+    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL OR of_parent IS NOT NULL THEN
       WITH taken AS (DELETE FROM {store}.ready AS r WHERE r.ctid = place)
       SELECT m.* INTO its FROM {store}.message AS m WHERE m.id = number;
     ELSE
@@ -522,13 +541,15 @@ BEGIN
     IF its.id IS NULL THEN
       RETURN;
     END IF;
-    IF its.expires_at IS NOT NULL THEN
+    IF its.expires_at IS NOT NULL AND of_parent IS NULL THEN
       DELETE FROM {store}.expiring AS e
       WHERE e.queue_id = of_queue AND e.expires_at = its.expires_at AND e.message_id = number;
     END IF;
     IF of_transaction IS NOT NULL THEN
       INSERT INTO {store}.held (trans_id, message_id, queue_id, order_key, retries, pages, size, expires_at, role)
       VALUES (of_transaction, number, of_queue, key, tries, its.pages, its.size, its.expires_at, of_role);
+    ELSIF of_parent IS NOT NULL THEN
+      PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, ARRAY[number], true);
     ELSE
       gone := 1;
       gone_size := its.size;
@@ -543,8 +564,10 @@ BEGIN
     answer := ARRAY[-2, txid_current(), open_transactions, level_messages, level_pages, level_size]
               || cardinality(numbers)::bigint || numbers || all_tries || given;
     DELETE FROM {store}.ready AS r WHERE r.ctid = ANY(row_places);
-    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL THEN
-      IF of_transaction IS NULL THEN
+    IF of_transaction IS NOT NULL OR kept_for IS NOT NULL OR of_parent IS NOT NULL THEN
+      IF of_transaction IS NULL AND of_parent IS NOT NULL THEN
+        NULL;
+      ELSIF of_transaction IS NULL THEN
         INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer)
         SELECT of_queue, at_time, t.number, kept_for FROM unnest(numbers) AS t (number);
       ELSE
@@ -556,13 +579,16 @@ BEGIN
       FOR its IN SELECT m.* FROM {store}.message AS m WHERE m.id = ANY(numbers) LOOP
         gone := gone + 1;
         gone_size := gone_size + its.size;
-        IF its.expires_at IS NOT NULL THEN
+        IF its.expires_at IS NOT NULL AND of_parent IS NULL THEN
           moments := moments || its.expires_at;
           expiring_numbers := expiring_numbers || its.id;
         END IF;
         RETURN NEXT;
         answer := NULL;
       END LOOP;
+      IF of_transaction IS NULL AND of_parent IS NOT NULL THEN
+        PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, numbers, true);
+      END IF;
     ELSE
       FOR its IN FORGET FROM {store} WHERE m.id = ANY(numbers) RETURNING m.* LOOP
         gone := gone + 1;
@@ -589,7 +615,7 @@ BEGIN
         FROM unnest(moments, expiring_numbers) AS t (moment, number)));
     END IF;
   END IF;
-  IF of_transaction IS NULL THEN
+  IF of_transaction IS NULL AND of_parent IS NULL THEN
     UPDATE {store}.counter AS c
     SET messages = c.messages - gone, pages = c.pages - gone_pages, size = c.size - gone_size,
         dequeued = c.dequeued + gone
@@ -622,6 +648,7 @@ $function$;
 -- of_queue       the queue that one message comes to which comes alone, as `arrival`; else null.
 -- targets        of several `arrivals`, which of the queues they come to, in their order; as them, kinds is what
 --                qm_enqueue takes.
+-- parents        of the sources, the queue for several whose consumer it is, or 0.
 -- keeps          of the sources, whether they keep what is consumed, for the record that `consumer` did it.
 --
 -- It gives a list of numbers. Where it refuses, these are the reason, how much is used, the limit, and what is wanted.
@@ -633,7 +660,7 @@ CREATE FUNCTION {device}.qm_commit(
   brought bigint[], pages bigint[], sizes bigint[],
   kinds bytea DEFAULT NULL, of_queue integer DEFAULT NULL, arrival {device}.message DEFAULT NULL,
   targets integer[] DEFAULT NULL, arrivals {device}.message[] DEFAULT NULL,
-  keeps boolean[] DEFAULT NULL, consumer text DEFAULT NULL
+  keeps boolean[] DEFAULT NULL, consumer text DEFAULT NULL, parents integer[] DEFAULT NULL
 ) RETURNS bigint[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
@@ -649,6 +676,7 @@ DECLARE
   its_gone bigint;
   its_pages bigint;
   its_size bigint;
+  all_held bigint := 0;
   all_gone bigint := 0;
   all_pages bigint := 0;
   all_size bigint := 0;
@@ -686,6 +714,14 @@ BEGIN
     END IF;
   END IF;
 
+  IF parents IS NOT NULL THEN
+    -- Those of all consumers in one order, as everybody who parts with messages takes them.
+    PERFORM FROM {device}.share AS s
+    WHERE s.message_id IN (
+      SELECT h.message_id FROM unnest(queues[2 : sources + 1]) AS q (id)
+      JOIN {device}.held AS h ON h.queue_id = q.id AND h.trans_id = of_transaction)
+    ORDER BY s.message_id FOR UPDATE;
+  END IF;
   FOR i IN 2 .. sources + 1 LOOP
     WITH its AS (
       DELETE FROM {device}.held AS h
@@ -698,7 +734,17 @@ BEGIN
       gone := gone || ARRAY[0, 0, 0]::bigint[];
       CONTINUE;
     END IF;
-    IF keeps[i - 1] THEN
+    all_held := all_held + its_gone;
+    IF parents[i - 1] > 0 THEN
+      -- Only what no other consumer has goes. The counters of both are written there, but for the queue space's.
+      answer := {device}.qm_part(of_space, of_slot, queues[i], parents[i - 1], numbers, false);
+      all_gone := all_gone + answer[1];
+      all_pages := all_pages + answer[2];
+      all_size := all_size + answer[3];
+      answer := NULL;
+      gone := gone || ARRAY[0, 0, 0]::bigint[];
+      CONTINUE;
+    ELSIF keeps[i - 1] THEN
       INSERT INTO {device}.history (queue_id, consumed_at, message_id, consumer, trans_id)
       SELECT queues[i], at_time, t.number, consumer, of_transaction FROM unnest(numbers) AS t (number);
       -- The room of what is kept is given back when it is forgotten.
@@ -723,7 +769,7 @@ BEGIN
     -- Of each queue three numbers, as for all of them together.
     gone := gone || ARRAY[its_gone, its_pages, its_size];
   END LOOP;
-  IF all_gone < held THEN
+  IF all_held < held THEN
     RAISE EXCEPTION USING ERRCODE = 'Q0001', MESSAGE = 'a message that the transaction holds is lost',
                           DETAIL = '9 0 0 0';
   END IF;
@@ -786,5 +832,74 @@ BEGIN
     END LOOP;
   END IF;
   RETURN ARRAY[-1, CASE WHEN mark IS NULL THEN txid_current() ELSE number END] || awaited;
+END
+$function$;
+
+
+-- A consumer of a queue for several has taken messages: its place of each goes, and a message with the last of its
+-- places. The rows of `share` are taken in one order, so that two that part with the same messages do not wait for each
+-- other.
+--
+-- of_space       the queue space; of_slot: whose rows of the counters are written.
+-- of_queue       the consumer; of_parent: the queue that it has subscribed to.
+-- numbers        the messages, of which each has a record.
+-- alone          the call is all that is done: the queue space is counted too, and bodies that are kept apart stay,
+--                which the caller reads, and removes.
+--
+-- It gives how many messages have gone, their pages and their size.
+CREATE FUNCTION {device}.qm_part(
+  of_space integer, of_slot integer, of_queue integer, of_parent integer, numbers bigint[], alone boolean
+) RETURNS bigint[] LANGUAGE plpgsql AS $function$
+#variable_conflict use_variable
+DECLARE
+  last_numbers bigint[];
+  moments bigint[];
+  expiring_numbers bigint[];
+  bodies bigint[];
+  its_count bigint;
+  its_pages bigint;
+  its_size bigint;
+  gone bigint := 0;
+  gone_pages bigint := 0;
+  gone_size bigint := 0;
+BEGIN
+  SELECT count(*), coalesce(sum(m.pages), 0)::bigint, coalesce(sum(m.size), 0)::bigint
+  INTO its_count, its_pages, its_size FROM {device}.message AS m WHERE m.id = ANY(numbers);
+  PERFORM FROM {device}.share AS s WHERE s.message_id = ANY(numbers) ORDER BY s.message_id FOR UPDATE;
+  UPDATE {device}.share AS s SET places = s.places - 1 WHERE s.message_id = ANY(numbers);
+  SELECT array_agg(t.number) INTO last_numbers FROM unnest(numbers) AS t (number)
+  WHERE NOT EXISTS (SELECT FROM {device}.share AS s WHERE s.message_id = t.number AND s.places > 0);
+  IF last_numbers IS NOT NULL THEN
+    DELETE FROM {device}.share AS s WHERE s.message_id = ANY(last_numbers);
+    WITH its AS (
+      FORGET FROM {device} WHERE m.id = ANY(last_numbers) RETURNING m.id, m.pages, m.size, m.expires_at, m.body_id
+    )
+    SELECT count(*), coalesce(sum(t.pages), 0)::bigint, coalesce(sum(t.size), 0)::bigint,
+           array_agg(t.expires_at) FILTER (WHERE t.expires_at IS NOT NULL),
+           array_agg(t.id) FILTER (WHERE t.expires_at IS NOT NULL),
+           array_agg(t.body_id) FILTER (WHERE t.body_id IS NOT NULL)
+    INTO gone, gone_pages, gone_size, moments, expiring_numbers, bodies FROM its AS t;
+    IF moments IS NOT NULL THEN
+      DELETE FROM {device}.expiring AS e WHERE e.ctid = ANY(ARRAY(
+        SELECT (SELECT o.ctid FROM {device}.expiring AS o
+                WHERE o.queue_id = of_parent AND o.expires_at = t.moment AND o.message_id = t.number)
+        FROM unnest(moments, expiring_numbers) AS t (moment, number)));
+    END IF;
+    IF bodies IS NOT NULL AND NOT alone THEN
+      DELETE FROM {device}.chunk AS c WHERE c.body_id = ANY(bodies);
+    END IF;
+  END IF;
+  INSERT INTO {device}.counter AS c (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                     dequeued, expired, discarded, moved)
+  SELECT of_space, t.id, of_slot, 0, 0, -t.number, -t.room, -t.bytes, 0, t.number, 0, 0, 0
+  FROM unnest(
+    ARRAY[of_queue, of_parent, 0], ARRAY[its_count, gone, gone], ARRAY[its_pages, gone_pages, gone_pages],
+    ARRAY[its_size, gone_size, gone_size]
+  ) AS t (id, number, room, bytes)
+  WHERE t.id > 0 OR alone
+  ON CONFLICT (space_id, queue_id, slot) DO UPDATE
+  SET messages = c.messages + excluded.messages, pages = c.pages + excluded.pages, size = c.size + excluded.size,
+      dequeued = c.dequeued + excluded.dequeued;
+  RETURN ARRAY[gone, gone_pages, gone_size];
 END
 $function$;

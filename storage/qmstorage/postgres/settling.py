@@ -53,6 +53,7 @@ _SEVERAL: Final = _ALWAYS | {"targets": "int4[]", "kinds": "bytea", "arrivals": 
 _HEAD, _EACH = 20, 12
 """How many bytes of a list that the server sends stand before its numbers, and how many each takes with its length."""
 _KEEPING: Final = {"keeps": "bool[]", "consumer": "text"}
+_PARTING: Final = {"parents": "int4[]"}
 
 
 class _Kind(enum.Enum):
@@ -83,9 +84,9 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         return ended
     number, awaited = ended
     unit.heard.append(str(number))
-    arrived = (route.queue_id for route, _ in command.brings if route not in [each for each, _ in besides])
-    for queue_id, is_awaited in zip(arrived, awaited, strict=True):
-        arriving.note(unit, queue_id, is_awaited=is_awaited)
+    arrived = (route for route, _ in command.brings if route not in [each for each, _ in besides])
+    for route, is_awaited in zip(arrived, awaited, strict=True):
+        arriving.note(unit, route, is_awaited=is_awaited)
     if command.spilled and settling.lacks_spilled(unit, command):
         return Refused(Reason.LOST)
     for store in claiming.stores_of(unit, guard):
@@ -129,12 +130,16 @@ def asks_only(unit: Transitions, command: Commit) -> tuple[Call, dict[str, Any]]
 
 
 @functools.lru_cache(maxsize=64)
-def _call(schema: str, kind: _Kind, keeps: bool) -> Call:
-    """Return the call of the function of a schema; with what queues need that keep what is consumed, or without."""
-    types = _TYPES[kind] | _KEEPING if keeps else _TYPES[kind]
+def _call(schema: str, kind: _Kind, keeps: bool, parts: bool) -> Call:
+    """Return the call of the function of a schema.
+
+    It has what queues need that keep what is consumed, and what consumers need that part with messages, or not.
+    """
+    types = _TYPES[kind] | (_KEEPING if keeps else {}) | (_PARTING if parts else {})
     values = ", ".join(f"{name} => %({name})s::{its}" for name, its in types.items())
     text = f"SELECT {quoted(schema)}.qm_commit({values})".replace("{device}", quoted(schema))
-    return Call(f"{kind.value}_keeping" if keeps else kind.value, text, types)
+    name = f"{kind.value}{'_keeping' if keeps else ''}{'_parting' if parts else ''}"
+    return Call(name, text, types)
 
 
 def apart(command: Commit) -> Brings:
@@ -144,7 +149,7 @@ def apart(command: Commit) -> Brings:
     stored = {route.queue_id for route in command.stored} if command.stored else ()
     size, its = 0, []
     for route, arrivals in command.brings:
-        is_apart = route.levels or (route.grouping and len(arrivals) > 1) or route.queue_id in stored
+        is_apart = route.levels or route.consumers or (route.grouping and len(arrivals) > 1) or route.queue_id in stored
         for arrival in arrivals:
             size += arrival.size
             is_apart = is_apart or arrival.terms.memory or arrival.size > bodies.IN_ROW_MAX
@@ -166,10 +171,11 @@ def is_whole(command: Commit) -> bool:
 def asked(command: Commit, besides: Brings, caller: Caller, mark: int | None, now: int) -> tuple[Call, Values]:
     """Return the call for a transaction; what is to be seen to `besides` does not arrive by it."""
     guard, transaction_id, owner_id, recorded, sources, holds, _, _, _, _ = command
-    queues, keeps = [0], False
+    queues, keeps, parts = [0], False, False
     for source in sources:
         queues.append(source.queue_id)
         keeps = keeps or source.retains
+        parts = parts or source.parent_id > 0
     values: Values = {
         "volume_lock": caller.lock_key,
         "of_space": guard.space_id,
@@ -189,7 +195,9 @@ def asked(command: Commit, besides: Brings, caller: Caller, mark: int | None, no
     kind = _bring(values, brings, guard, caller, now)
     if keeps:
         values |= {"keeps": [source.retains for source in sources], "consumer": guard.consumer}
-    return _call(caller.schema, kind, keeps), values
+    if parts:
+        values["parents"] = [source.parent_id for source in sources]
+    return _call(caller.schema, kind, keeps, parts), values
 
 
 def _bring(values: Values, brings: Brings, guard: Guard, caller: Caller, now: int) -> _Kind:

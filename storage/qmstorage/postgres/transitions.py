@@ -93,7 +93,7 @@ class Transitions(SqlUnit):
             return result
         enqueued, answer = result
         self.heard.append(answer.transaction_number)
-        arriving.note(self, command.route.queue_id, is_awaited=answer.is_awaited)
+        arriving.note(self, command.route, is_awaited=answer.is_awaited)
         if has_apart:
             # Who waits is asked after the commit: the answer is old by then.
             self.awaited.clear()

@@ -19,6 +19,7 @@ from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.messages import SharedMessages
 from qmstorage.postgres.owners import SharedWaits
+from qmstorage.postgres.shares import SharedShares
 from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedStates
 from qmstorage.postgres.tables import memory_schema
@@ -76,6 +77,7 @@ class PostgresUnit(Transitions):
     counters = LastingPartOf(SharedCounters)
     states = LastingPartOf(SharedStates)
     messages = LastingPartOf(SharedMessages)
+    shares = LastingPartOf(SharedShares)
     bodies = LastingPartOf(SharedBodies)
     history = PartOf(SharedHistory)
     capacity_commands = PartOf(SharedCapacityCommands)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.records import Outcome, Place, Role, Use
 from qmcore.refusals import STALE, Reason, Refused
-from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Taken
-from qmstorage import claiming, rows
+from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Source, Taken
+from qmstorage import claiming, disposing, rows
 from qmstorage.claiming import Read, Store
 from qmstorage.messages import Sound
 from qmstorage.schema import held, owner, ready, trans
@@ -58,8 +58,9 @@ def claim(unit: Transitions, command: Claim) -> Claimed | Empty | Refused:
     space_id, queue_id, is_special = guard.space_id, source.queue_id, guard.memory_pages or source.retains
     execute, texts = unit.cursor.execute, unit.texts.in_order
     now = unit.clock.now()
-    # In the order of its text: both questions are for the queue and for the time.
-    main: Row | None = execute(texts[_MAIN_OF_QUEUE], (queue_id, now, queue_id, now, space_id)).fetchone()
+    # In the order of its text: both questions are for a queue and for the time.
+    values = queue_id, now, source.parent_id or queue_id, now, space_id
+    main: Row | None = execute(texts[_MAIN_OF_QUEUE], values).fetchone()
     if main is None or main[0] != guard.generation:
         return STALE
     _, _, *level, has_due, has_expired = main
@@ -109,8 +110,10 @@ def begin_holding(unit: Transitions, guard: Guard, holder: Holder) -> int | Refu
 def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int) -> Claimed:
     """Delete messages for good, or keep them for the record where their queue says so."""
     guard, source = command.guard, command.source
+    if source.parent_id:
+        return _consume_places(unit, command, parts)
     for store, its, _ in parts:
-        _take_out(store, source.queue_id, its)
+        _take_out(store, source, its)
         pages = size = 0
         for _, _, row in its:
             pages += row[PAGES]
@@ -130,6 +133,25 @@ def _consume(unit: Transitions, command: Claim, parts: Sequence[Read], now: int)
     return Claimed(_taken_of(unit, parts))
 
 
+def _consume_places(unit: Transitions, command: Claim, parts: Sequence[Read]) -> Claimed:
+    """Let go the places that a consumer has of messages, and what no other has a place of."""
+    source = command.source
+    for store, its, _ in parts:
+        _take_out(store, source, its)
+        gone = set(store.shares.part([row[ID] for _, _, row in its]))
+        last = [each for each in its if each[2][ID] in gone]
+        for _, _, row in last:
+            if row[EXPIRES] is not None:
+                store.states.unmake_expiring(source.parent_id, row[ID], row[EXPIRES])
+        _remove(store, last)
+        disposing.count_places_out(store, command.guard, source, _use_of(its), _use_of(last), "dequeued")
+    return Claimed(_taken_of(unit, parts))
+
+
+def _use_of(its: Sequence[Sound]) -> Use:
+    return Use(len(its), sum(row[PAGES] for _, _, row in its), sum(row[SIZE] for _, _, row in its))
+
+
 def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Read], level: Use) -> Claimed | Refused:
     """Let a transaction hold messages, and lock the others of their groups."""
     source, role = command.source, _ROLES[holder.role]
@@ -147,10 +169,10 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
             for _, _, row in its:
                 store.holdings.dequeue_locked(holder.transaction_id, source.queue_id, row[ID])
         else:
-            _take_out(store, source.queue_id, its)
+            _take_out(store, source, its)
             _let_hold(store, holder.transaction_id, source.queue_id, its, role)
     for store, its, _ in others:
-        _take_out(store, source.queue_id, its)
+        _take_out(store, source, its)
         _let_hold(store, holder.transaction_id, source.queue_id, its, Role.LOCKED)
     # Numbers for the replies come with this commit, so that they need none of their own.
     sequences = unit.counters.reserve(command.guard.space_id, holder.numbers) if holder.numbers else ()
@@ -158,12 +180,13 @@ def _hold(unit: Transitions, command: Claim, holder: Holder, parts: Sequence[Rea
     return Claimed(_taken_of(unit, parts), locks, sequences, transactions, level)
 
 
-def _take_out(store: Store, queue_id: int, its: Sequence[Sound]) -> None:
-    """Take messages out of `ready`, by their keys, and forget when they expire."""
+def _take_out(store: Store, source: Source, its: Sequence[Sound]) -> None:
+    """Take messages out of `ready`, by their keys, and forget when they expire, unless others have them too."""
     execute, text = store.cursor.execute, store.texts.in_order[_TAKE]
+    queue_id, is_alone = source.queue_id, not source.parent_id
     for key, _, row in its:
         execute(text, (queue_id, key))
-        if row[EXPIRES] is not None:
+        if row[EXPIRES] is not None and is_alone:
             store.states.unmake_expiring(queue_id, row[ID], row[EXPIRES])
 
 

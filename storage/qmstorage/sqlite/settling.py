@@ -11,11 +11,11 @@ from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
 from qmcore.refusals import STALE, Reason, Refused
 from qmcore.transitions import NO_LIMIT, Admit, Admitted, Arrival, Commit, Committed, Reached, Route, Source
-from qmstorage import claiming, settling
+from qmstorage import claiming, disposing, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update
 from qmstorage.sqlite.counters import COUNT, COUNT_OUT, MAIN
-from qmstorage.sqlite.holdings import HELD
+from qmstorage.sqlite.holdings import HELD, use_of
 from qmstorage.statements import Row, given, written
 from qmstorage.transactions import ACTIVE_OF_OWNER, END
 
@@ -100,6 +100,8 @@ def commit(unit: Transitions, command: Commit) -> Committed | Refused:
         changes[queue_id] = change if before is None else list(map(add, before, change))
         unit.states.stand(guard, route, range(last + 1, last + count + 1), arrivals, now)
         last += count
+        if route.consumers:
+            unit.counters.come_to_places(space_id, route.consumers, count=count, pages=pages, size=size)
     _count_all(unit, space_id, changes)
     for route, _ in coming:
         if route.levels:
@@ -138,8 +140,11 @@ def _held_in_memory(unit: Transitions, command: Commit) -> Use:
 def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int) -> dict[int, list[int]]:
     """Consume what the transaction holds, and return what changes in the counters of each queue."""
     changes, transaction_id = {}, command.transaction_id
-    for (queue_id, _, retains, _, _), its, (count, pages, size) in gone:
-        if retains:
+    for source, its, (count, pages, size) in gone:
+        queue_id, _, retains, _, _, parent_id = source
+        if parent_id:
+            _consume_places(unit, command, source, its)
+        elif retains:
             of_it = {"of_trans": transaction_id, "of_queue": queue_id}
             unit.run(_RETAIN, consumed=now, by=command.guard.consumer, **of_it)
             unit.holdings.release_held(transaction_id, queue_id, _DEQUEUED)
@@ -149,6 +154,17 @@ def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int
             unit.holdings.delete_these(its, transaction_id, queue_id, _DEQUEUED)
             changes[queue_id] = [0, -count, -pages, -size, 0, count]
     return changes
+
+
+def _consume_places(unit: Transitions, command: Commit, source: Source, its: Sequence[Row]) -> None:
+    """Let go the places of a consumer that the transaction holds, and the messages of which no other has one."""
+    last = set(unit.shares.part([number for number, _, _ in its]))
+    gone = [each for each in its if each[0] in last]
+    unit.holdings.release_held(command.transaction_id, source.queue_id, _DEQUEUED)
+    for number, expires in unit.messages.expiries([number for number, _, _ in gone]):
+        unit.states.unmake_expiring(source.parent_id, number, expires)
+    unit.messages.discard_all([number for number, _, _ in gone])
+    disposing.count_places_out(unit, command.guard, source, use_of(its), use_of(gone), "dequeued")
 
 
 def _count_all(unit: Transitions, space_id: int, changes: Mapping[int, Sequence[int]]) -> None:
@@ -167,15 +183,23 @@ def _refusal(
 ) -> Refused | None:
     """Return why a transaction cannot be committed; None where it can, and its record is taken away."""
     guard, transaction_id, owner_id, _, _, holds, _, stored, spilled, _ = command
-    count = pages = 0
+    count = pages = others = 0
     for source, its, (_, its_pages, _) in gone:
         count += len(its)
-        pages += 0 if source.retains else its_pages
+        if source.parent_id:
+            # Only what nobody else has gives its room back.
+            left = unit.shares.left([number for number, _, _ in its])
+            last = [each for each in its if left.get(each[0], 1) == 1]
+            others += len(its) - len(last)
+            pages += use_of(last).pages
+        elif not source.retains:
+            pages += its_pages
     if count < holds.messages or (spilled and settling.lacks_spilled(unit, command)):
         is_active = unit.transactions.is_active(transaction_id, owner_id)
         return Refused(Reason.LOST if is_active else Reason.GIVEN_UP)
+    count -= others
     # With the room that is freed by then.
-    messages, left = main[2] - count, main[3] - pages
+    messages, used = main[2] - count, main[3] - pages
     if guard.messages < NO_LIMIT and ((coming and guard.memory_pages) or stored):
         freed_in_memory = _held_in_memory(unit, command)
         refused = settling.overflow_of_spilled(unit, command, Use(count, pages, 0), freed_in_memory)
@@ -189,8 +213,8 @@ def _refusal(
             wanted_pages += its_pages
     if (coming or stored) and messages + wanted > guard.messages:
         return Refused(Reason.MESSAGES, messages, guard.messages, wanted)
-    if wanted and left + wanted_pages > guard.pages:
-        return Refused(Reason.PAGES, left, guard.pages, wanted_pages)
+    if wanted and used + wanted_pages > guard.pages:
+        return Refused(Reason.PAGES, used, guard.pages, wanted_pages)
     reason = _end(unit, command)
     return None if reason is None else Refused(reason)
 

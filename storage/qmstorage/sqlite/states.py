@@ -90,7 +90,9 @@ class ExclusiveStates(States):
             # As `new_row` would give it.
             row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
             execute(texts[_PUT_PLAIN], row)
-        if available is not None and available > now:
+        if route.consumers:
+            self._stand_for(route.consumers, [number], [key], available if (available or 0) > now else None)
+        elif available is not None and available > now:
             execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0, 0))
             # Each who waits sleeps until the next is due.
             notifications.changed(queue_id)
@@ -122,11 +124,11 @@ class ExclusiveStates(States):
             if at is None or group_id is None:
                 # In a queue that groups, the first one says when they are available and where they stand.
                 at = position_of(route, terms, now, before.get(terms, b"") if before else b"")
-            self._stand_alike(route.queue_id, base, theirs, its, at, group_id, now)
+            self._stand_alike(route, base, theirs, its, at, group_id, now)
 
     def _stand_alike(
         self,
-        queue_id: int,
+        route: Route,
         base: int,
         sequences: Sequence[int],
         arrivals: Sequence[Arrival],
@@ -135,7 +137,7 @@ class ExclusiveStates(States):
         now: int,
     ) -> None:
         """Store messages that come on the same terms, and let them stand."""
-        available, expires, head, descends = position
+        queue_id, (available, expires, head, descends) = route.queue_id, position
         contents, sizes, pages, (terms, *_), given = zip(*arrivals, strict=True)
         ids = [base | number for number in (given if given[0] else sequences)]
         keys = [head + (SEQUENCE_TOP - sequence if descends else sequence).to_bytes(8) + LAST for sequence in sequences]
@@ -156,7 +158,9 @@ class ExclusiveStates(States):
             same = repeat(terms.priority), repeat(now)
             others = repeat(0), repeat(0), repeat(terms.type)
             write(texts[_PUT_PLAIN], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
-        if available is not None and available > now:
+        if route.consumers:
+            self._stand_for(route.consumers, ids, keys, available if (available or 0) > now else None)
+        elif available is not None and available > now:
             write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0), repeat(0)))
             self.notifications.changed(queue_id)
         else:
@@ -165,6 +169,23 @@ class ExclusiveStates(States):
         if expires is not None:
             write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
 
+    def _stand_for(
+        self, consumers: Sequence[int], ids: Sequence[int], keys: Sequence[bytes], until: int | None
+    ) -> None:
+        """Let messages of a queue for several stand for each of its consumers, kept back until a time or ready."""
+        write, texts = self.cursor.executemany, self.texts.in_order
+        places = list(zip(ids, keys, strict=True))
+        if until is None:
+            write(texts[MAKE_READY], [(each, key, number, 0) for each in consumers for number, key in places])
+        else:
+            write(texts[_MAKE_DUE], [(each, until, number, key, 0, 0) for each in consumers for number, key in places])
+        for each in consumers:
+            if until is None:
+                self.notifications.came(each, len(ids))
+            else:
+                self.notifications.changed(each)
+        self.store.shares.add(ids, len(consumers))
+
     def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
         """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
         text = self.texts.in_order[MAKE_READY]
@@ -172,8 +193,8 @@ class ExclusiveStates(States):
         if its:
             self.notifications.came(queue_id, len(its))
 
-    def pending_work(self, queue_id: int, now_us: int) -> tuple[bool, bool]:
+    def pending_work(self, queue_id: int, messages_of: int, now_us: int) -> tuple[bool, bool]:
         """Return whether the queue has messages that became available, and ones that expired."""
-        # In the order of its text: both parts ask for the queue and for the time.
-        available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, queue_id, now_us).fetchone()
+        # In the order of its text: both parts ask for a queue and for the time.
+        available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, messages_of, now_us).fetchone()
         return bool(available), bool(expired)

@@ -67,7 +67,7 @@ class Transitions(SqlUnit):
         return results
 
     # Each refusal is a return, and another call would cost each message.
-    def enqueue(self, command: Enqueue) -> Enqueued | Refused:  # noqa: PLR0911 - see above
+    def enqueue(self, command: Enqueue) -> Enqueued | Refused:  # noqa: PLR0911, PLR0912 - see above
         """Let messages arrive in a queue."""
         guard, route, arrivals, holder = command
         if holder is not None:
@@ -106,6 +106,8 @@ class Transitions(SqlUnit):
         sequences = range(last + 1, last + count + 1)
         execute(texts[COUNT], (count, count, pages, size, count, 0, space_id, 0))
         execute(texts[COUNT], (count, count, pages, size, count, 0, space_id, route.queue_id))
+        if route.consumers:
+            self.counters.come_to_places(space_id, route.consumers, count=count, pages=pages, size=size)
         now = self.clock.now()
         self.states.stand(guard, route, sequences, arrivals, now, before)
         reached = _reached(self, command, now) if route.levels else ()

@@ -1,0 +1,98 @@
+"""Acts on the consumers of queues for several: they subscribe, and unsubscribe.
+
+What is enqueued after a consumer has subscribed is for it, too; what was stored before is not. From the moment in which
+it unsubscribes nothing more comes for it, and it takes nothing more. What stood there for it goes a step at a time, by
+whoever looks after the queue space: a transaction that holds a message of it may still end in either way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from qmcore.acts.disposing import dispose
+from qmcore.definitions import OpenSpace
+from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
+from qmcore.port import Unit, Volume
+from qmcore.purpose import Purpose
+from qmcore.queue import Queue
+from qmcore.selection import FIRST_CHOICE
+from qmcore.transitions import Removal, Remove
+
+MOST: Final = 1024
+"""Consumers that may subscribe to a queue at one time."""
+
+
+def subscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str, now: int) -> Queue:
+    """Let a consumer subscribe to a queue for several, and return it; one that has done so already is as it was."""
+    known = opened.definitions(unit)
+    queue = _for_several(known.queue(queue_name))
+    full_name = f"{queue.name}:{name}"
+    subscribed = known.subscribed.get(queue.id, ())
+    found = next((each for each in subscribed if each.name == full_name), None)
+    if found is not None:
+        return found
+    if full_name in known.queues or full_name in known.takers:
+        raise InvalidArgumentError(
+            f"{full_name!r} would be the consumer {name!r} of queue {queue.name!r}, and is"
+            f" {'a queue' if full_name in known.queues else 'a consumer of another queue'} already",
+            hint="Give the subscription another name.",
+            queue=queue.name,
+        )
+    if len(subscribed) >= MOST:
+        raise NoSpaceError(f"queue {queue.name!r}", Resource.SUBSCRIPTIONS, used=len(subscribed), limit=MOST)
+    added = queue.consumer(unit.subscriptions.add(queue, full_name, now))
+    memory = unit.memory(queue.space_id)
+    if memory is not None:
+        memory.counters.add(queue.space_id, added.id)
+    return added
+
+
+def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> None:
+    """End a subscription: nothing more comes for that consumer, and it takes nothing more."""
+    known = opened.definitions(unit)
+    queue = _for_several(known.queue(queue_name))
+    full_name = f"{queue.name}:{name}"
+    found = next((each for each in known.subscribed.get(queue.id, ()) if each.name == full_name), None)
+    if found is None:
+        raise known.no_such_subscription(queue, name)
+    unit.subscriptions.end(found)
+    # Who waits there learns that there is nothing to wait for.
+    unit.waits.notify(found.id)
+
+
+def part_with_those_going(volume: Volume, opened: OpenSpace, limit: int, *, one_step: bool) -> None:
+    """Part with what stands for consumers that have unsubscribed, `limit` messages in one database transaction."""
+    for consumer in [each for each in volume.read(opened.definitions).by_id.values() if each.going]:
+        while volume.write(partial(_part, opened=opened, consumer=consumer, limit=limit), Purpose.MESSAGES):
+            if one_step:
+                return
+        volume.write(partial(_remove_empty, opened=opened, consumer=consumer), Purpose.ADMINISTRATION)
+
+
+def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
+    """Part with at most `limit` messages that stand for a consumer, ready and kept back; return how many it was."""
+    if consumer.id not in opened.definitions(unit).by_id:
+        return 0
+    found = unit.states.standing(consumer.id, consumer.messages_of, FIRST_CHOICE, limit)
+    unit.shares.locked([each.place.message_id for each in found])
+    dispose(unit, opened, consumer, unit, [Remove(each, Removal.DISCARDED) for each in found])
+    return len(found)
+
+
+def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
+    """Remove a consumer for which nothing stands any more, unless a transaction holds something of it."""
+    its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
+    is_there = consumer.id in opened.definitions(unit).by_id
+    if is_there and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
+        unit.subscriptions.remove(consumer)
+
+
+def _for_several(queue: Queue) -> Queue:
+    if not queue.definition.multiple_consumers:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} is for one consumer, and nobody subscribes to it",
+            hint="Create a queue for several: qcreate -m, or multiple_consumers=True.",
+            queue=queue.name,
+        )
+    return queue

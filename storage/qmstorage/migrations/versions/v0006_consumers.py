@@ -1,0 +1,45 @@
+"""What schema version 6 adds: queues for several consumers, their consumers, and the places that a message has left."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns, by which queues go on as they did, and the table."""
+    schema = op.get_context().version_table_schema
+    for column in (
+        sa.Column(
+            "multiple_consumers",
+            sa.Boolean(),
+            nullable=False,
+            server_default=sa.false(),
+            comment="each message is for all that subscribe",
+        ),
+        sa.Column(
+            "parent_id",
+            sa.Integer(),
+            nullable=False,
+            server_default=sa.text("0"),
+            comment="of a consumer: the queue that it subscribes to; else 0. It is defined as that is",
+        ),
+        sa.Column(
+            "going", sa.Boolean(), nullable=False, server_default=sa.false(), comment="a consumer that has unsubscribed"
+        ),
+    ):
+        op.add_column("queue", column, schema=schema)
+    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "share",
+        sa.Column("message_id", number, autoincrement=False, nullable=False),
+        sa.Column("places", sa.Integer(), nullable=False, comment="how many are left"),
+        sa.PrimaryKeyConstraint("message_id", name=op.f("share_pkey")),
+        schema=schema,
+        comment="messages of a queue for several that came with more than one place",
+    )
