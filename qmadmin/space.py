@@ -16,7 +16,6 @@ from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, pa
 from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.managing_transactions import ManagingTransactions
 from qmadmin.queue_watch import QueueWatch
-from qmadmin.resuming import Resuming
 from qmadmin.subscribing import Subscribing
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmadmin.two_phase import TwoPhase
@@ -38,6 +37,7 @@ from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue, QueueDefinition, QueueUsage
 from qmcore.records import Cursor, Forwarding, Part
 from qmcore.space import SpaceDefinition
+from qmcore.suspension import Token
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -53,7 +53,7 @@ _STOP_CHECK_SECONDS = 0.05
 
 
 class QueueSpace(
-    Enqueuing, Dequeuing, Subscribing, Resuming, TwoPhase, ManagingMessages, ManagingSchedules, ManagingTransactions
+    Enqueuing, Dequeuing, Subscribing, TwoPhase, ManagingMessages, ManagingSchedules, ManagingTransactions
 ):
     """An open queue space. Safe for several threads; closing it, or its device, ends waiting calls.
 
@@ -76,6 +76,25 @@ class QueueSpace(
         if joined_here():
             refuse_nesting(self._device, self.name)
         return Transaction(self._device, timeout, self.name)
+
+    def resume(self, token: str) -> Transaction:
+        """Return the transaction that was suspended with the token, to be used as `with space.resume(token) as tx:`.
+
+        It belongs to this thread and process from now on, and ends as any other: when it is forgotten, too. A token is
+        used once, by whoever comes first; where it is unknown whether it was used (OutcomeUnknownError), the
+        transaction is rolled back.
+
+        Raises NotSuspendedError if the transaction was resumed before (`resumed`), or has ended: its timeout passed,
+        its process died or closed the queue space, or an administrator aborted it. InvalidArgumentError for what is not
+        a token, or one of another queue space; ProtocolError inside another transaction, and for a branch that
+        `tpc_begin` has begun, which `tpc_resume` resumes.
+        """
+        wanted = Token.of(token)
+        attachment = self._ready()
+        refuse_nesting(self._device, self.name)
+        transaction = Transaction(self._device, None, self.name)
+        transaction.take_over([attachment], wanted)
+        return transaction
 
     def create_queue(
         self, definition: QueueDefinition | str, *, exist_ok: bool = False, **attributes: Unpack[QueueAttributes]

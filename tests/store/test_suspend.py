@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 import qmadmin
-from qmadmin import resuming, suspending, transacting
+from qmadmin import space as spaces
+from qmadmin import suspending, transacting
 from qmcore.acts import suspending as acts
 from qmcore.errors import (
     AbortedError,
@@ -568,7 +569,7 @@ class TestBranches:
 
 class TestFailures:
     @pytest.mark.matrix(whole="file")
-    @pytest.mark.parametrize("module", [suspending, resuming, transacting, acts])
+    @pytest.mark.parametrize("module", [suspending, spaces, transacting, acts])
     def test_an_interrupt_anywhere_loses_and_doubles_nothing(self, store, space, module):
         make_queue(space, "OUT")
         space.enqueue("Q", "x")
