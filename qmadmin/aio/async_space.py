@@ -147,6 +147,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -166,6 +167,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         queue: str,
         limit: int,
         *,
+        consumer: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
         condition: str | Condition | None = None,
@@ -182,6 +184,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -199,6 +202,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -215,6 +219,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         self,
         queue: str,
         *,
+        consumer: str | None = None,
         msgid: str | None = None,
         corrid: bytes | str | None = None,
         corrid_like: str | None = None,
@@ -259,6 +264,9 @@ class QueueSpace(OpenFace[space.QueueSpace]):
     usage = awaited(_Sync.usage)
     usages = awaited(_Sync.usages)
     given_back_until = awaited(_Sync.given_back_until)
+    subscribe = awaited(_Sync.subscribe)
+    unsubscribe = awaited(_Sync.unsubscribe)
+    subscriptions = awaited(_Sync.subscriptions)
     create_schedule = awaited(_Sync.create_schedule)
     change_schedule = awaited(_Sync.change_schedule)
     pause_schedule = awaited(_Sync.pause_schedule)
