@@ -83,6 +83,7 @@ class QueueAttributes(TypedDict, total=False):
     retry_maximum: int | timedelta
     retry_jitter: float
     default_delay: int | timedelta
+    multiple_consumers: bool
 
 
 class SpaceAttributes(TypedDict, total=False):

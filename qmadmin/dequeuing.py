@@ -58,12 +58,11 @@ class Dequeuing(SpaceHandle):
         Outside a transaction the message is gone when the call returns. In a transaction it is gone when the
         transaction commits, and comes back when it rolls back. Returns None if there is no message.
 
-        `consumer`: of a queue for several, the name of the subscription for which it is taken; others get theirs. The
-        name of the queue, a colon and that name in place of the queue's mean the same.
-
         At most one of `msgid`, `corrid`, `corrid_like` and `condition` selects a message. None of them finds a message
         in another queue, or one that is not available yet.
 
+        `consumer`: of a queue for several, the name of the subscription for which it is taken; others get theirs. The
+        name of the queue, a colon and that name in place of the queue's mean the same.
         `msgid`: an identifier, as an enqueue returned it.
         `corrid`: a correlation identifier, bytes or str.
         `corrid_like`: a pattern for correlation identifiers. `%` stands for any characters, `_` for any one, and a

@@ -281,6 +281,7 @@ T_APPQ: MibClass[QueueSubject] = MibClass(
         _switched("TA_KEEPEXPIRED", "keep_expired", "Y", "N", "; default N"),
         _switched("TA_GROUPING", "grouping", "Y", "N", "; default N"),
         _of("TA_RETENTION", "retention", "0 or more seconds, or -1 for ever; default 0"),
+        _switched("TA_MULTICONSUMER", "multiple_consumers", "Y", "N", "; default N"),
         _switched("TA_ENQUEUING", "enqueue_enabled", "STARTED", "STOPPED", "; default STARTED"),
         _switched(
             "TA_DEQUEUING",

@@ -21,6 +21,7 @@ from qmadmin.shell import (
     schedules,
     session_commands,
     spaces,
+    subscriptions,
     transactions,
     transfer,
     watching,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 # Each module declares its commands in the group of its topic, its own or an earlier one's, when it is imported.
 MODULES = (
-    devices, spaces, queues, listing, messages, putting, content, live, watching, resources, transactions,
-    schedules, maintenance, transfer, session_commands,
+    devices, spaces, queues, subscriptions, listing, messages, putting, content, live, watching, resources,
+    transactions, schedules, maintenance, transfer, session_commands,
 )  # fmt: skip
 GROUPS = tuple(
     dict.fromkeys(found for module in MODULES for found in vars(module).values() if isinstance(found, Group))

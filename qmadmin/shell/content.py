@@ -16,7 +16,7 @@ from qmadmin.console.render import fsync
 from qmadmin.console.results import Field, Line, Moment, Notice, Outcome, Record, Shown, Value, Verbatim, field, hidden
 from qmadmin.shell import putting
 from qmadmin.shell.declare import Option, Positional
-from qmadmin.shell.kinds import FileName, Number, QueueName, Span
+from qmadmin.shell.kinds import FileName, Number, Span, Taken
 from qmadmin.shell.listing import WHERE, CorrelationId, DamagedCount, MessageId
 from qmadmin.shell.messages import number
 from qmadmin.shell.notices import UsageError
@@ -49,8 +49,8 @@ SHOWN = (
 )
 QUEUE = Positional(
     "queue_name",
-    QueueName(),
-    "The queue; by default the current one, if one is set.",
+    Taken(),
+    "The queue, or queue:consumer; by default the current one, if one is set.",
     "Queue name: ",
     meant=lambda session: session.queue,
 )

@@ -228,6 +228,25 @@ class QueueName(Kind[str]):
         return [Candidate(found.name, f"{found.definition.order}") for found in session.space.queues()]
 
 
+class Taken(QueueName):
+    """What messages are taken from: the name of a queue, or of one of several consumers as `queue:consumer`."""
+
+    def read(self, text: str, given: Given, /) -> str:
+        """Return the name."""
+        queue, colon, consumer = text.rpartition(":")
+        if colon and len(text.encode(errors="replace")) > names.QUEUE_NAME_MAX:
+            return f"{super().read(queue, given)}:{names.subscription_name(consumer, 'name of a consumer')}"
+        return super().read(text, given)
+
+    def candidates(self, session: Session, begun: str, /) -> Iterable[Candidate]:
+        """Return the queues of the open queue space, and the consumers that have subscribed to one."""
+        if session.space is None:
+            return []
+        found = session.space.subscriptions()
+        several = [Candidate(f"{each.queue}:{each.name}", f"consumer of {each.queue}") for each in found]
+        return [*super().candidates(session, begun), *several]
+
+
 class QueueNameOrNone(QueueName):
     """The name of a queue, or nothing."""
 

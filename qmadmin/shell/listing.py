@@ -12,7 +12,7 @@ from qmadmin.console import escaped, unescaped
 from qmadmin.console.results import Afterwards, Column, Line, Notice, Outcome, Table, Value, table_of
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Group, Needs, Option, Positional
-from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, Number, QueueName, Span
+from qmadmin.shell.kinds import Candidate, Choice, Given, Kind, Number, Span, Taken
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.queue_parameters import DELIVERY
 from qmadmin.shell.session import Criteria, Range, Session
@@ -196,7 +196,9 @@ WHERE = Option(
 @SELECTION.command(
     "qset",
     Positional(
-        "queue_name", QueueName(), "The queue that becomes the current one; without it, the current queue is shown."
+        "queue_name",
+        Taken(),
+        "The queue, or queue:consumer, that becomes the current one; without it, the current one is shown.",
     ),
     shows_only=True,
     lasts=True,
@@ -278,7 +280,7 @@ MESSAGES = Group("Messages", needs=Needs.OPEN_SPACE)
         Number("number of messages"),
         extension=True,
     ),
-    Positional("queue_name", QueueName(), "The queue; without it, the current one."),
+    Positional("queue_name", Taken(), "The queue, or queue:consumer; without it, the current one."),
     short="ql",
     shows_only=True,
 )

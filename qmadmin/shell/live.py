@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from qmadmin.console.process import sleep
 from qmadmin.console.results import Column, Line, Moment, Outcome, Rounds, Shown, Table, Value, of_missing, table_of
 from qmadmin.shell.declare import Group, Needs, Option, Positional
-from qmadmin.shell.kinds import FileName, Number, QueueName, Seconds
+from qmadmin.shell.kinds import FileName, Number, Seconds, Taken
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
+from qmcore.errors import BadQueueError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ _FREQUENT = ("enqueued", "dequeued")
         "How many updates are shown; by default no limit at a terminal, and one elsewhere.",
         Number("number of updates", least=1),
     ),
-    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
+    Positional("queue_name", Taken(), "The queue, or queue:consumer; without it, all."),
     shows_only=True,
     updates_itself=True,
 )
@@ -165,7 +166,13 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
 
 def sample_of(session: Session, queue_name: str | None) -> Sample:
     """Return a sample of one queue or all queues of the open queue space."""
-    found = session.opened().usages()
+    space = session.opened()
+    found = space.usages()
+    for each in space.subscriptions():
+        name = f"{each.queue}:{each.name}"
+        # It may have ended meanwhile.
+        with contextlib.suppress(BadQueueError):
+            found.append((space.queue(name), space.usage(name)))
     if queue_name is not None:
         found = [(queue, usage) for queue, usage in found if queue.name == queue_name]
     from qmadmin.monitoring.flow import Sample
@@ -225,7 +232,7 @@ def _short(value: float | None) -> float | None:
         "Keep the snapshot in this file, so that other sessions can use it; by default it belongs to this session.",
         FileName(),
     ),
-    Positional("queue_name", QueueName(), "The queue; without it, all queues."),
+    Positional("queue_name", Taken(), "The queue, or queue:consumer; without it, all."),
     shows_only=True,
 )
 def qstat(session: Session, queue_name: str | None, relative: bool, store: bool, file: str | None) -> Outcome:

@@ -11,7 +11,7 @@ from qmadmin.console import counted
 from qmadmin.console.results import Entry, Line, Notice, Outcome, Value
 from qmadmin.shell import notices
 from qmadmin.shell.declare import Confirmation, Needs, Option, Positional
-from qmadmin.shell.kinds import Given, Number, QueueName
+from qmadmin.shell.kinds import Given, Number, QueueName, Taken
 from qmadmin.shell.listing import MESSAGES, WHERE, MessageId, When, WhenOrNone
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.session import Criteria, Session
@@ -276,7 +276,7 @@ def _retained(session: Session, name: str) -> int:
     *WHICH,
     Option("-r", "retained", "Delete the retained messages too, which were consumed already."),
     Option("-d", "damaged", "Only messages whose record is missing or cannot be read."),
-    Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
+    Positional("queue_name", Taken(), "The queue, or queue:consumer.", "Queue name: "),
     confirm=Confirmation(_to_purge, "Queue '{queue_name}' not purged"),
     extension=True,
 )
@@ -310,7 +310,7 @@ def qpurge(
 @MESSAGES.command(
     "qunpark",
     *WHICH,
-    Positional("queue_name", QueueName(), "The queue.", "Queue name: "),
+    Positional("queue_name", Taken(), "The queue, or queue:consumer.", "Queue name: "),
     confirm=Confirmation(_of_queue("Make {} available", (State.PARKED,)), "Messages stay parked"),
     extension=True,
 )

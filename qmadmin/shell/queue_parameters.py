@@ -136,6 +136,13 @@ GROUPING = Option(
     extension=True,
 )
 
+SEVERAL = Option(
+    "-m",
+    "multiple_consumers",
+    "For several consumers: each that subscribes (qsubscribe) gets all messages. This cannot be changed later.",
+    extension=True,
+)
+
 ORDER = Positional(
     "qorder",
     Order(),

@@ -13,7 +13,7 @@ from qmadmin.console.results import Column, Field, Line, Moment, Notice, Outcome
 from qmadmin.monitoring import forwarding
 from qmadmin.shell import notices, queue_parameters
 from qmadmin.shell.declare import Confirmation, Group, Needs, Option, Positional
-from qmadmin.shell.kinds import Given, QueueName, Span
+from qmadmin.shell.kinds import Given, QueueName, Span, Taken
 from qmadmin.shell.spaces import missing_error_queue
 from qmcore.queue import FOREVER, Delivery, Queue, QueueDefinition, QueueUsage
 
@@ -29,6 +29,7 @@ QUEUES = Group("Queues", needs=Needs.OPEN_SPACE)
     "qcreate",
     *queue_parameters.QUEUE_OPTIONS,
     queue_parameters.GROUPING,
+    queue_parameters.SEVERAL,
     Positional("queue_name", QueueName(), "Its name: 1 to 127 bytes.", "Queue name: "),
     queue_parameters.ORDER,
     *queue_parameters.POSITIONALS,
@@ -43,6 +44,7 @@ def qcreate(session: Session, *, queue_name: str, **given: Any) -> Outcome:
 
         qcreate service1 fifo none 2 30 80% 0% ""
         qcreate -e +60 orders priority top 5 60 90m 10m "mailme orders"
+        qcreate -m news fifo none 0 0 100% 0% ""
     """
     space = session.opened()
     definition = QueueDefinition(name=queue_name, **queue_parameters.queue_fields(given))
@@ -84,9 +86,9 @@ def _without_memory(session: Session, definition: QueueDefinition) -> list[Notic
 def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     """Change the parameters of a queue of the open queue space.
 
-    An option that is left out, or an empty answer, leaves that parameter unchanged. The order of a queue, and whether
-    it groups messages, cannot be changed. Messages on the queue keep their expiry. An empty pair of quotes removes a
-    capacity command.
+    An option that is left out, or an empty answer, leaves that parameter unchanged. The order of a queue,
+    whether it groups messages, and whether it is for several consumers, cannot be changed. Messages on the queue keep
+    their expiry. An empty pair of quotes removes a capacity command.
 
         qchange service1 none 5 60 90% 10% "mailme service1"
     """
@@ -96,7 +98,11 @@ def qchange(session: Session, *, queue_name: str, **given: Any) -> Outcome:
     return [*_warnings(session, new), Line(f"Queue '{queue_name}' changed", {"queue": queue_name})]
 
 
-@QUEUES.command("qinfo", Positional("queue_name", QueueName(), "The queue; without it, all queues."), shows_only=True)
+@QUEUES.command(
+    "qinfo",
+    Positional("queue_name", Taken(), "The queue, or queue:consumer; without it, all queues."),
+    shows_only=True,
+)
 def qinfo(session: Session, queue_name: str | None) -> Outcome:
     """Show what one queue or all queues of the open queue space contain.
 
@@ -164,6 +170,7 @@ _SHOWN: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
     "keep_expired": ("Expired messages", lambda kept: "go to the error queue" if kept else "are removed"),
     "grouping": ("Groups", lambda groups: "yes" if groups else "no"),
     "retention": ("Retention", lambda seconds: "forever" if seconds == FOREVER else f"{seconds} seconds"),
+    "multiple_consumers": ("Several consumers", lambda several: "yes" if several else "no"),
     "enqueue_enabled": ("Enqueuing", _started),
     "dequeue_enabled": ("Dequeuing", _started),
 }

@@ -38,7 +38,7 @@ from qmcore import volume_record
 from qmcore.acts.outstanding import held as held_in
 from qmcore.acts.stores import stores
 from qmcore.bulk_rows import Run
-from qmcore.errors import InUseError
+from qmcore.errors import InUseError, InvalidArgumentError
 from qmcore.message import State
 from qmcore.records import Outcome, Role, Use
 from qmcore.values import dataclass
@@ -271,6 +271,8 @@ def _plan_space(
 ) -> SpaceExportPlan:
     selection = asked.selection
     queues = tuple(queue for queue in unit.queues.of_space(space.id) if selection.has_queue(queue.name))
+    for queue in queues:
+        _refuse_several(queue)
     outstanding = _Transactions.found(unit, space, queues)
     last = unit.counters.last_sequence(space.id)
     if selection.content is Content.DEFINITIONS:
@@ -286,6 +288,16 @@ def _plan_space(
     for queue in queues:
         runs += _runs(unit, space, queue, selection, condition, workers, carries_held=carries_held)
     return SpaceExportPlan(space, queues, tuple(runs), outstanding.left_out(carried=carries_held), last)
+
+
+def _refuse_several(queue: Queue) -> None:
+    """Refuse a queue of which an archive cannot say yet what stands there for which consumer."""
+    if queue.definition.multiple_consumers:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} is for several consumers, and an archive cannot hold one yet",
+            hint="Select other queues, or back up the device with qbackup.",
+            queue=queue.name,
+        )
 
 
 def _runs(

@@ -30,6 +30,7 @@ SHARED = {
     "snapshot": "a device as it was at one moment",
     "space": "a queue space",
     "spaces": "queue spaces as administrators define them",
+    "subscriptions": "consumers of queues for several",
     "suspending": "suspending transactions, for others to go on with them",
     "transactions": "transactions of a queue space",
     "transitions": "what is done to messages",

@@ -15,7 +15,7 @@ import pytest
 from qmadmin import mib
 from qmadmin.opening import create_device, open_device
 from qmadmin.spark.device_tables import queue_batch
-from qmadmin.transfer.exporting import export
+from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import load_archive
 from qmadmin.transfer.selecting import ArchiveSelection
@@ -74,11 +74,13 @@ SAMPLES = {
     "retry_maximum": Sample(60, "-M 1m", "TA_RETRYMAXDELAY", 60, "Retry maximum", "60 seconds"),
     "retry_jitter": Sample(0.25, "-J .25", "TA_RETRYJITTER", "0.25", "Retry jitter", "0.25"),
     "default_delay": Sample(5, "-D 5", "TA_DEFDELAY", 5, "Default delay", "5 seconds"),
+    "multiple_consumers": Sample(True, "-m", "TA_MULTICONSUMER", "Y", "Several consumers", "yes"),
     "enqueue_enabled": Sample(False, "qstop -e enqueue_enabled", "TA_ENQUEUING", "STOPPED", "Enqueuing", "stopped"),
     "dequeue_enabled": Sample(False, "qstop -d dequeue_enabled", "TA_DEQUEUING", "STOPPED", "Dequeuing", "stopped"),
 }
 VALUES = {name: sample.value for name, sample in SAMPLES.items()}
 SWITCHES = {"enqueue_enabled": "enqueue", "dequeue_enabled": "dequeue"}
+SEVERAL = "multiple_consumers"
 FIXED = {name for name, known in ATTRIBUTES.items() if known.fixed}
 DEFAULTS = {
     "qorder": "fifo", "out_of_order": "none", "retries": "0", "delay": "0", "high": "100%", "low": "0%", "cmd": '""',
@@ -139,8 +141,12 @@ def by_an_import(shell: Shell) -> None:
     with create_device(other.device, 4_000) as device:
         device.create_space(space_definition("SPACE", queues=len(SAMPLES), memory=20 * 4096))
     by_the_api(other)
-    export(other.device, shell.directory / "archive")
+    # An archive cannot hold the queue that is for several consumers: it is made anew.
+    others = ArchiveSelection(queues=tuple(name for name in SAMPLES if name != SEVERAL))
+    export(other.device, shell.directory / "archive", ExportOptions(selection=others))
     load_archive(shell.directory / "archive", shell.device, ImportOptions(start=True, existing=Existing.APPEND))
+    with open_device(shell.device) as device, device.open_space("SPACE") as space:
+        space.create_queue(wanted(SEVERAL).definition)
 
 
 def written(name: str) -> tuple[str, dict[str, str], str]:

@@ -47,7 +47,7 @@ def test_candidate_has_the_summary_beside_it(session):
 def test_dash_offers_the_options_that_are_not_given(session):
     assert offered(session, "qdestroy -") == ["qdestroy -p", "qdestroy -f", "qdestroy -y", "qdestroy -n"]
     assert offered(session, "qdestroy -y -") == ["qdestroy -y -p", "qdestroy -y -f", "qdestroy -y -n"]
-    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExRGFMJDg"]
+    assert offered(session, "qcr -d persist -") == [f"qcr -d persist -{letter}" for letter in "neExRGFMJDgm"]
 
 
 def test_option_offers_its_values(session):

@@ -1,0 +1,80 @@
+"""Subscriptions in the shell: what programs get, what is completed, and what is recorded."""
+
+import contextlib
+import io
+import json
+
+from qmadmin.console.render import PlainScreen
+from qmadmin.shell import complete
+from qmadmin.shell.catalogue import Catalogue
+from qmadmin.shell.session import Session
+
+SEVERAL = 'qopen QSPACE\nqcreate -m news fifo none 2 0 100% 0% ""\nqsub news billing\nqsub news audit\n'
+
+
+def rows(shell, lines):
+    return json.loads(shell.run(f"format json\nqopen QSPACE\n{lines}\n").out.splitlines()[-1])["rows"]
+
+
+def test_programs_get_what_stands_for_each_consumer(laid_out):
+    laid_out.run(SEVERAL + "qput news one\nqput -t +600 news two\nqget news:billing")
+    found = rows(laid_out, "qsublist news")
+    assert all(row.pop("since") for row in found)
+    assert found == [
+        {"queue": "news", "consumer": "audit", "messages": 2, "ready": 1, "delayed": 1, "held": 0},
+        {"queue": "news", "consumer": "billing", "messages": 1, "ready": 0, "delayed": 1, "held": 0},
+    ]
+    assert rows(laid_out, "qsublist STRING") == []
+
+
+def test_a_consumer_is_watched_as_a_queue_is(laid_out):
+    laid_out.run(SEVERAL + "qput news one\nqget news:billing")
+    depths = {row["queue"]: row["messages"] for row in rows(laid_out, "qtop -n 1")}
+    assert {name: depths[name] for name in depths if name.startswith("news")} == {
+        "news": 1,
+        "news:audit": 1,
+        "news:billing": 0,
+    }
+    assert [row["queue"] for row in rows(laid_out, "qtop -n 1 news:audit")] == ["news:audit"]
+
+
+def test_the_end_of_a_subscription_is_recorded_with_the_line_that_was_typed(laid_out):
+    laid_out.run(SEVERAL + "qunsub -y news audit")
+    row = rows(laid_out, "qaudit")[0]
+    assert (row["command"], row["object"], row["outcome"]) == (
+        "qunsub -y news audit",
+        "subscription QSPACE/news:audit",
+        "done",
+    )
+
+
+def test_consumers_are_offered_where_messages_are_taken_and_nowhere_else(laid_out):
+    laid_out.run(SEVERAL)
+    made = Session(laid_out.device, Catalogue(), PlainScreen(io.StringIO(), io.StringIO()), laid_out.environ)
+    with contextlib.closing(made) as session:
+        session.open_space("QSPACE")
+
+        def offered(line):
+            return [found.text for found in complete.line(session, line)[1]]
+
+        consumers = ["news", "news:audit", "news:billing"]
+        for command in ("qget", "qpeek", "qset", "qlist", "qinfo", "qtop", "qstat", "qpurge", "qunpark"):
+            assert offered(f"{command} new") == consumers
+        for command in ("qput", "qchange", "qdestroy", "qstop", "qsublist", "qsubscribe", "qunsubscribe"):
+            assert offered(f"{command} new") == ["news"]
+        assert offered("qunsub news ") == ["audit", "billing"]
+
+
+def test_the_longest_names_of_a_queue_and_of_a_consumer_fit_into_one_text(laid_out):
+    queue, consumer = "q" * 127, "c" * 127
+    ran = laid_out.run(
+        f'qopen QSPACE\nqcreate -m {queue} fifo none 2 0 100% 0% ""\nqsub {queue} {consumer}\nqput {queue} one\n'
+        f"qget {queue}:{consumer}\nqget {queue}:{consumer}c\n"
+    )
+    assert "\none\n" in ran.out
+    assert "has 128 bytes, the limit is 127" in ran.err
+
+
+def test_a_current_consumer_that_has_unsubscribed_is_forgotten(laid_out):
+    ran = laid_out.run(SEVERAL + "qset news:audit\nqunsub -y news audit\nqset")
+    assert "No current queue is set" in ran.err
