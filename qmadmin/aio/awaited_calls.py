@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from qmadmin.aio.task_transactions import Transaction, current
 from qmadmin.dequeuing import seconds_of
 from qmadmin.enqueuing import refuse_both
+from qmadmin.subscribing import taken_by
 from qmcore.acts.waiting import CHECK_SECONDS
 from qmcore.callers import TaskConnection
 from qmcore.errors import InvalidArgumentError, ProtocolError, QueueError, may_pass
@@ -80,7 +81,7 @@ def waits(method: _Method, *, chooses: bool = False) -> Callable[[F], F]:
             if seconds <= 0:
                 return await _call(space, joined, attempt)
             queues = given[0] if given else named.get("queue", named.get("queues"))
-            queues = [queues] if isinstance(queues, str) else queues or ()
+            queues = [taken_by(queues, named.get("consumer"))] if isinstance(queues, str) else queues or ()
             selects = chooses or any(named.get(name) is not None for name in _SELECTS)
             waiting = space.waits.enter(queues, chooses=selects)
             return await _wait(space, joined, attempt, waiting, seconds, stop)

@@ -14,7 +14,7 @@ from qmcore.errors import (
     InvalidArgumentError,
     ProtocolError,
 )
-from tests.fix_aio import begin, run, until
+from tests.fix_aio import asleep, begin, run, until
 
 
 @pytest.fixture
@@ -35,6 +35,30 @@ class TestCalls:
             assert await space.dequeue("Q") is None
             assert await space.dequeue_many("Q", 5) == []
             assert (await space.definition).name == space.name == "SPACE"
+
+        run(device, story)
+
+    def test_consumers_of_a_queue_each_take_its_messages_and_wait_for_them(self, device):
+        async def story(space):
+            await space.create_queue("NEWS", multiple_consumers=True)
+            for name in ("billing", "audit"):
+                assert (await space.subscribe("NEWS", name)).name == name
+            waiting = [begin(space.dequeue("NEWS", consumer=name, wait=60)) for name in ("billing", "audit")]
+            waiting.append(begin(space.listen(["Q", "NEWS:audit"], wait=60), "listens"))
+            await asleep(space, 2)
+            async with space.transaction():
+                await space.enqueue("NEWS", "once")
+            assert [message.text for message in await asyncio.gather(*waiting[:2])] == ["once", "once"]
+            await space.enqueue("NEWS", "again")
+            assert await waiting[2] == "NEWS:audit"
+            assert (await space.peek("NEWS", consumer="audit")).text == "again"
+            assert len(await space.dequeue_many("NEWS", 5, consumer="audit")) == 1
+            assert [message.text async for message in space.browse("NEWS", consumer="billing")] == ["again"]
+            async with space.transaction():
+                msgid = (await space.lock("NEWS", consumer="billing")).msgid
+                assert (await space.remove("NEWS", consumer="billing", msgid=msgid)).msgid == msgid
+            await space.unsubscribe("NEWS", "audit")
+            assert [(each.queue, each.name) for each in await space.subscriptions()] == [("NEWS", "billing")]
 
         run(device, story)
 

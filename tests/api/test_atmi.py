@@ -348,3 +348,17 @@ def test_a_queue_space_that_was_destroyed_and_made_again_is_opened_again(joined:
             space.create_queue(qmadmin.QueueDefinition(name="STRING"))
     tpenqueue("QSPACE", "STRING", None, b"of the new one")
     assert taken() == b"of the new one"
+
+
+def test_a_consumer_of_a_queue_for_several_is_named_with_its_queue(joined: Path) -> None:
+    with qmadmin.open_device(joined) as device, device.open_space("QSPACE") as space:
+        space.create_queue("NEWS", multiple_consumers=True)
+        assert "QMENORECIPIENT" in refused(tpenqueue, "QSPACE", "NEWS", None, b"nobody's").message
+        for name in ("billing", "audit"):
+            space.subscribe("NEWS", name)
+    tpenqueue("QSPACE", "NEWS", None, b"data")
+    tpbegin(0)
+    assert taken("NEWS:billing") == b"data"
+    tpcommit()
+    assert (taken("NEWS:billing"), taken("NEWS:audit")) == ("QMENOMSG", b"data")
+    assert (taken("NEWS"), taken("NEWS:nobody")) == ("QMEINVAL", "QMEBADQUEUE")

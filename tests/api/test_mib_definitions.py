@@ -218,6 +218,7 @@ class TestQueues:
             "TA_DEFDELAY": 0,
             "TA_CURMSG": 0, "TA_CURNONPERSISTBYTES": 0,
             "TA_CURNONPERSISTMSG": 0, "TA_ERRORQNAME": "", "TA_KEEPEXPIRED": "N", "TA_GROUPING": "N", "TA_RETENTION": 0,
+            "TA_MULTICONSUMER": "N",
             "TA_ENQUEUING": "STARTED", "TA_DEQUEUING": "STARTED", "TA_CURREADY": 0, "TA_CURDELAYED": 0, "TA_CURHELD": 0,
             "TA_CURPARKED": 0,
             "TA_CURBYTES": 0, "TA_NUMENQUEUED": 0, "TA_NUMDEQUEUED": 0, "TA_NUMEXPIRED": 0, "TA_NUMDISCARDED": 0,
@@ -239,7 +240,7 @@ class TestQueues:
         given = mib.set(device, "T_APPQ", self.NEW | self.SETTABLE | {"TA_APPQORDER": "PRIO,TIME,LIFO"})
         assert {name: given[name] for name in self.SETTABLE} == self.SETTABLE
         known = {attribute.name for attribute in mib.CLASSES["T_APPQ"].attributes if attribute.writable}
-        assert known == {*self.SETTABLE, "TA_APPQORDER", "TA_GROUPING", "TA_STATE"}
+        assert known == {*self.SETTABLE, "TA_APPQORDER", "TA_GROUPING", "TA_MULTICONSUMER", "TA_STATE"}
 
     @pytest.mark.parametrize("name", SETTABLE)
     def test_each_can_be_changed_and_nothing_else_is(self, device, empty, name):
@@ -298,6 +299,10 @@ class TestQueues:
     def test_grouping_is_fixed(self, device, space):
         with pytest.raises(InvalidArgumentError, match="the grouping of queue 'Q' is False and cannot be changed"):
             mib.set(device, "T_APPQ", Q | {"TA_GROUPING": "Y"})
+
+    def test_whether_it_is_for_several_consumers_is_fixed(self, device, space):
+        with pytest.raises(InvalidArgumentError, match="of queue 'Q' is False and cannot be changed"):
+            mib.set(device, "T_APPQ", Q | {"TA_MULTICONSUMER": "Y"})
 
     def test_a_change_that_is_refused_leaves_it_started_and_as_it_was(self, device, space):
         before = one(device, "T_APPQ", TA_APPQNAME="Q")

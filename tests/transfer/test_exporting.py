@@ -11,7 +11,8 @@ from qmadmin.archive.writing import MARK
 from qmadmin.transfer import Local
 from qmadmin.transfer.exporting import ExportOptions, export
 from qmadmin.transfer.selecting import ArchiveSelection, Outstanding
-from qmcore.errors import InUseError
+from qmcore.errors import InUseError, InvalidArgumentError
+from qmcore.queue import ATTRIBUTES
 from tests.fix_store import make_queue
 
 
@@ -91,3 +92,16 @@ class TestAPreparedTransaction:
         export(space.device.config, tmp_path / "archive", asked, executor=Local())
         (found,) = open_archive(tmp_path / "archive").manifest.spaces
         assert [count.messages for queue in found.queues for count in queue.counts] == [1]
+
+
+def test_a_queue_for_several_consumers_is_refused_and_others_are_exported_without_it(real_device, tmp_path):
+    with real_device.open_space("SPACE") as space:
+        space.create_queue("NEWS", multiple_consumers=True)
+        space.enqueue("Q", "x")
+    with pytest.raises(InvalidArgumentError, match="queue 'NEWS' is for several consumers") as caught:
+        export(real_device.config, tmp_path / "all", executor=Local())
+    assert "qbackup" in caught.value.hint
+    assert not (tmp_path / "all").exists()
+    others = ExportOptions(selection=ArchiveSelection(queues=("Q",)))
+    assert export(real_device.config, tmp_path / "others", others, executor=Local()).messages == 1
+    assert open_archive(tmp_path / "others").manifest.minor < ATTRIBUTES["multiple_consumers"].since
