@@ -83,6 +83,13 @@ class ManagingTransactions(SpaceHandle):
         self._tell_end("committed", ended)
         return ended.heuristic
 
+    def refuse_end(self, transaction: str, *, commits: bool) -> None:
+        """Raise the error that `commit_transaction` or `abort_transaction` would raise of one in this state.
+
+        Nobody is asked what was decided.
+        """
+        self._read(outstanding.endable, transaction, commits=commits)
+
     def tpc_forget(self, xid: Xid | str | tuple[int, Any, Any]) -> None:
         """Remove the record of how an administrator has ended a prepared branch, or give a decision up.
 

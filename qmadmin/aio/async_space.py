@@ -251,6 +251,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
     purge_damaged = awaited(_Sync.purge_damaged)
     purge_history = awaited(_Sync.purge_history)
     refuse_held = awaited(_Sync.refuse_held)
+    refuse_end = awaited(_Sync.refuse_end)
 
     # ---- administration ----------------------------------------------------------------------------------------------
 

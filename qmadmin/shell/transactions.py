@@ -145,6 +145,13 @@ def _asking(verb: str) -> Callable[[Session, Given], str]:
     return action
 
 
+def _refusing(*, commits: bool) -> Callable[[Session, Given], None]:
+    def refuse(session: Session, given: Given) -> None:
+        session.opened().refuse_end(_meant(session, given).name, commits=commits)
+
+    return refuse
+
+
 def _done(given: str, info: TransactionInfo, how: str, *, heuristic: bool) -> Line:
     heuristically = " heuristically" if heuristic else ""
     return Line(f"Transaction {given} {how}{heuristically}", {"transaction": info.id})
@@ -154,7 +161,7 @@ def _done(given: str, info: TransactionInfo, how: str, *, heuristic: bool) -> Li
     "qcommittrans",
     TRANINDEX,
     short="qcommit",
-    confirm=Confirmation(_asking("Commit"), "Transaction not committed"),
+    confirm=Confirmation(_asking("Commit"), "Transaction not committed", _refusing(commits=True)),
 )
 def qcommittrans(session: Session, tranindex: str) -> Outcome:
     """Commit a prepared transaction in place of its coordinator.
@@ -176,7 +183,7 @@ def qcommittrans(session: Session, tranindex: str) -> Outcome:
     "qaborttrans",
     TRANINDEX,
     short="qabort qrollbacktrans",
-    confirm=Confirmation(_asking("Roll back"), "Transaction not rolled back"),
+    confirm=Confirmation(_asking("Roll back"), "Transaction not rolled back", _refusing(commits=False)),
 )
 def qaborttrans(session: Session, tranindex: str) -> Outcome:
     """Roll back a transaction, even one that its process is still using.

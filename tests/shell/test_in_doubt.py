@@ -7,6 +7,7 @@ import re
 import pytest
 
 from qmadmin import open_device
+from qmcore.errors import AbortedError
 
 TEXT = "7:6f72646572:31"
 COORDINATOR = """
@@ -148,6 +149,27 @@ def test_a_dry_run_says_what_it_would_mean(laid_out, killed):
     assert f"Dry run, nothing is done: Roll back transaction 0 ({TEXT}) of transfers" in ran.out
     assert "without the decision of its coordinator, which may be the opposite" in ran.out
     assert [row["state"] for row in listed(laid_out)] == ["prepared"]
+
+
+@pytest.mark.parametrize("command", ["qcommittrans", "qaborttrans"])
+def test_nobody_is_asked_to_confirm_what_is_refused(laid_out, killed, command):
+    ran = laid_out.type(f"qopen QSPACE\nqaborttrans -y {TEXT}\n{command} {TEXT}\n{command} -n {TEXT}\nqpt\n")
+    shown = normal(ran.both)
+    refusal = f"ERROR: QMEPROTO: transaction {TEXT} of queue space 'QSPACE' was rolled back heuristically by USER"
+    assert f"> {command} {TEXT}\n{refusal}" in shown
+    assert f"> {command} -n {TEXT}\n{refusal}" in shown
+    assert "[default=n]" not in shown
+
+
+def test_nobody_is_asked_to_confirm_the_commit_of_an_active_one(laid_out):
+    with open_device(laid_out.device) as device, device.open_space("QSPACE") as space:
+        space.tpc_begin(TEXT)
+        space.enqueue("STRING", "x")
+        ran = laid_out.type(f"qopen QSPACE\nqcommittrans {TEXT}\nqaborttrans {TEXT}\ny\n")
+        assert f"> qcommittrans {TEXT}\nERROR: QMEPROTO: transaction {TEXT} is active and not prepared" in ran.both
+        assert f"{TEXT} rolled back\n" in ran.both
+        with pytest.raises(AbortedError):
+            space.tpc_prepare()
 
 
 def test_its_queue_space_is_destroyed_only_by_force(laid_out, killed):

@@ -142,6 +142,7 @@ SPACE: Final = {
     "queues": NONE,
     "recall": NONE,
     "refuse_held": LOOK,
+    "refuse_end": LOOK,
     "remove": CLAIM | LOOK,
     "report_forwarding": NONE,
     "requeue": MOVE,

@@ -110,6 +110,15 @@ def how_ended(record: TransactionRecord) -> str:
     return f"{how} heuristically by {record.ended_by}, {show(record.ended_us or 0)}"
 
 
+def ended_already(opened: OpenSpace, record: TransactionRecord) -> HeuristicError:
+    """Return the error of a transaction that was ended heuristically, and cannot be ended otherwise, or again."""
+    return HeuristicError(
+        f"transaction {record.xid} of queue space {opened.space.name!r} was {how_ended(record)}",
+        hint="Put right by hand what differs, and forget it with tpc_forget or qforgettrans.",
+        committed=record.state is Outcome.HEURISTIC_COMMIT,
+    )
+
+
 def needing(unit: Unit, queue: Queue) -> TransactionRecord | None:
     """Return a prepared transaction that has messages in a queue; None where there is none."""
     return next((record for record in prepared(unit, queue.space_id) if queue.id in record.queue_ids), None)
@@ -162,11 +171,7 @@ def _reopened(unit: Unit, opened: OpenSpace, xid: Xid, *, commits: bool, ended_b
         if committed is commits and not ended_by:
             unit.transactions.forget_heuristic(opened.space.id, xid)
             return None
-        raise HeuristicError(
-            f"transaction {xid} of queue space {opened.space.name!r} was {how_ended(record)}",
-            hint="Put right by hand what differs, and forget it with tpc_forget or qforgettrans.",
-            committed=committed,
-        )
+        raise ended_already(opened, record)
     if record.state is Outcome.PREPARED:
         # Somebody else has ended it between our look and now.
         raise UnknownXidError(f"transaction {xid} of queue space {opened.space.name!r} has been ended meanwhile")

@@ -106,13 +106,11 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> 
 
     `name` is what administrators call it, or the text of its xid.
     """
-    record = find(unit, opened, name)
+    record = endable(unit, opened, name, commits=False)
     messages, ending = _messages(unit, record), Ending(Cause.ABORTED)
     if record.xid is not None and record.state is not Outcome.ACTIVE:
         lost = in_doubt.roll_back(unit, opened, record.xid, now, ending, ended_by=ended_by)
         return Ended(messages, lost, heuristic=True)
-    if record.state is not Outcome.ACTIVE:
-        raise _refusal(record)
     if not unit.transactions.end(record.id, record.owner_id):
         raise _no_such(opened.definitions(unit).space, name)
     give_back(unit, opened, record.id, opened.definitions(unit).by_id, now, ending)
@@ -121,8 +119,22 @@ def abort(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> 
 
 def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) -> Ended:
     """Commit a prepared transaction heuristically, in the same way; another one is refused."""
+    record = endable(unit, opened, name, commits=True)
+    assert record.xid is not None  # noqa: S101 - it is prepared
+    messages = _messages(unit, record)
+    return Ended(messages, in_doubt.commit(unit, opened, record.xid, now, ended_by=ended_by), heuristic=True)
+
+
+def endable(unit: Unit, opened: OpenSpace, name: str, *, commits: bool) -> TransactionRecord:
+    """Return a transaction that an administrator may end so, or raise the error of one that they may not."""
     record = find(unit, opened, name)
-    if record.state is Outcome.ACTIVE:
+    if record.state.is_heuristic:
+        raise in_doubt.ended_already(opened, record)
+    if record.state is not Outcome.ACTIVE:
+        if record.xid is None:
+            shown_name = shown(record.id)
+            raise ProtocolError(f"transaction {shown_name} is {record.state.value} already", transaction=shown_name)
+    elif commits:
         is_suspended = record.suspended_us is not None
         raise ProtocolError(
             f"transaction {name} is suspended and not prepared; only the process that resumes it can commit it"
@@ -131,10 +143,7 @@ def commit(unit: Unit, opened: OpenSpace, name: str, now: int, ended_by: str) ->
             hint="Wait until its process has prepared it; qaborttrans rolls the transaction back.",
             transaction=name,
         )
-    if record.xid is None:
-        raise _refusal(record)
-    messages = _messages(unit, record)
-    return Ended(messages, in_doubt.commit(unit, opened, record.xid, now, ended_by=ended_by), heuristic=True)
+    return record
 
 
 def find(unit: Unit, opened: OpenSpace, name: str) -> TransactionRecord:
