@@ -28,18 +28,21 @@ _LOOK_SECONDS: Final = 6.0
 def seen(recovery: Recovery, volume: Volume, records: Iterable[TransactionRecord]) -> dict[int, DeciderSeen]:
     """Return whether the deciders of branches can be reached now, by the numbers of their transactions.
 
-    The records are those of branches on the volume; of one that another coordinator ends nothing is returned.
+    The records are those of branches on the volume; of one that another coordinator ends nothing is returned, and of
+    one that presumes an abort only that it is a copy.
     """
     found: dict[int, DeciderSeen] = {}
     by_place: dict[Place, dict[int, tuple[Xid, Decider]]] = {}
     for record in records:
         xid, decider = record.xid, Decider.of(record.decider)
-        if xid is None or decider is None or record.decided:
+        if xid is None or not record.decider or record.decided:
+            continue
+        if decider is None and record.state.is_heuristic:
+            # Nobody compares it.
             continue
         if recovering.is_copy(volume, xid):
-            why = "it was prepared in another place, from which this one was copied or restored"
-            found[record.id] = DeciderSeen(DeciderReach.NEVER, why)
-        else:
+            found[record.id] = DeciderSeen(DeciderReach.NEVER, recovering.COPIED)
+        elif decider is not None:
             by_place.setdefault(decider.place, {})[record.id] = xid, decider
     looks = [_Look(recovery, place, its) for place, its in by_place.items()]
     end = time.monotonic() + _LOOK_SECONDS

@@ -249,15 +249,14 @@ class Recovery:
         to_ask: dict[Place, dict[Xid, Decider]] = {}
         for record in records:
             xid, decider = record.xid, Decider.of(record.decider)
-            if xid is None or decider is None or time.monotonic() < self._waits.get(xid, (0.0, 0.0))[0]:
+            if xid is None or time.monotonic() < self._waits.get(xid, (0.0, 0.0))[0]:
                 continue
-            if decider.place.is_database:
+            if decider is not None and decider.place.is_database:
                 if attachment.volume.clock.now() - (record.prepared_us or 0) > _QUIET_US:
                     self._leave_to_application(attachment, xid, decider.place)
             elif recovering.is_copy(attachment.volume, xid):
-                why = "it was prepared in another place, from which this one was copied or restored"
-                self.leave(attachment, xid, why)
-            else:
+                self.leave(attachment, xid, recovering.COPIED)
+            elif decider is not None:
                 to_ask.setdefault(decider.place, {})[xid] = decider
         return to_ask
 

@@ -65,7 +65,8 @@ class TransactionInfo:
     that process is gone. One that has ended heuristically has no messages any more; `ended_by` tells who ended it, with
     the user, the program and its machine. Of a branch of `qmadmin.transaction` `decider` tells which queue space
     decides, on which device, and `decided` what that is, "committed" or "rolled back", where it was ended otherwise.
-    `reached` tells whether the decider can be reached, where that was asked for, and `unreached` why not.
+    `reached` tells whether the decider can be reached, where that was asked for, and `unreached` why not. One that
+    `presumes_abort` has no decider, as `decider` says then: it is rolled back when its process is dead.
     """
 
     index: int
@@ -84,6 +85,7 @@ class TransactionInfo:
     ended_by: str = ""
     suspended_us: int | None = None
     decider: str = ""
+    presumes_abort: bool = False
     decided: str = ""
     reached: DeciderReach | None = None
     unreached: str = ""

@@ -167,7 +167,8 @@ T_APPQTRANS: MibClass[TransactionSubject] = MibClass(
         _of_branch(
             "TA_DECIDER",
             "a queue space and its device",
-            "Who decides on it, and is asked by recovery; omitted where another coordinator does.",
+            "Who decides on it, and is asked by recovery, or that its abort is presumed; omitted where another"
+            " coordinator decides.",
             lambda info: info.decider or None,
         ),
         _of_branch(

@@ -30,10 +30,10 @@ def qprinttrans(session: Session) -> Outcome:
 
     It shows the index, identifier and xid, which the other commands take, the state, process and messages: dequeued,
     locked, and enqueued as far as they are stored already. Of a prepared one it shows since when, and whose it was; of
-    one that was ended heuristically when, and by whom; of a suspended one since when; and who decides on a branch, and
-    whether that can be reached now, for which six seconds are waited at most. `never` means that only an administrator
-    can end the branch, because it is in a copy, or an earlier state of its decider was restored; a warning says why.
-    Others can see a transaction from its first dequeue on.
+    one that was ended heuristically when, and by whom; of a suspended one since when; and who decides on a branch, or
+    that its abort is presumed, and whether the decider can be reached now, for which six seconds are waited at most.
+    `never` means that only an administrator can end the branch, because it is in a copy, or an earlier state of its
+    decider was restored; a warning says why. Others can see a transaction from its first dequeue on.
 
         qprinttrans
     """
@@ -43,12 +43,18 @@ def qprinttrans(session: Session) -> Outcome:
     columns = _columns(session.device.clock.now())
     if infos:
         unreached = [
-            Notice.warning(f"transaction {info.name} waits for its decider: {info.unreached}")
+            Notice.warning(f"transaction {info.name} {_waits(info)}: {info.unreached}")
             for info in infos
             if info.unreached
         ]
         return [*unreached, table_of(infos, columns)]
     return session.nothing(f"Queue space '{space.name}' has no outstanding transactions", columns)
+
+
+def _waits(info: TransactionInfo) -> str:
+    from qmcore.attached import DeciderReach  # Programs that list no transactions need not load it.
+
+    return "does not end by itself" if info.reached is DeciderReach.NEVER else "waits for its decider"
 
 
 def _columns(now_us: int) -> tuple[Column, ...]:
@@ -138,6 +144,10 @@ def _asking(verb: str) -> Callable[[Session, Given], str]:
         info = _meant(session, given)
         if info.state is not records.Outcome.PREPARED:
             return f"{verb} {_described(info)}"
+        if info.presumes_abort:
+            return (
+                f"{verb} {_described(info)}, on which nobody decides: its process may end it otherwise while it lives"
+            )
         if info.decider:
             return f"{verb} {_described(info)}, as {info.decider} has decided, or heuristically if that cannot be asked"
         return f"{verb} {_described(info)}, without the decision of its coordinator, which may be the opposite"

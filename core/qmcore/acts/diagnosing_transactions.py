@@ -13,6 +13,7 @@ from qmcore.times import MICROS, show
 _MINUTE_US: Final = 60 * MICROS
 _HOUR_US: Final = 60 * _MINUTE_US
 _BRING_BACK: Final = "Open the queue space and bring that back, or say in [recovery] of the settings where it is now"
+_OPEN: Final = "Open the queue space: that rolls it back."
 
 
 def findings(space: Space, infos: Iterable[TransactionInfo], now: int) -> Iterator[Finding]:
@@ -47,7 +48,7 @@ def _open(info: TransactionInfo, has: str, now: int) -> tuple[str, str, str] | N
     """Return the check, the sentence and the advice for a transaction that is not prepared."""
     if info.owner is None or not info.owner.alive:
         process = f"({info.owner}) is dead" if info.owner else "has left"
-        return "transaction-left", f"its process {process}; {has}", "Open the queue space: that rolls it back."
+        return "transaction-left", f"its process {process}; {has}", _OPEN
     if now - info.since_us <= _HOUR_US:
         return None
     return (
@@ -78,13 +79,20 @@ def _in_doubt(info: TransactionInfo, has: str, where: str, now: int) -> tuple[st
             f"it has waited since {show(since)} for its decider, which cannot be reached: {info.unreached}; {has}",
             f"{first}, and the transaction ends by itself; or find out how it ended elsewhere, and {ends}",
         )
+    process = f"{info.whose or 'a process'} prepared it, {show(since)}, and is"
+    if info.presumes_abort and not info.lives:
+        sentence = f"{process} dead; nobody decides, and its abort is presumed; {has}"
+        return "transaction-left", sentence, _OPEN
     if now - since <= _HOUR_US:
         return None
-    process = f"{info.whose or 'a process'} prepared it, {show(since)}, and is"
+    if info.presumes_abort:
+        waits, first = "that process, on whose death its abort is presumed", "End that process, and it is rolled back"
+    else:
+        waits, first = "its coordinator", "Start its coordinator again"
     return (
         "transaction-in-doubt",
-        f"{process} {'' if info.lives else 'no longer '}attached; it waits for its coordinator; {has}",
-        f"Start its coordinator again; or find out how it decided, and {ends}",
+        f"{process} {'' if info.lives else 'no longer '}attached; it waits for {waits}; {has}",
+        f"{first}; or find out how it decided, and {ends}",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from qmcore.acts import in_doubt
+from qmcore.acts import in_doubt, recovering
 from qmcore.acts.deciding import Decider, Place
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
@@ -77,7 +77,8 @@ def transactions(
             ended_us=record.ended_us,
             ended_by=record.ended_by,
             suspended_us=record.suspended_us,
-            decider=_place_of(record),
+            decider=_decider_of(record),
+            presumes_abort=record.decider == recovering.PRESUMES_ABORT,
             decided=record.decided,
             reached=seen[record.id].reached if record.id in seen else None,
             unreached=seen[record.id].why if record.id in seen else "",
@@ -171,13 +172,10 @@ def _listed(unit: Unit, space_id: int) -> list[TransactionRecord]:
     return sorted(records, key=in_doubt.started)
 
 
-def _refusal(record: TransactionRecord) -> ProtocolError:
-    name = shown(record.id)
-    return ProtocolError(f"transaction {name} is {record.state.value} already", transaction=name)
-
-
-def _place_of(record: TransactionRecord) -> str:
+def _decider_of(record: TransactionRecord) -> str:
     """Return who decides on a transaction, as administrators read it; empty where another coordinator ends it."""
+    if record.decider == recovering.PRESUMES_ABORT:
+        return "nobody, its abort is presumed"
     decider = Decider.of(record.decider)
     return _shown_place(None if decider is None else decider.place)
 

@@ -32,6 +32,9 @@ GRACE_US: Final = MICROS
 PRESUMES_ABORT: Final = "abort"
 """What a branch has in place of a decider that rolls back with its process, as whoever prepared it wanted."""
 
+COPIED: Final = "it was prepared in another place, from which this one was copied or restored"
+"""Why a copy of a branch does not end by itself."""
+
 _AT_A_TIME: Final = 100
 _INCARNATION: Final = 8
 """Bytes of the incarnation of a queue space."""
@@ -66,7 +69,10 @@ def waiting(unit: Unit, opened: OpenSpace, now: int) -> list[TransactionRecord]:
 
 
 def end_presumed(volume: Volume, opened: OpenSpace) -> list[Xid]:
-    """Roll back the branches that presume an abort and whose process is dead; return their identifiers."""
+    """Roll back the branches that presume an abort and whose process is dead; return their identifiers.
+
+    Copies presume nothing.
+    """
 
     def look(unit: Unit) -> tuple[list[Owner], list[TransactionRecord]]:
         records = [each for each in in_doubt.prepared(unit, opened.space.id) if each.decider == PRESUMES_ABORT]
@@ -74,7 +80,11 @@ def end_presumed(volume: Volume, opened: OpenSpace) -> list[Xid]:
 
     owners, records = volume.read(look)
     living = volume.liveness.living(owners) if owners else set()
-    left = [each.xid for each in records if each.xid is not None and each.owner_id not in living]
+    left = [
+        each.xid
+        for each in records
+        if each.xid is not None and each.owner_id not in living and not is_copy(volume, each.xid)
+    ]
     for xid in left:
         logger.warning(
             "transaction %s of queue space %r has lost its process after the vote, and its abort is presumed: what its"
