@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from qmadmin.over_volumes import taken_twice
 from qmcore.acts.deciding import ERA_US
 from qmcore.acts.returning import PLAIN, Cause, Ending
 from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts, WrittenDecision
@@ -102,8 +103,8 @@ class Databases:
         self.failure: Exception | None = None
         """What one of them, or the library of the application, has raised at the end of the transaction."""
         self.verdict = PLAIN
-        """What is said of the message with the identifier `on`, or of all, where one of them keeps it from its end."""
-        self.on: str | None = None
+        """What is said of the message `verdict_msgid`, or of all, where one of them keeps it from its end."""
+        self.verdict_msgid: str | None = None
         self._joined: ApplicationDatabase | None = None
         """The one that a queue space is in, so that messages are enqueued and dequeued on its connection."""
 
@@ -119,8 +120,8 @@ class Databases:
 
     def take(self, database: ApplicationDatabase) -> None:
         """Have a database take part, which `open` opens; InvalidArgumentError where its connection does already."""
-        if any(database.connection is other.connection for other in self._all):
-            raise _twice(repr(database.connection))
+        if self.includes(database):
+            raise taken_twice(repr(database.connection))
         self._all.append(database)
 
     def drop(self, database: ApplicationDatabase) -> None:
@@ -141,7 +142,7 @@ class Databases:
             known = self.known(each)
             others = self._all[: self._all.index(each)]
             if any(self.known(other).facts.instance == known.facts.instance for other in others):
-                raise _twice(f"database {each.name!r}")
+                raise taken_twice(f"database {each.name!r}")
             if any(self._is_joined(each, attachment) for attachment in attachments):
                 self._joined = each
             elif self._may_decide(each):
@@ -155,7 +156,11 @@ class Databases:
             each.begin()
         self._refuse_undecidable()
 
-    def claim(self, attachment: Attachment, branch: Branch) -> None:
+    def includes(self, database: ApplicationDatabase) -> bool:
+        """Return whether the connection of a database takes part already."""
+        return any(database.connection is each.connection for each in self._all)
+
+    def enlist_earlier_work(self, attachment: Attachment, branch: Branch) -> None:
         """See to it that what is done in a queue space already can be committed together with the databases.
 
         It is on the connection, where the queue space is in that database. On SQLite nobody else can write there from
@@ -213,7 +218,7 @@ class Databases:
 
     def changed(self) -> list[ApplicationDatabase]:
         """Return those in which anything was changed; ProtocolError where the application has ended a transaction."""
-        with self.at_end():
+        with self.noting_failure():
             return [each for each in self._begun() if each.has_changed()]
 
     def _begun(self) -> Sequence[ApplicationDatabase]:
@@ -230,13 +235,13 @@ class Databases:
 
     def end_idle(self, changed: Sequence[ApplicationDatabase]) -> None:
         """End the transactions in which nothing was changed, before anything is decided."""
-        with self.at_end():
+        with self.noting_failure():
             for each in self._all:
                 if each not in changed:
                     each.commit()
 
     @contextlib.contextmanager
-    def at_end(self) -> Iterator[None]:
+    def noting_failure(self) -> Iterator[None]:
         """Note what a database, or the library of the application, raises in the block, a step of the end."""
         try:
             yield
@@ -249,7 +254,7 @@ class Databases:
 
         What was done with the messages is why it was refused, and that was a try of them.
         """
-        return Ending(Cause.ROLLBACK, str(error), self.verdict, self.on) if error is self.failure else None
+        return Ending(Cause.ROLLBACK, str(error), self.verdict, self.verdict_msgid) if error is self.failure else None
 
     def roll_back(self, *, prepared: bool = True) -> None:
         """Roll back all that has not ended; what is prepared only if that is not decided, or about to be.
@@ -300,10 +305,6 @@ class Databases:
         if path not in volumes:
             volumes[path] = database.is_of(attachment.volume)
         return volumes[path]
-
-
-def _twice(what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{what} takes part in the transaction twice")
 
 
 def refuse_without_table(database: ApplicationDatabase, known: KnownDatabase, why: str) -> None:

@@ -139,7 +139,7 @@ class Coordinator:
             on = None if database is None else database.joinable
             commit.commit(parts[0][0].volume, [branch for _, branch in parts], on=on)
         if database is not None and self._databases is not None:
-            with self._databases.at_end():
+            with self._databases.noting_failure():
                 database.commit()
         self.stage = Stage.DECIDED
 
@@ -158,7 +158,7 @@ class Coordinator:
         databases, database = self._databases, self._deciding
         assert databases is not None and database is not None  # noqa: S101, PT018 - one of both decides
         era, known = databases.eras[database.name], databases.known(database)
-        return DecidingDatabase(database, known, era, databases.started_us, databases.at_end)
+        return DecidingDatabase(database, known, era, databases.started_us, databases.noting_failure)
 
     @property
     def is_complete(self) -> bool:

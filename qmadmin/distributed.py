@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from qmadmin.attachment import attachment_of
 from qmadmin.device import Device
 from qmadmin.opening import database_of
-from qmadmin.over_volumes import in_memory
+from qmadmin.over_volumes import in_memory, taken_twice
 from qmadmin.recovery import recovery_of
 from qmadmin.space import QueueSpace
 from qmadmin.transacting import Transaction, join, refuse_nesting
@@ -232,7 +232,7 @@ def _checked(resources: Sequence[Resource]) -> tuple[list[QueueSpace | Device], 
     for at, (device, name) in enumerate(all_of_them):
         for other, its_name in all_of_them[:at]:
             if (name is None or its_name is None or name == its_name) and _is_same(device, other):
-                raise InvalidArgumentError(f"{spaces[at]!r} takes part in the transaction twice")
+                raise taken_twice(repr(spaces[at]))
     devices = dict.fromkeys(device for device, _ in all_of_them)
     if databases or len(devices) > 1:
         refuse_memory(devices)

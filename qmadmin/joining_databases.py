@@ -40,7 +40,7 @@ def join(connection: ApplicationConnection) -> None:
     databases.take(database)
     try:
         databases.open([attachment])
-        databases.claim(attachment, branch)
+        databases.enlist_earlier_work(attachment, branch)
     except BaseException:
         databases.drop(database)
         if databases.is_empty:

@@ -147,6 +147,11 @@ def in_memory() -> InvalidArgumentError:
     )
 
 
+def taken_twice(what: str) -> InvalidArgumentError:
+    """Return the diagnostic for one of several resources that is named twice, or is the same as another one."""
+    return InvalidArgumentError(f"{what} takes part in the transaction twice")
+
+
 def _nothing_remains(error: OutcomeUnknownError) -> AbortedError:
     """Return what a commit raises where a step before the decision failed, whether that was done or not."""
     where = f"on device {error.path!r} " if error.path else ""

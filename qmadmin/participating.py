@@ -110,14 +110,14 @@ class DecidingDatabase(Deciding):
         known: KnownDatabase,
         era: Era,
         started_us: int,
-        at_end: Callable[[], AbstractContextManager[None]] = nullcontext,
+        noting_failure: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Take what is known of it, when the transaction began, and what notes whom a failure of the end is of."""
         self._database = database
         self._known = known
         self._era = era
         self._started_us = started_us
-        self._at_end = at_end
+        self._noting_failure = noting_failure
         self.gtrid = known.facts.table + random_number().to_bytes(_NUMBER)
         self.place = Place(database.name, "")
 
@@ -127,7 +127,7 @@ class DecidingDatabase(Deciding):
 
     def decide(self, asked: Decider, told: Sequence[Told]) -> None:
         """Write the decision into the transaction of the application, and commit that."""
-        with self._at_end():
+        with self._noting_failure():
             self.write(asked, told)
             try:
                 self.is_sent = True
@@ -250,7 +250,7 @@ class PreparedDatabase(Subordinate):
         """Prepare it; what recovery has to know of the decider is in the identifier, as there is no other place."""
         xid = Xid(OUR_FORMAT, gtrid, Qualifier.of(self._instance, asked).packed)
         self.told = Told(xid.bqual, self.place.text)
-        with self._databases.at_end():
+        with self._databases.noting_failure():
             self._database.prepare(xid)
 
     def complete(self) -> bool:

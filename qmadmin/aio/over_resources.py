@@ -8,6 +8,7 @@ from qmadmin import distributed
 from qmadmin.aio.async_device import Device
 from qmadmin.aio.async_space import QueueSpace
 from qmadmin.aio.task_transactions import Transaction
+from qmadmin.over_volumes import taken_twice
 from qmcore.callers import TaskConnection
 from qmcore.errors import InvalidArgumentError
 
@@ -39,7 +40,7 @@ def transaction(
         if not isinstance(resource, QueueSpace | Device)
     }
     if len(connections) != len(resources) - len(spaces):
-        raise InvalidArgumentError("a connection takes part in the transaction twice")
+        raise taken_twice("a connection")
 
     def begin() -> transacting.Transaction:
         decides = decider.synchronous if isinstance(decider, QueueSpace) else connections.get(id(decider), decider)

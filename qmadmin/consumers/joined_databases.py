@@ -24,7 +24,7 @@ def commit_with(databases: Databases, transaction: Transaction, request: Message
     QueueError where the queue space fails.
     """
     databases.verdict = Verdict(final=not policy.answers, retry_policy=policy.retry_policy)
-    databases.on = request.msgid
+    databases.verdict_msgid = request.msgid
     try:
         transaction.commit()
     except Exception as error:
