@@ -18,7 +18,8 @@ def join(connection: ApplicationConnection) -> None:
     call fails it is rolled back; if the database refuses the commit, the call has failed, and the request is tried
     again as ever. The handler commits and rolls back nothing. Who decides, what a database needs for that, and what
     follows by itself after a failure is as in `qmadmin.transaction`. Where the database is that of the queue space,
-    both are one database transaction; in a file nobody else can write from this call to the end of the handler.
+    both are one database transaction; in a file nobody else can write from this call to the end of the handler. To join
+    twice with one connection is to join once; another one to the same database is refused.
 
     Raises InvalidArgumentError and ProtocolError as `qmadmin.transaction` and its block do; the transaction goes on
     without the database then. ProtocolError, too, if no handler is being called, in a coroutine or another thread, in a
@@ -37,6 +38,8 @@ def join(connection: ApplicationConnection) -> None:
     databases, attachment = transaction.databases, attachment_of(space)
     # Before the connection is touched: it refuses a process that was forked.
     branch = transaction.branch(attachment)
+    if databases.includes(database):
+        return
     databases.take(database)
     try:
         databases.open([attachment])

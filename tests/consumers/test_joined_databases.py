@@ -141,6 +141,18 @@ class TestTogether:
 
     @ONE
     @DRIVERS
+    def test_to_join_twice_is_to_join_once(self, at, shop):
+        def ship(message):
+            for _ in range(2):
+                at.app.join(at.here.connection)
+                join(at.here.connection)
+                at.here.order(message.text)
+
+        at.run(ship, "a")
+        assert (at.failures, at.left, shop.orders()) == ([], [[], [""], []], ["a", "a"])
+
+    @ONE
+    @DRIVERS
     def test_a_failure_with_an_answer_leaves_no_rows(self, at, pair, shop):
         def ship(message):
             at.sell(message.text)
@@ -458,11 +470,9 @@ class TestRefused:
 
     @ONE
     @DRIVERS
-    def test_a_connection_twice_and_another_one_to_the_same_database(self, at, shop):
+    def test_another_connection_to_the_same_database(self, at, shop):
         def ship(message):
             at.sell(message.text)
-            with pytest.raises(InvalidArgumentError, match="takes part in the transaction twice"):
-                at.app.join(at.here.connection)
             with (
                 contextlib.closing(connected(shop.place)) as other,
                 pytest.raises(InvalidArgumentError, match="takes part in the transaction twice"),
