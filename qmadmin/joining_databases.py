@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qmadmin.consumers import current
+from qmadmin.consumers import Unavailable, current
+from qmcore.errors import QueueError, may_pass
 
 if TYPE_CHECKING:
     from qmadmin.connections import ApplicationConnection
+    from qmadmin.space import QueueSpace
+    from qmadmin.transacting import Transaction
 
 
 def join(connection: ApplicationConnection) -> None:
@@ -21,11 +24,23 @@ def join(connection: ApplicationConnection) -> None:
     both are one database transaction; in a file nobody else can write from this call to the end of the handler. To join
     twice with one connection is to join once; another one to the same database is refused.
 
-    Raises InvalidArgumentError and ProtocolError as `qmadmin.transaction` and its block do; the transaction goes on
-    without the database then. ProtocolError, too, if no handler is being called, in a coroutine or another thread, in a
-    worker process, in a batch, and in a handler that is not transactional.
+    Raises Unavailable where the database cannot be reached, or stays locked by others; the handler lets it out, so that
+    the message goes back, which does not count as a try, and its queue is paused. What is lost later is a failure of
+    the call, since the message may be the cause. Raises InvalidArgumentError and ProtocolError as `qmadmin.transaction`
+    and its block do; the transaction goes on without the database then. ProtocolError, too, if no handler is being
+    called, in a coroutine or another thread, in a worker process, in a batch, and in a handler that is not
+    transactional.
     """
     transaction, space = current.transaction()
+    try:
+        _take(connection, transaction, space)
+    except QueueError as error:
+        if may_pass(error):
+            raise Unavailable(f"a database that takes part cannot be used now: {error.message}") from error
+        raise
+
+
+def _take(connection: ApplicationConnection, transaction: Transaction, space: QueueSpace) -> None:
     # Whoever only enqueues needs none of this.
     from qmadmin.attachment import attachment_of
     from qmadmin.distributed import databases_of, refuse_memory

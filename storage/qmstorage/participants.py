@@ -17,7 +17,8 @@ T = TypeVar("T")
 class Participant(ABC):
     """The database of an application with the connection that takes part; what differs is the affair of each store."""
 
-    name: str
+    name = ""
+    """What the database is called, once its connection is open."""
     cannot_decide = ""
     has_begun = False
     to_be_durable: Sequence[tuple[str, Mapping[str, object]]] = ()
@@ -39,6 +40,7 @@ class Participant(ABC):
     def open(self, *, belongs: bool = False) -> None:
         """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed.
 
+        One that was lost is not closed by the application: that raises SystemFailureError, as the server may be away.
         Where it `belongs` to others, who end it, it is the one that is open, or that the library begins.
         """
         if belongs:
@@ -46,7 +48,7 @@ class Participant(ABC):
             self.identify()
             return
         self.refuse_closed()
-        self._its.open()
+        self.do(self._its.open)
         try:
             self.identify()
             self.joinable = self._its.joinable(self.connection)

@@ -5,12 +5,14 @@ Beside what the driver does the library has to know that a transaction has begun
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from qmcore.callers import TaskConnection
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import InvalidArgumentError, SystemFailureError
 from qmstorage import application_connections, joined
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class ParticipatingConnection:
         """Work in the transaction that is open."""
 
     def open(self) -> None:
-        """Have the library begin a transaction; the driver may not have begun one then."""
+        """Have the library begin a transaction; the driver may not have begun one then. Its errors are the driver's."""
 
     def flush(self) -> None:
         """Have the library write what it has kept."""
@@ -96,9 +98,11 @@ class OfSqlAlchemy(ParticipatingConnection):
             raise joined.closed()
         if given.in_transaction():
             raise has_begun()
-        self._transaction = given.begin()
+        with _errors_of_sqlalchemy():
+            self._transaction = given.begin()
         try:
-            self._connect()
+            with _errors_of_sqlalchemy():
+                self._connect()
         except BaseException as error:
             self._transaction.rollback()
             if isinstance(error, InvalidRequestError):
@@ -116,14 +120,8 @@ class OfSqlAlchemy(ParticipatingConnection):
 
     def commit(self) -> None:
         """Commit by SQLAlchemy, so that its events come."""
-        from sqlalchemy.exc import DBAPIError
-
-        try:
+        with _errors_of_sqlalchemy():
             self._transaction.commit()
-        except DBAPIError as error:
-            if isinstance(error.orig, Exception):
-                raise error.orig from error
-            raise
 
     def roll_back(self) -> None:
         """Roll back by SQLAlchemy, so that its events come."""
@@ -155,7 +153,8 @@ class _OfDjango(ParticipatingConnection):
         wrapper = self._wrapper
         if self.has_transaction():
             raise has_begun()
-        wrapper.set_autocommit(autocommit=False)
+        with _errors_of_django():
+            wrapper.set_autocommit(autocommit=False)
         self.take()
 
     def has_ended(self) -> bool:
@@ -164,12 +163,8 @@ class _OfDjango(ParticipatingConnection):
 
     def commit(self) -> None:
         """Commit by Django, which then calls what waits for it."""
-        try:
+        with _errors_of_django():
             self._wrapper.commit()
-        except sys.modules["django.db"].Error as error:
-            if isinstance(error.__cause__, Exception):
-                raise error.__cause__ from error
-            raise
         self._wrapper.set_autocommit(autocommit=True)
 
     def roll_back(self) -> None:
@@ -178,10 +173,34 @@ class _OfDjango(ParticipatingConnection):
         self._wrapper.set_autocommit(autocommit=True)
 
 
+@contextlib.contextmanager
+def _errors_of_sqlalchemy() -> Iterator[None]:
+    """Raise the errors of the driver in place of SQLAlchemy's."""
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.orig, Exception):
+            raise error.orig from error
+        raise
+
+
+@contextlib.contextmanager
+def _errors_of_django() -> Iterator[None]:
+    """Raise the errors of the driver in place of Django's."""
+    try:
+        yield
+    except sys.modules["django.db"].Error as error:
+        if isinstance(error.__cause__, Exception):
+            raise error.__cause__ from error
+        raise
+
+
 def found(given: Any) -> tuple[ParticipatingConnection, str]:
     """Return a connection of an application, and which driver it has: "sqlite3" or "psycopg".
 
-    Raises InvalidArgumentError for anything else.
+    Raises InvalidArgumentError for anything else, and SystemFailureError where Django cannot connect.
     """
     if joined.is_a(given, "sqlite3", "Connection"):
         return ParticipatingConnection(given), "sqlite3"
@@ -202,7 +221,10 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
     if joined.is_a(given, "django.utils.connection", "ConnectionProxy"):
         given = application_connections.behind(given)
     if joined.is_a(given, "django.db.backends.base.base", "BaseDatabaseWrapper"):
-        given.ensure_connection()
+        try:
+            given.ensure_connection()
+        except sys.modules["django.db"].OperationalError as error:
+            raise unreachable(error) from error
         return _OfDjango(given), "sqlite3" if given.vendor == "sqlite" else _psycopg(given)
     raise InvalidArgumentError(
         "a resource of a transaction is a queue space, a device, or a connection of SQLAlchemy, Django, psycopg 3 or"
@@ -255,6 +277,16 @@ def other_driver(which: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"a connection to {which} takes no part in a transaction over several resources",
         hint="Use SQLite, or PostgreSQL with psycopg 3.",
+    )
+
+
+def unreachable(error: Exception) -> SystemFailureError:
+    """Return the diagnostic for a database to which no connection can be made."""
+    reason = str(error).partition("\n")[0]
+    return SystemFailureError(
+        f"the database of the application cannot be reached: {reason}",
+        hint="Run all of it again when the server is back.",
+        unreachable=True,
     )
 
 

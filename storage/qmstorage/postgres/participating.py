@@ -15,7 +15,7 @@ from qmcore.errors import AbortedError, InvalidArgumentError, QueueError, System
 from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 from qmstorage import joined, participants
-from qmstorage.participating_connections import has_begun
+from qmstorage.participating_connections import has_begun, unreachable
 from qmstorage.postgres import translate
 from qmstorage.postgres.joining import Cursor, leads_to
 
@@ -44,6 +44,7 @@ _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _LOCK_SECONDS: Final = 1
+_MAKE_ANOTHER: Final = "Make another one, and run all of it again when the server is back."
 _GONE: Final = "42704"
 """The state of the server where no such transaction is prepared."""
 
@@ -62,6 +63,10 @@ class Participant(participants.Participant):
         driver: psycopg.Connection[Any] | None = self._its.driver
         if driver is None:
             return
+        if getattr(driver, "broken", False):
+            raise SystemFailureError(
+                "the connection to the database of the application is lost", hint=_MAKE_ANOTHER, unreachable=True
+            )
         if driver.closed:
             raise joined.closed()
         if getattr(driver, "_tpc", None) is not None or driver.info.transaction_status != TransactionStatus.IDLE:
@@ -229,6 +234,8 @@ class Participant(participants.Participant):
 
     def _refusal(self, error: psycopg.Error) -> QueueError:
         words = translate.words(error)
+        if translate.is_connection_lost(error) and not self.name:
+            return unreachable(error)
         if translate.is_connection_lost(error):
             return SystemFailureError(
                 f"the connection to database {self.name!r} was lost: {words}",
@@ -236,7 +243,8 @@ class Participant(participants.Participant):
                 unreachable=True,
             )
         hint = "Run all of it again, once what keeps it from that is mended."
-        return AbortedError(f"database {self.name!r} has refused the transaction: {words}", hint=hint)
+        what = f"database {self.name!r}" if self.name else "the database of the application"
+        return AbortedError(f"{what} has refused the transaction: {words}", hint=hint)
 
 
 def _gid(xid: Xid) -> str:

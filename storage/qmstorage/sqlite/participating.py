@@ -198,8 +198,9 @@ class Participant(participants.Participant):
         if isinstance(error, sqlite3.IntegrityError):
             return AbortedError(f"the database {self.name!r} has refused the transaction: {error}")
         kind = type(translate.from_sqlite(error, self.name))
-        hint = "Look for a program that has the file open in a transaction." if translate.is_blocked(error) else ""
-        return kind(f"database {self.name!r} failed: {error}", hint=hint, path=self.name)
+        blocked = translate.is_blocked(error)
+        hint = "Look for a program that has the file open in a transaction." if blocked else ""
+        return kind(f"database {self.name!r} failed: {error}", hint=hint, path=self.name, blocked=blocked)
 
 
 def _state(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
