@@ -139,8 +139,7 @@ class Coordinator:
             on = None if database is None else database.joinable
             commit.commit(parts[0][0].volume, [branch for _, branch in parts], on=on)
         if database is not None and self._databases is not None:
-            with self._databases.noting_failure():
-                database.commit()
+            _commit_database(database, self._databases)
         self.stage = Stage.DECIDED
 
     def _commit_in_two_phases(self) -> None:
@@ -273,6 +272,24 @@ class Coordinator:
 
 _PROVE_NOTHING: Final = (OutcomeUnknownError, SystemFailureError, OperatingSystemError)
 """Errors behind which the commit may have been done."""
+
+
+def _commit_database(database: ApplicationDatabase, databases: Databases) -> None:
+    """Commit a database that takes part alone, or with queue spaces in it, and no record tells afterwards of that."""
+    try:
+        with databases.noting_failure():
+            database.commit()
+    except QueueError as error:
+        if not error.unreachable:
+            raise
+        # It is the store of the messages that was lost, as with any commit, and not the application that has failed.
+        databases.failure = None
+        raise OutcomeUnknownError(
+            f"the connection to database {database.name!r} was lost while the transaction was being committed; whether"
+            " it was done is unknown",
+            hint="Check before you repeat it: it may have been done.",
+            path=database.name,
+        ) from error
 
 
 def _do(acts: Sequence[Act]) -> None:

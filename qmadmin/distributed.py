@@ -145,6 +145,7 @@ def transaction(
     where a database cannot take part. The commit raises what that of a queue space does, AbortedError where a database
     refuses, ProtocolError where the application has ended the transaction on a connection, and OutcomeUnknownError
     where it cannot be known whether it is decided: `outcome` tells that later, and all wait for it by themselves.
+    Where one database transaction is all there is, nobody can tell: its messages are gone, or back without a try.
     """
     spaces, databases = _checked(resources)
     if decider is not None and not isinstance(decider, QueueSpace):

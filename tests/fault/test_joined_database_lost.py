@@ -9,7 +9,8 @@ from django.db import connections
 
 import qmadmin
 from qmadmin.forwarder import join
-from tests.fix_applications import Django, application_at
+from qmcore.errors import OutcomeUnknownError
+from tests.fix_applications import Django, application_at, connected
 from tests.fix_databases import forget_tables
 from tests.fix_distributed import PAIRS
 from tests.fix_store import drain
@@ -153,3 +154,65 @@ def test_a_file_that_others_keep_locked_is_waited_for(pair, tmp_path):
 
         assert run(pair.a, sell) == ([], 2)
         assert shop.execute("SELECT what FROM sale").fetchall() == [("a",)]
+
+
+class TestTheSameDatabase:
+    """The answer of the one commit that is of the rows and of the messages is lost."""
+
+    @pytest.fixture
+    def net(self, pair):
+        made = Net(pair.configs[0])
+        yield made
+        made.proxy.close()
+        forget_tables(pair.configs[0])
+
+    @pytest.fixture
+    def shop(self, net, how):
+        made = application_at(net.url, how)
+        yield made
+        with contextlib.suppress(Exception):
+            made.close()
+
+    OWN = pytest.mark.parametrize("pair", ["postgres-postgres"], indirect=True)
+    HOW = pytest.mark.parametrize("how", ["psycopg", "Session"])
+    MOMENTS = pytest.mark.parametrize("moment", ["before", "answer"])
+
+    @OWN
+    @HOW
+    @MOMENTS
+    def test_it_is_told_that_nobody_knows(self, pair, net, shop, moment):
+        pair.a.enqueue("Q", "a")
+        with pytest.raises(OutcomeUnknownError, match="whether it was done is unknown"):  # noqa: SIM117 - its end raises
+            with qmadmin.transaction(pair.a, shop.connection):
+                shop.order(pair.a.dequeue("Q").text)
+                net.proxy.trap(b"COMMIT", moment, "reset")
+        assert net.proxy.sprung.wait(60)
+        left = [(info.retries, pair.a.content(info).text) for info in pair.a.messages("Q")]
+        if moment == "answer":
+            assert (left, seen(pair)) == ([], ["a"])
+        else:
+            assert (left, seen(pair)) == ([(0, "a")], [])
+
+    @OWN
+    @HOW
+    @MOMENTS
+    def test_a_handler_is_called_again_only_if_it_was_not_done(self, pair, net, shop, moment):
+        def ship(app, text, time):
+            if time == 2:
+                with contextlib.suppress(Exception):
+                    shop.close()
+                shop.open()
+            app.join(shop.connection)
+            shop.order(text)
+            if time == 1:
+                net.proxy.trap(b"COMMIT", moment, "reset")
+
+        assert run(pair.a, ship) == ([], 1 if moment == "answer" else 2)
+        assert (drain(pair.a), drain(pair.a, "OUT"), drain(pair.a, "ERRORS")) == ([], [""], [])
+        assert seen(pair) == ["a"]
+
+
+def seen(pair):
+    """Return the orders of an application in the database of a queue space."""
+    with contextlib.closing(connected(pair.configs[0])) as connection:
+        return [row[0] for row in connection.execute("SELECT text FROM shop_order ORDER BY text")]
