@@ -84,6 +84,24 @@ def run(told: str) -> None:
             _recover(spaces, [each.place for each in plan.participants if not each.name])
 
 
+RECOVERY = "from tests import crashing\ncrashing.recover(sys.argv[1])\n"
+
+
+def recover(told: str) -> None:
+    """Do what any program does after the end of another one, and say when nothing is in doubt any more."""
+    plan = Plan.of(told)
+    if plan.disk:
+        power.keep(Path(plan.disk))
+    with contextlib.ExitStack() as stack:
+        spaces = [each for each in _opened(stack, plan.participants) if isinstance(each, QueueSpace)]
+        places = [each.place for each in plan.participants if not each.name]
+        while _recover(spaces, places) or any(space.tpc_recover() or space.decisions() for space in spaces):
+            pass
+        print("settled", flush=True)
+        while True:
+            _recover(spaces, places)
+
+
 def connected(place: str) -> Any:
     """Return a connection to the database of an application: to a file, or by a URL of the driver."""
     if "://" not in place:
@@ -118,12 +136,14 @@ def _work(resources: Sequence[Any]) -> None:
             each.execute("INSERT INTO shop_order VALUES ('x')")
 
 
-def _recover(spaces: Sequence[QueueSpace], places: Sequence[str]) -> None:
-    """Do what any program does; a server may be away."""
+def _recover(spaces: Sequence[QueueSpace], places: Sequence[str]) -> int:
+    """Do what any program does; a server may be away. Return how much is in doubt in databases of the application."""
+    left = len(places)
     with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
         connections = [stack.enter_context(contextlib.closing(connected(place))) for place in places]
         if connections:
-            qmadmin.recover(*connections)
+            left = qmadmin.recover(*connections)
     for space in spaces:
         with contextlib.suppress(Exception):
             space.dequeue("IDLE", wait=0.1)
+    return left

@@ -19,7 +19,7 @@ from qmadmin.space import QueueSpace
 from qmcore.acts import recovering
 from tests import power
 from tests.cluster import Cluster
-from tests.crashing import SOURCE, Participant, Plan, connected
+from tests.crashing import RECOVERY, SOURCE, Participant, Plan, connected
 from tests.doom import Doom
 from tests.fix_databases import decisions_in, forget_tables, prepared_in, rows_of
 from tests.fix_distributed import lay_out, rows_on
@@ -252,6 +252,13 @@ class Crash:
         self._child = self._start(SOURCE, plan.told)
         return self._child
 
+    def recover_apart(self) -> None:
+        """Have another process do all recovery, on a machine that is about to lose power, and kill it then."""
+        plan = Plan(self.participants, self.party.decider, Doom(""), str(self.mark), str(self._disk))
+        child = self._start(RECOVERY, plan.told)
+        child.expect("settled")
+        child.kill()
+
     def keep_log(self) -> None:
         """Have the files of the application keep a log (WAL)."""
         for each in self.participants:
@@ -272,6 +279,21 @@ class Crash:
             return self._outcome()
         finally:
             self.close()
+
+    def check_told(self, line: str, step: Step) -> None:
+        """Check that a coordinator has told the truth, with what is there after recovery; an empty line tells nothing.
+
+        Where it has told nothing the step says what is there, unless a server has lost what was not synced.
+        """
+        said, _, gtrid = line.partition(" ")
+        asked = self.outcome(gtrid) if said == "OutcomeUnknownError" else None
+        found = self.recovered()
+        if said == "OutcomeUnknownError":
+            assert found is asked
+        elif said:
+            assert found is (said in ("committed", "decided")), said
+        elif step.phase in (BEFORE, AFTER):
+            assert found is (step.phase == AFTER)
 
     def outcome(self, gtrid: str) -> bool | None:
         """Return what the decider says of a transaction."""

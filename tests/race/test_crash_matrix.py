@@ -80,15 +80,7 @@ def lose_servers(crash, step, coordinator_too, monkeypatch):
         child.signal(signal.SIGCONT)
     for server in crash.servers:
         server.start()
-    said, _, gtrid = ("" if coordinator_too else child.line()).partition(" ")
-    asked = crash.outcome(gtrid) if said == "OutcomeUnknownError" else None
-    found = crash.recovered()
-    if said == "OutcomeUnknownError":
-        assert found is asked
-    elif said:
-        assert found is (said in ("committed", "decided")), said
-    elif step.phase in (BEFORE, AFTER):
-        assert found is (step.phase == AFTER)
+    crash.check_told("" if coordinator_too else child.line(), step)
 
 
 @pytest.mark.matrix(every=20)
@@ -102,6 +94,17 @@ def test_a_coordinator_that_is_killed_at_any_step_leaves_all_or_nothing(crash_of
 @pytest.mark.parametrize(("its", "step", "which"), power_cells())
 def test_a_machine_that_loses_power_at_any_step_leaves_all_or_nothing(crash_of, its, step, which):
     die(crash_of(its), step, which)
+
+
+@needs_proc
+@pytest.mark.matrix(every=120)
+@pytest.mark.parametrize(("its", "step", "which"), power_cells())
+def test_what_recovery_has_done_is_not_lost_with_the_power(crash_of, its, step, which):
+    crash = crash_of(its)
+    crash.run(step, loses_power=True).lines_left()
+    crash.recover_apart()
+    crash.cut_power(which)
+    assert crash.recovered() is (step.phase != BEFORE)
 
 
 @pytest.mark.matrix(every=40)

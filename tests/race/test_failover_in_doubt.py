@@ -50,6 +50,19 @@ def replicated(monkeypatch):
 
 @pytest.mark.matrix(every=5)
 @pytest.mark.parametrize(("its", "step"), CELLS)
+def test_a_coordinator_that_survives_it_tells_the_truth(replicated, start, tmp_path, its, step):
+    cluster, standby, servers = replicated
+    crash = Crash(its, tmp_path, servers, 1, start)
+    child = crash.run(step, number=signal.SIGSTOP)
+    eventually(crash.mark.exists, "it stands still")
+    cluster.cut_power()
+    standby.promote()
+    child.signal(signal.SIGCONT)
+    crash.check_told(child.line(), step)
+
+
+@pytest.mark.matrix(every=5)
+@pytest.mark.parametrize(("its", "step"), CELLS)
 def test_recovery_goes_on_where_the_standby_has_taken_over(replicated, start, tmp_path, monkeypatch, its, step):
     cluster, standby, servers = replicated
     monkeypatch.setattr("qmstorage.postgres.liveness_queries.GRACE_SECONDS", 0.0)
