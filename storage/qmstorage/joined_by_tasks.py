@@ -7,6 +7,7 @@ it, so that the loop goes on meanwhile. Statements and cursors are those of conn
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +31,16 @@ def found(given: TaskConnection) -> Joined:
     Raises InvalidArgumentError for anything else, and for one that no transaction can be joined on, whatever the store.
     """
     if not isinstance(given.found, Joined):
-        given.found = _found(given.connection, given.ask)
+        # It is kept there, and a cycle would keep the connection of the application.
+        its = weakref.ref(given)
+
+        def ask(awaited: Callable[[], Awaitable[Any]]) -> Any:
+            task_connection = its()
+            assert task_connection is not None  # noqa: S101 - whoever works with the connection has it
+            # Each work has its own.
+            return task_connection.ask(awaited)
+
+        given.found = _found(given.connection, ask)
     return given.found
 
 
