@@ -19,7 +19,7 @@ from qmadmin.version import __version__
 if TYPE_CHECKING:
     from qmadmin.app import App, AppHandler
     from qmadmin.bodies import Body, Codec, decode
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import ApplicationConnection, DatabaseConnection
     from qmadmin.consumers import Failure, Park, Reply, Snooze, Unavailable
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
     from qmadmin.defaults import QueueAttributes, SpaceAttributes
@@ -93,7 +93,7 @@ _HOME = {
     "qmcore.volume_record": ("MissingVolume",),
     "qmcore.xid": ("Xid",),
     "qmadmin.bodies": ("Body", "Codec", "decode"),
-    "qmadmin.connections": ("ApplicationConnection",),
+    "qmadmin.connections": ("ApplicationConnection", "DatabaseConnection"),
     "qmadmin.app": ("App", "AppHandler"),
     "qmadmin.consumers.handler_options": ("HandlerOptions", "RunOptions"),
     "qmadmin.defaults": ("QueueAttributes", "SpaceAttributes"),
@@ -114,10 +114,11 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AbortedError", "App", "AppHandler", "ApplicationConnection", "AttachedProcess", "AuditEntry", "Backoff",
     "BackupReport", "BadMessageIdError", "BadQueueError", "BadResourceError", "Body", "BodyError", "BrowseCursor",
-    "Codec", "Condition", "ConsumedMessage", "DeciderReach", "DecisionInfo", "Delivery", "Device", "DeviceEntry",
-    "EnqueueControl", "Failure", "Finding", "Forwarding", "Growth", "HandlerOptions", "HeuristicError", "HighestUse",
-    "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile", "Message", "MessageInfo",
-    "MetricsCollector", "Missed", "MissingVolume", "NoMessageError", "NoRecipientsError", "NoSpaceError",
+    "Codec", "Condition", "ConsumedMessage", "DatabaseConnection", "DeciderReach", "DecisionInfo", "Delivery",
+    "Device", "DeviceEntry", "EnqueueControl", "Failure", "Finding", "Forwarding", "Growth", "HandlerOptions",
+    "HeuristicError", "HighestUse", "InUseError", "InvalidArgumentError", "InvalidHandleError", "MemoryFile",
+    "Message", "MessageInfo", "MetricsCollector", "Missed", "MissingVolume", "NoMessageError", "NoRecipientsError",
+    "NoSpaceError",
     "NotOpenError", "NotSuspendedError", "OperatingSystemError", "Origin", "OutOfOrder", "OutcomeUnknownError",
     "PageRange", "Park", "ProtocolError", "Queue", "QueueAttributes", "QueueDefinition", "QueueError", "QueueOrder",
     "QueueSpace", "QueueUsage", "QueueWatch", "Reason", "ReleaseError", "Reply", "Resource", "RetryPolicy",

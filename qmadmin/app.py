@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from qmadmin.bodies import Body
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import DatabaseConnection
     from qmadmin.consumers import Policy
     from qmadmin.consumers.function_consumer import FunctionConsumer
     from qmadmin.consumers.handler_options import HandlerOptions, RunOptions
@@ -198,7 +198,7 @@ class App:
             return current.enqueue(queue, body, **options)
         return self.space.enqueue(queue, body, **options)
 
-    def join(self, connection: ApplicationConnection) -> None:
+    def join(self, connection: DatabaseConnection) -> None:
         """Make a database of the application part of the transaction of the message that a handler is called with.
 
             @app.handler("orders")

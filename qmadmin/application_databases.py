@@ -6,9 +6,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qmadmin.over_volumes import taken_twice
+from qmadmin.participating import DecidingDatabase, branch_of, chosen, decider_of
 from qmcore.acts.deciding import ERA_US
 from qmcore.acts.returning import PLAIN, Cause, Ending
 from qmcore.application_database import TABLE, ApplicationDatabase, DatabaseFacts, WrittenDecision
@@ -20,6 +21,7 @@ from qmcore.two_phase import Era
 if TYPE_CHECKING:
     from qmadmin.attachment import Attachment
     from qmadmin.participating import Part
+    from qmcore.acts.deciding import Decider
     from qmcore.acts.transaction_part import Branch
     from qmcore.port import Unit
     from qmcore.times import Clock
@@ -48,6 +50,24 @@ class KnownDatabase:
         """When recovery looks there again at the earliest."""
         self.volumes: dict[str, bool] = {}
         """Whether volumes are in it, by their paths."""
+        self._prepared_since: dict[Xid, float] = {}
+        """When transactions were first found prepared that do not tell since when they are."""
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """By what its branches know it, whatever driver has prepared them."""
+        return self.facts.instance, self.facts.table.hex()
+
+    def instance_of(self, decider: Decider) -> str:
+        """Return by what a branch knows it that it decides; another instance where it is not that decider."""
+        return next((each for each in self.instances if each == decider.instance), self.facts.instance)
+
+    def prepared(self, database: ApplicationDatabase) -> list[tuple[Xid, float]]:
+        """Return the transactions of ours that are prepared there, and for how many seconds at least."""
+        now, before = time.monotonic(), self._prepared_since
+        found = [(xid, seconds, before.get(xid, now)) for xid, seconds in database.prepared()]
+        self._prepared_since = {xid: since for xid, seconds, since in found if seconds is None}
+        return [(xid, now - since if seconds is None else seconds) for xid, seconds, since in found]
 
     def is_round_due(self) -> bool:
         """Return whether recovery is to look there now, and not again for a while."""
@@ -80,6 +100,15 @@ class KnownDatabase:
             self.era = era._replace(decisions=decisions)
 
 
+class _Plan(NamedTuple):
+    """Who decides, where that has to be known from the beginning: a queue space by its branch, or a database."""
+
+    gtrid: bytes
+    asked: Decider
+    part: Part | None
+    database: ApplicationDatabase | None
+
+
 class Databases:
     """The databases that take part in one transaction."""
 
@@ -105,6 +134,9 @@ class Databases:
         self.verdict = PLAIN
         """What is said of the message `verdict_msgid`, or of all, where one of them keeps it from its end."""
         self.verdict_msgid: str | None = None
+        self.begun_as: dict[str, Xid] = {}
+        """The identifiers under which databases have begun that have to, by their names."""
+        self._plan: _Plan | None = None
         self._joined: ApplicationDatabase | None = None
         """The one that a queue space is in, so that messages are enqueued and dequeued on its connection."""
 
@@ -128,6 +160,9 @@ class Databases:
         """Have a database take no part, of which nothing is done yet."""
         self._roll_back([database], prepared=True)
         self._all.remove(database)
+        self.begun_as.pop(getattr(database, "name", ""), None)
+        if not self.begun_as:
+            self._plan = None
         if self._joined is database:
             self._joined = None
 
@@ -152,9 +187,15 @@ class Databases:
             raise _joined_alone(self._joined)
         for each in new:
             self._recover_now_and_then(each, self.known(each), new)
+        named = [each for each in new if each.is_named_at_begin and not self._may_decide(each)]
         for each in new:
-            each.begin()
+            if each not in named:
+                each.begin()
         self._refuse_undecidable()
+        if (plan := self._planned(named)) is not None:
+            for each in named:
+                xid = self.begun_as[each.name] = branch_of(plan.gtrid, self.known(each).facts.instance, plan.asked)
+                each.begin(xid)
 
     def includes(self, database: ApplicationDatabase) -> bool:
         """Return whether the connection of a database takes part already."""
@@ -168,8 +209,6 @@ class Databases:
         """
         if self._joined is None:
             if not any(map(self._may_decide, self._all)):
-                from qmadmin.participating import chosen
-
                 chosen([(attachment, branch)], None)
             return
         if branch.pending or branch.spilled:
@@ -188,6 +227,30 @@ class Databases:
                 )
 
         attachment.volume.write_on(self._joined.joinable, check)
+
+    def _planned(self, named: Sequence[ApplicationDatabase]) -> _Plan | None:
+        """Return who decides, as soon as databases begin that have to know that; ProtocolError where it is too late."""
+        deciding = next((each for each in self._all if each is not self._joined and self._may_decide(each)), None)
+        if self._plan is not None and deciding is not self._plan.database:
+            assert deciding is not None  # noqa: S101 - it has come since
+            raise ProtocolError(
+                f"database {deciding.name!r} has to decide: {self._why(deciding)}, but others have begun already, as"
+                f" {self._plan.asked.place} decides",
+                hint="Have it take part before the others.",
+            )
+        if self._plan is None and named:
+            if deciding is not None:
+                known = self.known(deciding)
+                its = DecidingDatabase(deciding, known, self.eras[deciding.name], self.started_us)
+                self._plan = _Plan(its.gtrid, its.begin(), None, deciding)
+            else:
+                part = chosen([self.spare_part()], None)
+                self._plan = _Plan(*decider_of(part), part, None)
+        return self._plan
+
+    def planned(self, changed: Sequence[ApplicationDatabase]) -> _Plan | None:
+        """Return who decides, where databases with changes have begun so."""
+        return self._plan if any(each.name in self.begun_as for each in changed) else None
 
     def _recover_now_and_then(
         self, database: ApplicationDatabase, known: KnownDatabase, at_hand: Sequence[ApplicationDatabase]

@@ -75,6 +75,43 @@ ApplicationConnection: TypeAlias = (
 )
 """A connection that calls can join: of SQLAlchemy (or its session), psycopg 3, sqlite3, or `django.db.connection`."""
 
+
+class TwoPhaseConnection(Protocol):
+    """A connection of any driver that has the calls of PEP 249 for two phases."""
+
+    @property
+    def cursor(self) -> Any:
+        """What makes a cursor."""
+
+    @property
+    def xid(self) -> Any:
+        """What makes the identifier of a transaction."""
+
+    @property
+    def tpc_begin(self) -> Any:
+        """What begins a transaction under an identifier."""
+
+    @property
+    def tpc_prepare(self) -> Any:
+        """What prepares it."""
+
+    @property
+    def tpc_commit(self) -> Any:
+        """What commits it, prepared or not."""
+
+    @property
+    def tpc_rollback(self) -> Any:
+        """What rolls it back."""
+
+    @property
+    def tpc_recover(self) -> Any:
+        """What lists the transactions that are prepared."""
+
+
+DatabaseConnection: TypeAlias = "ApplicationConnection | TwoPhaseConnection"
+"""What `qmadmin.transaction` takes: a connection that calls can join; or one of SQLAlchemy to whatever database it
+reaches; or of any driver with the calls of PEP 249 for two phases (tpc_begin and others)."""
+
 AsyncApplicationConnection: TypeAlias = (
     "AsyncConnection | AsyncSession | async_scoped_session[Any] | PsycopgAsyncConnection"
 )

@@ -91,10 +91,19 @@ class Coordinator:
         self._deciding: ApplicationDatabase | None = None
         """The database of which that holds."""
         joined = None if databases is None else databases.joined_with(parts)
+        plan = None if databases is None else databases.planned(changed)
+        self._gtrid_before = b"" if plan is None else plan.gtrid
         if joined is not None:
             self._changed, self._deciding = [joined], joined
         elif databases is not None and changed and (len(changed) == 1 and not working):
             self._deciding = changed[0]
+        elif plan is not None and plan.database is not None:
+            self._deciding = plan.database
+            if plan.database not in changed:
+                # It has only to decide.
+                self._changed = changed = [*changed, plan.database]
+        elif plan is not None and plan.part is not None:
+            self._decider = next((part for part in parts if part[1] is plan.part[1]), plan.part)
         elif databases is not None and (first := databases.decider_of(changed)) is not None:
             self._deciding = first
         elif databases is not None and changed and not working:
@@ -157,7 +166,8 @@ class Coordinator:
         databases, database = self._databases, self._deciding
         assert databases is not None and database is not None  # noqa: S101, PT018 - one of both decides
         era, known = databases.eras[database.name], databases.known(database)
-        return DecidingDatabase(database, known, era, databases.started_us, databases.noting_failure)
+        noting = databases.noting_failure
+        return DecidingDatabase(database, known, era, databases.started_us, noting, self._gtrid_before)
 
     @property
     def is_complete(self) -> bool:

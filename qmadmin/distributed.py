@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from qmadmin.application_databases import Databases
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import DatabaseConnection
     from qmadmin.participating import Part
     from qmcore.application_database import ApplicationDatabase
 
-Resource: TypeAlias = "QueueSpace | Device | ApplicationConnection"
+Resource: TypeAlias = "QueueSpace | Device | DatabaseConnection"
 
 
 class _OverResources(Transaction):
@@ -97,8 +97,9 @@ def databases_of(transaction: Transaction, first: QueueSpace | Device, decider: 
     its = weakref.ref(transaction)
 
     def spare_part() -> Part:
-        found = its()
-        name = first.name if isinstance(first, QueueSpace) else next(iter(device.probe.attachments), None)
+        found, space = its(), decider if isinstance(decider, QueueSpace) else first
+        device = _device_of(space)
+        name = space.name if isinstance(space, QueueSpace) else next(iter(device.probe.attachments), None)
         if name is None or found is None:
             raise ProtocolError(
                 "databases that can all prepare need a queue space to decide, and the transaction has none",
@@ -118,23 +119,25 @@ def transaction(
     *resources: Resource,
     timeout: float | timedelta | None = None,
     complete: bool = False,
-    decider: QueueSpace | ApplicationConnection | None = None,
+    decider: QueueSpace | DatabaseConnection | None = None,
 ) -> Transaction:
     """Return a transaction over several resources, to be used as `with qmadmin.transaction(orders, bills) as tx:`.
 
     The resources are queue spaces of any devices, of which there is at least one; a device stands for all that it has;
-    and connections of the application: a Connection or Session of SQLAlchemy, a connection of psycopg 3 or sqlite3, or
-    `django.db.connection`. Calls of the thread on the queue spaces belong to the transaction, and so does what the
-    application does on the connections, none of which may have a transaction open when the block begins. It commits
-    all that was done together, or nothing of it, also where a process or a machine fails at any moment. The application
-    commits and rolls back nothing by itself.
+    and connections of the application: a Connection or Session of SQLAlchemy, to whatever database, a connection of
+    psycopg 3 or sqlite3, `django.db.connection`, or a connection of any other driver that has the calls of PEP 249 for
+    two phases (tpc_begin, tpc_recover and the others). Calls of the thread on the queue spaces belong to the
+    transaction, and so does what the application does on the connections, none of which may have a transaction open
+    when the block begins. It commits all that was done together, or nothing of it, also where a process or a machine
+    fails at any moment. The application commits and rolls back nothing by itself.
 
     Queue spaces on one volume are committed in one database transaction, and so is a queue space in the very database
     of a connection, which nothing else can belong to then. Of several resources one decides, by its own commit, which
     has to be on the disk: `decider`, else a database that cannot prepare, which needs the table that
     `create_decision_table` makes, else a queue space that has given a message, else the first. An SQLite file cannot
-    prepare, and a server of PostgreSQL only with `max_prepared_transactions`: of such databases there may be one. What
-    has changed nothing takes no part in this.
+    prepare, a server of PostgreSQL only with `max_prepared_transactions`, and any other only by a driver with those
+    calls: of such databases there may be one. What has changed nothing takes no part in this. A database of which no
+    more is known than PEP 249 says needs that table in any case, by which it is known again, and counts as changed.
 
     After the decision nothing refuses: what cannot be reached then follows by itself, a database as `recover` says, and
     `tx.complete` is False. With `complete` the commit waits for all of them, at most until `timeout` seconds are
@@ -174,7 +177,7 @@ def _no_resource(decider: object) -> InvalidArgumentError:
     )
 
 
-def outcome(decider: QueueSpace | ApplicationConnection, gtrid: str) -> bool | None:
+def outcome(decider: QueueSpace | DatabaseConnection, gtrid: str) -> bool | None:
     """Return whether a transaction is committed of which OutcomeUnknownError has told the `gtrid` (`error.facts`).
 
     `decider` is the queue space that the error has named, or a connection to the database, which has no transaction

@@ -8,12 +8,12 @@ from qmadmin.consumers import Unavailable, current
 from qmcore.errors import QueueError, may_pass
 
 if TYPE_CHECKING:
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import DatabaseConnection
     from qmadmin.space import QueueSpace
     from qmadmin.transacting import Transaction
 
 
-def join(connection: ApplicationConnection) -> None:
+def join(connection: DatabaseConnection) -> None:
     """Make a database of the application part of the transaction in which the request was dequeued; for handlers.
 
     The connection is one that `qmadmin.transaction` takes, which has no transaction open. What is done on it from now

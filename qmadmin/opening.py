@@ -20,7 +20,7 @@ from qmcore.errors import BadResourceError, InvalidArgumentError, QueueError
 from qmcore.times import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import DatabaseConnection
     from qmcore.application_database import ApplicationDatabase
     from qmcore.backup import BackupReport
     from qmcore.upgrade import UpgradePlan
@@ -86,9 +86,13 @@ def database_of(connection: object) -> ApplicationDatabase:
         from qmstorage.sqlite import participating as of_files
 
         return of_files.Participant(connection, its)
-    from qmstorage.postgres import participating as of_servers
+    if driver == "psycopg":
+        from qmstorage.postgres import participating as of_servers
 
-    return of_servers.Participant(connection, its)
+        return of_servers.Participant(connection, its)
+    from qmstorage import participating_drivers as of_drivers
+
+    return of_drivers.Participant(connection, its)
 
 
 def participating_session(session: object) -> ParticipatingSession:
@@ -101,12 +105,14 @@ def participating_session(session: object) -> ParticipatingSession:
     return ParticipatingSession(session)
 
 
-def create_decision_table(connection: ApplicationConnection) -> None:
+def create_decision_table(connection: DatabaseConnection) -> None:
     """Make the table in which a database of the application keeps decisions on transactions, where it is not there yet.
 
     A database needs it that cannot prepare a transaction, to take part in `qmadmin.transaction`, or that is its
-    `decider`. It is made in the transaction that the connection has open, else in one of its own. The statement stands
-    on the page qmadmin-queue(7), for tools that migrate databases.
+    `decider`, and one of which no more is known than PEP 249 says. It is made in the transaction that the connection
+    has open, else in one of its own; in that alone by a driver of which no more is known. The statement stands on the
+    page qmadmin-queue(7), for tools that migrate databases; SQLAlchemy makes it with the types of a database of which
+    no more is known.
 
     Raises InvalidArgumentError for what is no connection, and AbortedError where the database refuses.
     """

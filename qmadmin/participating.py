@@ -111,14 +111,18 @@ class DecidingDatabase(Deciding):
         era: Era,
         started_us: int,
         noting_failure: Callable[[], AbstractContextManager[None]] = nullcontext,
+        gtrid: bytes = b"",
     ) -> None:
-        """Take what is known of it, when the transaction began, and what notes whom a failure of the end is of."""
+        """Take what is known of it, when the transaction began, and what notes whom a failure of the end is of.
+
+        Also the global identifier, where that was made before.
+        """
         self._database = database
         self._known = known
         self._era = era
         self._started_us = started_us
         self._noting_failure = noting_failure
-        self.gtrid = known.facts.table + random_number().to_bytes(_NUMBER)
+        self.gtrid = gtrid or known.facts.table + random_number().to_bytes(_NUMBER)
         self.place = Place(database.name, "")
 
     def begin(self) -> Decider:
@@ -178,6 +182,13 @@ class DecidingDatabase(Deciding):
         self._known.outcomes[self.gtrid] = WrittenDecision(self.gtrid, told, self._known.clock.now())
 
 
+def decider_of(part: Part) -> tuple[bytes, Decider]:
+    """Return the global identifier of a transaction that a queue space decides by a branch, and that as the decider."""
+    (attachment, branch), opened = part, part[1].opened
+    gtrid = deciding.gtrid_of(opened.space, branch.id)
+    return gtrid, deciding.decider_of(attachment.volume, opened, attachment.place)
+
+
 def ask(database: ApplicationDatabase, known: KnownDatabase, asked: dict[bytes, Decider]) -> dict[bytes, Answer]:
     """Return what a database knows of transactions, by their global identifiers, while it has no transaction open.
 
@@ -186,7 +197,7 @@ def ask(database: ApplicationDatabase, known: KnownDatabase, asked: dict[bytes, 
     written = database.table.decided(asked)
     eras = {era: database.table.counted(era) for era in {decider.era for decider in asked.values()}}
     answers = {
-        gtrid: Answer.COMMITTED if written.get(gtrid) else presumed(decider, known.facts.instance, eras)
+        gtrid: Answer.COMMITTED if written.get(gtrid) else presumed(decider, known.instance_of(decider), eras)
         for gtrid, decider in asked.items()
     }
     to_oppose = {gtrid for gtrid, answer in answers.items() if answer is Answer.ROLLED_BACK and gtrid not in written}
@@ -248,7 +259,7 @@ class PreparedDatabase(Subordinate):
 
     def prepare(self, gtrid: bytes, asked: Decider) -> None:
         """Prepare it; what recovery has to know of the decider is in the identifier, as there is no other place."""
-        xid = Xid(OUR_FORMAT, gtrid, Qualifier.of(self._instance, asked).packed)
+        xid = self._databases.begun_as.get(self._database.name) or branch_of(gtrid, self._instance, asked)
         self.told = Told(xid.bqual, self.place.text)
         with self._databases.noting_failure():
             self._database.prepare(xid)
@@ -261,6 +272,11 @@ class PreparedDatabase(Subordinate):
             self.is_lost = error.unreachable
             raise
         return True
+
+
+def branch_of(gtrid: bytes, instance: str, asked: Decider) -> Xid:
+    """Return the identifier of the branch in a database."""
+    return Xid(OUR_FORMAT, gtrid, Qualifier.of(instance, asked).packed)
 
 
 class Qualifier(NamedTuple):
@@ -291,9 +307,9 @@ class Qualifier(NamedTuple):
         """Return whether it is that of a database, and of no copy."""
         return self.database == _digest(instance)
 
-    def decider_at(self, place: Place, instance: str) -> Decider:
+    def decider_at(self, place: Place, *instances: str) -> Decider:
         """Return the decider at a place, which is that of the branch only where the instance is the same."""
-        same = instance if self.decider == _digest(instance) else ""
+        same = next((instance for instance in instances if self.decider == _digest(instance)), "")
         return Decider(place, same, self.era, self.decisions)
 
 

@@ -25,7 +25,7 @@ from qmcore.two_phase import OUR_FORMAT, Told
 from qmcore.xid import Xid
 
 if TYPE_CHECKING:
-    from qmadmin.connections import ApplicationConnection
+    from qmadmin.connections import DatabaseConnection
     from qmadmin.device import Device
     from qmcore.port import Unit
     from qmcore.probe import Attached
@@ -42,7 +42,7 @@ _CALLER_KEPT_US: Final = 24 * 3600 * MICROS
 """How long a decision is kept for a caller who does not say that it knows."""
 
 
-def recover(*connections: ApplicationConnection) -> int:
+def recover(*connections: DatabaseConnection) -> int:
     """End what coordinators have left in doubt for which databases of the application are needed.
 
     Call it at the start of an application whose databases take part in `qmadmin.transaction`, with a connection to
@@ -197,7 +197,7 @@ class DatabaseRecovery:
                 its = {
                     xid
                     for xid in xids
-                    if Qualifier.unpacked(xid.bqual).is_of(self._all_known[there.name].facts.instance)
+                    if any(map(Qualifier.unpacked(xid.bqual).is_of, self._all_known[there.name].instances))
                 }
                 done |= its - {xid for xid, _ in there.prepared()} if its else set()
             return done
@@ -216,10 +216,13 @@ class DatabaseRecovery:
         # Before it is looked what is prepared: what is decided later is not taken for done.
         decisions = self._decisions_to_tell()
         left = set()
-        for xid, seconds in self._database.prepared():
+        for xid, seconds in self._known.prepared(self._database):
             answer = None
             its = Qualifier.unpacked(xid.bqual)
-            if its.is_of(self._known.facts.instance):
+            if not any(map(its.is_of, self._known.instances)):
+                if self._database.lists_others:
+                    continue
+            else:
                 answer = self._asked_of_database(xid, its, seconds) or self._asked_of_space(xid, its)
             if answer is None or not answer.end:
                 left.add(xid)
@@ -255,7 +258,7 @@ class DatabaseRecovery:
         """Return whether this database is told, by whatever name it was known."""
         place = Place.of(told.place)
         is_database = place is not None and place.is_database
-        return is_database and Qualifier.unpacked(told.branch).is_of(self._known.facts.instance)
+        return is_database and any(map(Qualifier.unpacked(told.branch).is_of, self._known.instances))
 
     def _asked_of_database(self, xid: Xid, its: Qualifier, seconds: float) -> Answer | None:
         for there in self._at_hand:
@@ -263,7 +266,7 @@ class DatabaseRecovery:
             if known.facts.table and xid.gtrid.startswith(known.facts.table):
                 if xid.gtrid not in there.table.decided([xid.gtrid]) and seconds * MICROS < _PATIENCE_US:
                     return None
-                decider = its.decider_at(Place(there.name, ""), known.facts.instance)
+                decider = its.decider_at(Place(there.name, ""), *known.instances)
                 return ask(there, known, {xid.gtrid: decider})[xid.gtrid]
         return None
 

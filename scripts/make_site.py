@@ -81,7 +81,9 @@ SETTINGS = {
     "autodoc_member_order": "alphabetical",
     # As the source has them: a function that is a default, a union with a name.
     "autodoc_preserve_defaults": True,
-    "autodoc_type_aliases": {name: name for name in ("ApplicationConnection", "Body", "Condition")},
+    "autodoc_type_aliases": {
+        name: name for name in ("ApplicationConnection", "Body", "Condition", "DatabaseConnection")
+    },
     # One parameter a line where a signature is long.
     "maximum_signature_line_length": 80,
     "python_use_unqualified_type_names": True,

@@ -19,18 +19,20 @@ from qmadmin.device import Device
 from qmadmin.space import QueueSpace
 from tests import power
 from tests.doom import Doom, meet
+from tests.fix_applications import connected_by
 
 
 @dataclasses.dataclass(frozen=True)
 class Participant:
     """What takes part: a queue space on a device, or the database of an application, which has no name.
 
-    One that is `idle` is named in the transaction, and nothing is done on it.
+    One that is `idle` is named in the transaction, and nothing is done on it. `driver` is that of a server.
     """
 
     name: str
     place: str
     idle: bool = False
+    driver: str = "psycopg"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +83,7 @@ def run(told: str) -> None:
         else:
             print("committed" if tx.complete else "decided", flush=True)
         while True:
-            _recover(spaces, [each.place for each in plan.participants if not each.name])
+            _recover(spaces, [each for each in plan.participants if not each.name])
 
 
 RECOVERY = "from tests import crashing\ncrashing.recover(sys.argv[1])\n"
@@ -94,21 +96,17 @@ def recover(told: str) -> None:
         power.keep(Path(plan.disk))
     with contextlib.ExitStack() as stack:
         spaces = [each for each in _opened(stack, plan.participants) if isinstance(each, QueueSpace)]
-        places = [each.place for each in plan.participants if not each.name]
-        while _recover(spaces, places) or any(space.tpc_recover() or space.decisions() for space in spaces):
+        databases = [each for each in plan.participants if not each.name]
+        while _recover(spaces, databases) or any(space.tpc_recover() or space.decisions() for space in spaces):
             pass
         print("settled", flush=True)
         while True:
-            _recover(spaces, places)
+            _recover(spaces, databases)
 
 
-def connected(place: str) -> Any:
-    """Return a connection to the database of an application: to a file, or by a URL of the driver."""
-    if "://" not in place:
-        return sqlite3.connect(place)
-    import psycopg
-
-    return psycopg.connect(place)
+def connected(place: str, driver: str = "psycopg") -> Any:
+    """Return a connection to the database of an application: to a file, or by a URL of libpq and a driver."""
+    return sqlite3.connect(place) if "://" not in place else connected_by(driver, place)
 
 
 def _opened(stack: contextlib.ExitStack, participants: Sequence[Participant]) -> list[Any]:
@@ -116,7 +114,7 @@ def _opened(stack: contextlib.ExitStack, participants: Sequence[Participant]) ->
     opened: list[Any] = []
     for each in participants:
         if not each.name:
-            opened.append(stack.enter_context(contextlib.closing(connected(each.place))))
+            opened.append(stack.enter_context(contextlib.closing(connected(each.place, each.driver))))
             continue
         if each.place not in devices:
             devices[each.place] = stack.enter_context(qmadmin.open_device(each.place))
@@ -133,14 +131,16 @@ def _work(resources: Sequence[Any]) -> None:
             space.enqueue("OUT", message.text)
     for each in resources:
         if not isinstance(each, QueueSpace):
-            each.execute("INSERT INTO shop_order VALUES ('x')")
+            each.cursor().execute("INSERT INTO shop_order VALUES ('x')")
 
 
-def _recover(spaces: Sequence[QueueSpace], places: Sequence[str]) -> int:
+def _recover(spaces: Sequence[QueueSpace], databases: Sequence[Participant]) -> int:
     """Do what any program does; a server may be away. Return how much is in doubt in databases of the application."""
-    left = len(places)
+    left = len(databases)
     with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(contextlib.closing(connected(place))) for place in places]
+        connections = [
+            stack.enter_context(contextlib.closing(connected(each.place, each.driver))) for each in databases
+        ]
         if connections:
             left = qmadmin.recover(*connections)
     for space in spaces:

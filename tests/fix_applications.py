@@ -158,15 +158,66 @@ class Blocks(Plain):
             yield
 
 
+class ByCursor(Plain):
+    """The same of a driver of which no more is known than PEP 249 says."""
+
+    def execute(self, statement: str) -> None:
+        with contextlib.closing(self.connection.cursor()) as cursor:
+            cursor.execute(statement)
+
+
+class Psycopg2(ByCursor):
+    """psycopg 2."""
+
+    def open(self) -> None:
+        self.connection = connected_by("psycopg2", self.place)
+        self.begins = ""
+
+
+class Pg8000(ByCursor):
+    """pg8000, which keeps one part of an identifier only."""
+
+    def open(self) -> None:
+        self.connection = connected_by("pg8000", self.place)
+        self.begins = ""
+
+
+def connected_by(driver: str, place: str) -> Any:
+    """Return a connection of another driver."""
+    if driver == "psycopg":
+        return connected(place)
+    if driver == "psycopg2":
+        import psycopg2
+
+        return psycopg2.connect(database_of(place)[0])
+    import pg8000.dbapi
+    import scramp
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(database_of(place)[0])
+    its: dict[str, Any] = {"database": parts["dbname"], "password": parts.get("password")}
+    port = int(parts.get("port", 5432))
+    try:
+        return pg8000.dbapi.connect(parts.get("user"), host=parts.get("host", "localhost"), port=port, **its)
+    except scramp.ScramException:
+        # It takes no password of one round, as our server has; its socket needs none.
+        with contextlib.closing(connected(place)) as connection:
+            (directory,) = connection.execute("SHOW unix_socket_directories").fetchone()
+        return pg8000.dbapi.connect(parts.get("user"), unix_sock=f"{directory}/.s.PGSQL.{port}", **its)
+
+
 class SqlAlchemy(Application):
     """A Connection of SQLAlchemy."""
+
+    driver = "psycopg"
 
     def open(self) -> None:
         import sqlalchemy
 
         if "://" in self.place:
-            url = sqlalchemy.engine.make_url(database_of(self.place)[0]).set(drivername="postgresql+psycopg")
-            self.engine = sqlalchemy.create_engine(url)
+            url = sqlalchemy.engine.make_url(database_of(self.place)[0]).set(drivername=f"postgresql+{self.driver}")
+            made = {} if self.driver == "psycopg" else {"creator": lambda: connected_by(self.driver, self.place)}
+            self.engine = sqlalchemy.create_engine(url, **made)
         else:
             self.engine = sqlalchemy.create_engine(f"sqlite:///{self.place}")
 
@@ -217,6 +268,24 @@ class ScopedSession(SqlAlchemy):
         from sqlalchemy.orm import scoped_session, sessionmaker
 
         return scoped_session(sessionmaker(self.engine))
+
+
+class SqlAlchemyWithPsycopg2(SqlAlchemy):
+    """Another driver under it."""
+
+    driver = "psycopg2"
+
+
+class SqlAlchemyWithPg8000(SqlAlchemy):
+    """And one that does not read the URLs of libpq."""
+
+    driver = "pg8000"
+
+
+class SessionWithPsycopg2(OrmSession):
+    """A session on another driver."""
+
+    driver = "psycopg2"
 
 
 class Django(Application):
@@ -297,6 +366,14 @@ ON_FILES: dict[str, type[Application]] = {
     "Django": Django,
     "wrapper of Django": DjangoWrapper,
 }
+BY_DRIVERS: dict[str, type[Application]] = {
+    "psycopg2": Psycopg2,
+    "pg8000": Pg8000,
+    "SQLAlchemy with psycopg2": SqlAlchemyWithPsycopg2,
+    "SQLAlchemy with pg8000": SqlAlchemyWithPg8000,
+    "Session with psycopg2": SessionWithPsycopg2,
+}
+"""Those whose connections no call joins, and that take part in transactions all the same."""
 ON_SERVERS: dict[str, type[Application]] = {
     "psycopg": Plain,
     "psycopg with blocks": Blocks,
@@ -311,7 +388,7 @@ KINDS = [*(("file", name) for name in ON_FILES), *(("postgres", name) for name i
 
 def application_at(place: str, kind: str) -> Application:
     """Return an application of a kind on the database of a device."""
-    return (ON_SERVERS if "://" in place else ON_FILES)[kind](place)
+    return (ON_SERVERS | BY_DRIVERS if "://" in place else ON_FILES)[kind](place)
 
 
 @pytest.fixture

@@ -30,8 +30,11 @@ FILE, VOLUME, POSTGRES, IDLE = "file", "volume", "postgres", "idle"
 """Queue spaces: on a file, on another volume of the device before, in a schema; on a file, with nothing done there."""
 SQLITE, SERVER, PLAIN = "sqlite", "server", "plain"
 """Databases of applications: a file, on a server that can prepare transactions, and on one that cannot."""
-SPACES, DATABASES, UNABLE = (FILE, VOLUME, POSTGRES, IDLE), (SQLITE, SERVER, PLAIN), (SQLITE, PLAIN)
-ON_SERVER = (POSTGRES, SERVER, PLAIN)
+PSYCOPG2, PG8000 = "psycopg2", "pg8000"
+"""The second kind by other drivers, of which no more is known than PEP 249 says."""
+BY_DRIVERS = (PSYCOPG2, PG8000)
+SPACES, DATABASES, UNABLE = (FILE, VOLUME, POSTGRES, IDLE), (SQLITE, SERVER, PLAIN, *BY_DRIVERS), (SQLITE, PLAIN)
+ON_SERVER = (POSTGRES, SERVER, PLAIN, *BY_DRIVERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,10 @@ PAIRS = [
     *map(party, ("file!+server", "postgres!+server")),
     # Databases alone need a queue space, on which nothing is done.
     *map(party, ("idle+sqlite!+server", "idle+plain!+server", "idle+server!+server", "idle!+server+server")),
+    *map(party, (
+        "file!+psycopg2", "file!+pg8000", "file+psycopg2!", "postgres!+psycopg2", "idle+sqlite!+pg8000",
+        "idle+server!+psycopg2",
+    )),
 ]  # fmt: skip
 """Each pair, with each that can decide."""
 
@@ -80,7 +87,7 @@ PAIRS = [
 def triples() -> list[Party]:
     """Return all triples that there may be, with each that can decide."""
     found = []
-    for kinds in itertools.product((FILE, POSTGRES), (*SPACES[:3], *DATABASES), (FILE, POSTGRES, *DATABASES)):
+    for kinds in itertools.product((FILE, POSTGRES), (*SPACES[:3], *DATABASES[:3]), (FILE, POSTGRES, *DATABASES[:3])):
         unable = [at for at, kind in enumerate(kinds) if kind in UNABLE]
         if len(unable) < 2:
             found += [Party(kinds, at) for at in unable or range(3)]
@@ -110,6 +117,7 @@ _TABLE = "qmstorage.decision_table:DecisionTable"
 _DATABASE = "qmstorage.participants:Participant"
 _SQLITE = "qmstorage.sqlite.participating:Participant"
 _SERVER = "qmstorage.postgres.participating:Participant"
+_DRIVER = "qmstorage.participating_drivers:Participant"
 
 
 def steps(its: Party) -> list[Step]:
@@ -125,12 +133,13 @@ def _steps(its: Party) -> Iterator[Step]:
     others = [at for at in range(len(its.kinds)) if at != its.decider and its.kinds[at] != IDLE]
     spaces = [its.place_kind(at) for at in others if its.kinds[at] in SPACES]
     databases = [at for at in others if its.kinds[at] in DATABASES]
+    by_driver = bool(databases) and its.kinds[databases[0]] in BY_DRIVERS
     if (decider in SPACES and its.decider != 0) or decider == IDLE:
         yield from _points(f"{_PREPARING}:begin", its.place_kind(its.decider), BEFORE, syncs=False)
     if spaces:
         yield from _points(f"{_PREPARING}:prepare", spaces[0], BEFORE)
     if databases:
-        yield from _around(f"{_SERVER}.prepare", BEFORE)
+        yield from _around(f"{_DRIVER if by_driver else _SERVER}.prepare", BEFORE)
     if decider in SPACES:
         yield from _points(f"{_DECIDING}:decide", its.place_kind(its.decider), None)
     else:
@@ -142,7 +151,7 @@ def _steps(its: Party) -> Iterator[Step]:
     if spaces:
         yield from _points(f"{_RECOVERING}:complete", spaces[0], AFTER, syncs=False)
     if databases:
-        yield from _around(f"{_SERVER}.end_prepared", AFTER)
+        yield from _around(f"{_DRIVER}.commit" if by_driver else f"{_SERVER}.end_prepared", AFTER)
     if spaces:
         yield from _points(f"{_RECOVERING}:end", spaces[0], AFTER)
     if decider in SPACES:
@@ -192,7 +201,7 @@ class Servers:
 
     def of(self, kinds: Sequence[str]) -> list[Cluster]:
         """Return those that kinds of participants need."""
-        needs = [(self.preparing, {POSTGRES, SERVER}), (self.plain, {PLAIN})]
+        needs = [(self.preparing, {POSTGRES, SERVER, *BY_DRIVERS}), (self.plain, {PLAIN})]
         return [server() for server, its in needs if its & set(kinds)]
 
 
@@ -209,7 +218,9 @@ class Crash:
         self._disk, self.mark = directory / "disk", directory / "mark"
         self.participants: list[Participant] = []
         for at, kind in enumerate(its.kinds):
-            self.participants.append(Participant(*self._made(at, kind, servers, f"c_{number}_{at}"), idle=kind == IDLE))
+            driver = kind if kind in BY_DRIVERS else "psycopg"
+            made = self._made(at, kind, servers, f"c_{number}_{at}")
+            self.participants.append(Participant(*made, idle=kind == IDLE, driver=driver))
         self.opened: list[Device] = []
         self.spaces: list[QueueSpace] = []
         self._open()
@@ -302,7 +313,7 @@ class Crash:
         try:
             if decider.name:
                 return qmadmin.outcome(next(each for each in self.spaces if each.name == decider.name), gtrid)
-            with contextlib.closing(connected(decider.place)) as connection:
+            with contextlib.closing(connected(decider.place, decider.driver)) as connection:
                 return qmadmin.outcome(connection, gtrid)
         finally:
             self.close()
@@ -344,7 +355,9 @@ class Crash:
         left = 0
         with contextlib.ExitStack() as stack:
             connections: list[Any] = [
-                stack.enter_context(contextlib.closing(connected(place))) for place in self._databases
+                stack.enter_context(contextlib.closing(connected(each.place, each.driver)))
+                for each in self.participants
+                if not each.name
             ]
             if connections:
                 left = qmadmin.recover(*connections)

@@ -31,6 +31,8 @@ class DatabaseFacts(NamedTuple):
     """Why it cannot prepare a transaction; empty where it can."""
     table: bytes
     """The identity of the table of decisions; empty where there is none."""
+    xid_form: str = ""
+    """How its driver takes identifiers of transactions, where that was found out."""
 
 
 class WrittenDecision(NamedTuple):
@@ -95,6 +97,12 @@ class ApplicationDatabase(Protocol):
     has_begun: bool
     """Whether the transaction of the application has begun, in which the database is asked for nothing else."""
 
+    is_named_at_begin: bool
+    """Whether a transaction that it is to prepare begins under its identifier: who decides has to be known by then."""
+
+    lists_others: bool
+    """Whether `prepared` may return transactions of other databases, too."""
+
     cannot_decide: str
     """Why it cannot decide, whether it has the table or not; empty where it can."""
 
@@ -107,8 +115,11 @@ class ApplicationDatabase(Protocol):
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and can."""
 
-    def begin(self) -> None:
-        """Begin the transaction of the application."""
+    def know(self, facts: DatabaseFacts) -> None:
+        """Take what the process knows of the database already."""
+
+    def begin(self, xid: Xid | None = None) -> None:
+        """Begin the transaction of the application, which is named so where it `is_named_at_begin` and prepares."""
 
     def is_open(self) -> bool:
         """Return whether the connection is taken for the transaction, which has not ended."""
@@ -153,5 +164,5 @@ class ApplicationDatabase(Protocol):
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """Commit or roll back what is prepared, on the disk; nothing is done where there is none."""
 
-    def prepared(self) -> list[tuple[Xid, float]]:
-        """Return the transactions of ours that are prepared in this database, and since how many seconds."""
+    def prepared(self) -> list[tuple[Xid, float | None]]:
+        """Return the transactions of ours that are prepared in this database, and since how many seconds, if known."""

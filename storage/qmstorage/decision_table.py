@@ -17,6 +17,8 @@ from qmcore.errors import AbortedError
 from qmcore.two_phase import Told
 
 if TYPE_CHECKING:
+    from sqlalchemy import Table as SqlTable
+
     from qmstorage.participants import Participant
 
 CREATE: Final = f"""\
@@ -29,26 +31,40 @@ CREATE TABLE {TABLE} (
 )"""
 """The statement that makes the table. The pages have it, so that tools for migrations can run it."""
 
+
 _TABLE_ROW: Final = "table"
 _ERAS_KEPT_US: Final = 40 * 24 * 3600 * 10**6
 _IDENTITY_BYTES: Final = 8
 
+IDENTITY: Final = f"SELECT told FROM {TABLE} WHERE id = '{_TABLE_ROW}'"  # noqa: S608
+"""What reads the identity of the table."""
+# Each of them runs on any database of SQL: none needs more than the standard has.
 _INSERT: Final = f"INSERT INTO {TABLE} (id, kind, decisions, told, written_at) VALUES (:id, :kind, :n, :told, :at)"  # noqa: S608
-_INSERT_IF_NEW: Final = f"{_INSERT} ON CONFLICT (id) DO NOTHING"
-_DECIDE: Final = f"{_INSERT_IF_NEW} RETURNING kind"
-_IDENTITY: Final = f"SELECT told FROM {TABLE} WHERE id = '{_TABLE_ROW}'"  # noqa: S608
 _COUNTED: Final = f"SELECT decisions FROM {TABLE} WHERE id = :id AND kind = 'era'"  # noqa: S608
-_COUNT: Final = (
-    f"UPDATE {TABLE} SET decisions = decisions + 1 WHERE id = :id AND kind = 'era' AND decisions >= :known"  # noqa: S608
-    " RETURNING decisions"
-)
+_COUNT: Final = f"UPDATE {TABLE} SET decisions = decisions + 1 WHERE id = :id AND kind = 'era' AND decisions >= :known"  # noqa: S608
 _KIND: Final = f"SELECT kind FROM {TABLE} WHERE id = :id"  # noqa: S608
 _DECISIONS: Final = (
-    f"SELECT id, told, written_at FROM {TABLE} WHERE kind = 'commit' AND written_at < :until"  # noqa: S608
-    " ORDER BY written_at, id LIMIT :most"
+    f"SELECT id, told, written_at FROM {TABLE} WHERE kind = 'commit' AND written_at < :until ORDER BY written_at, id"  # noqa: S608
 )
 _FORGET: Final = f"DELETE FROM {TABLE} WHERE id = :id AND kind = 'commit'"  # noqa: S608
 _FORGET_OLD: Final = f"DELETE FROM {TABLE} WHERE kind = :kind AND written_at < :before"  # noqa: S608
+_NOBODY: Final = "[]"
+"""Who is to be told of what is no decision; not an empty text, which some databases take for none."""
+
+
+def described() -> SqlTable:
+    """Return it as SQLAlchemy describes tables: with the types of a database that does not take the statement."""
+    from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
+
+    return Table(
+        TABLE,
+        MetaData(),
+        Column("id", String(40), primary_key=True),
+        Column("kind", String(8), nullable=False),
+        Column("decisions", BigInteger, nullable=False),
+        Column("told", Text, nullable=False),
+        Column("written_at", BigInteger, nullable=False),
+    )
 
 
 class DecisionTable:
@@ -58,12 +74,17 @@ class DecisionTable:
         self._its = participant
 
     def identity(self) -> bytes:
-        """Return the identity of the table, which it gets when it is first used."""
-        identity = os.urandom(_IDENTITY_BYTES).hex()
-        found = self._its.run(_IDENTITY)
+        """Return the identity of the table, which it gets when it is first used; the connection has nothing open."""
+        found = self._its.alone(lambda: self._its.run(IDENTITY))
         if not found:
-            self._its.run(_INSERT_IF_NEW, id=_TABLE_ROW, kind=_TABLE_ROW, n=0, told=identity, at=0)
-            found = self._its.run(_IDENTITY)
+            row = {"id": _TABLE_ROW, "kind": _TABLE_ROW, "n": 0, "told": os.urandom(_IDENTITY_BYTES).hex(), "at": 0}
+            try:
+                self._its.alone(lambda: self._its.run(_INSERT, **row))
+            except AbortedError:
+                # Another process may have been first.
+                if not self._its.alone(lambda: self._its.run(IDENTITY)):
+                    raise
+            found = self._its.alone(lambda: self._its.run(IDENTITY))
         return bytes.fromhex(found[0][0])
 
     def begin_era(self, era_id: int, now_us: int) -> None:
@@ -71,7 +92,7 @@ class DecisionTable:
 
         def begin() -> None:
             self._its.run(_FORGET_OLD, kind="era", before=now_us - _ERAS_KEPT_US)
-            self._its.run(_INSERT, id=_of_era(era_id), kind="era", n=0, told="", at=now_us)
+            self._its.run(_INSERT, id=_of_era(era_id), kind="era", n=0, told=_NOBODY, at=now_us)
 
         self._its.alone(begin)
 
@@ -88,17 +109,17 @@ class DecisionTable:
         row = {"id": gtrid.hex(), "kind": "commit", "n": 0, "told": _text_of(told), "at": now_us}
 
         def decide() -> int | None:
-            count = _COUNT, {"id": _of_era(era_id), "known": known}
-            *_, counted, inserted = self._its.run_all([*self._its.to_be_durable, count, (_DECIDE, row)])
-            if not counted:
-                return None
-            if not inserted:
+            era = _of_era(era_id)
+            count = (_COUNT, {"id": era, "known": known}), (_COUNTED, {"id": era})
+            try:
+                *_, counted, _ = self._its.run_all([*self._its.to_be_durable, *count, (_INSERT, row)])
+            except self._its.integrity_error as error:
                 raise AbortedError(
                     f"others have ended the transaction on {self._its.name!r}, because its process was taken for dead,"
                     " or was late",
                     hint="Begin it again; nothing of it remains.",
-                )
-            return int(counted[0][0])
+                ) from error
+            return int(counted[0][0]) if counted and int(counted[0][0]) > known else None
 
         return self._its.do(decide)
 
@@ -108,18 +129,25 @@ class DecisionTable:
 
     def oppose(self, gtrids: Collection[bytes], now_us: int) -> set[bytes]:
         """Write that transactions will never be decided; return those of which that holds now, on the disk."""
+        row = {"kind": "rollback", "n": 0, "told": _NOBODY, "at": now_us}
 
-        def oppose() -> set[bytes]:
-            row = {"kind": "rollback", "n": 0, "told": "", "at": now_us}
-            self._its.run_all([(_INSERT_IF_NEW, row | {"id": gtrid.hex()}) for gtrid in sorted(gtrids)])
+        def oppose(written: Collection[bytes] = ()) -> set[bytes]:
+            # What is written first waits for others where it has to: who has only read cannot always write after them.
+            missing = sorted({gtrid.hex() for gtrid in gtrids if gtrid not in written})
+            self._its.run_all([(_INSERT, row | {"id": gtrid}) for gtrid in missing])
             return {gtrid for gtrid, commits in self._written(gtrids).items() if not commits}
 
-        return self._its.alone(oppose)
+        try:
+            return self._its.alone(oppose)
+        except AbortedError:
+            # One of them is there already, which undoes the rest.
+            written = self.decided(gtrids)
+            return self._its.alone(lambda: oppose(written))
 
     def decisions(self, until_us: int, most: int) -> list[WrittenDecision]:
         """Return at most so many decisions from before a time, the oldest first."""
-        rows = self._its.alone(lambda: self._its.run(_DECISIONS, until=until_us, most=most))
-        return [WrittenDecision(bytes.fromhex(gtrid), _told_of(told), int(at)) for gtrid, told, at in rows]
+        rows = self._its.alone(lambda: self._its.run(_DECISIONS, until=until_us))
+        return [WrittenDecision(bytes.fromhex(gtrid), _told_of(told), int(at)) for gtrid, told, at in rows[:most]]
 
     def forget(self, gtrids: Collection[bytes], opposites_before_us: int) -> None:
         """Remove decisions, and what was written before a time of transactions that will not be decided."""

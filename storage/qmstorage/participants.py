@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qmcore.application_database import DatabaseFacts
 from qmcore.errors import InvalidArgumentError, ProtocolError
 from qmstorage.decision_table import CREATE, DecisionTable
 from qmstorage.participating_connections import ParticipatingConnection
+
+if TYPE_CHECKING:
+    from qmcore.xid import Xid
 
 T = TypeVar("T")
 
@@ -21,6 +24,8 @@ class Participant(ABC):
     """What the database is called, once its connection is open."""
     cannot_decide = ""
     has_begun = False
+    is_named_at_begin = False
+    lists_others = False
     to_be_durable: Sequence[tuple[str, Mapping[str, object]]] = ()
     """Statements that have the commit of the transaction be on the disk, whatever the application has set in it."""
 
@@ -60,14 +65,18 @@ class Participant(ABC):
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and can."""
 
-        def ask() -> DatabaseFacts:
-            instance, cannot_prepare = self.properties()
-            return DatabaseFacts(instance, cannot_prepare, self.table.identity() if self.has_table() else b"")
+        def ask() -> tuple[str, str, bool]:
+            return (*self.properties(), self.has_table())
 
-        return self.alone(ask)
+        instance, cannot_prepare, has_table = self.alone(ask)
+        return DatabaseFacts(instance, cannot_prepare, self.table.identity() if has_table else b"")
 
-    def begin(self) -> None:
+    def know(self, facts: DatabaseFacts) -> None:  # noqa: B027 - mostly nothing has to be found out
+        """Take what the process knows of the database already."""
+
+    def begin(self, xid: Xid | None = None) -> None:
         """Begin the transaction of the application."""
+        del xid
         self.has_begun = True
         self.do(self.begin_marked)
 
@@ -122,6 +131,11 @@ class Participant(ABC):
             self.do(self._its.commit)
 
     # ---- of each store -----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def integrity_error(self) -> type[Exception]:
+        """What the driver raises for a key that is there already."""
 
     @abstractmethod
     def refuse_closed(self) -> None:

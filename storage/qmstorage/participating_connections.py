@@ -1,6 +1,7 @@
 """Connections of applications that take part in a transaction over several resources, as their libraries use them.
 
-Beside what the driver does the library has to know that a transaction has begun, and that it has ended.
+Beside what the driver does the library has to know that a transaction has begun, and that it has ended. What takes part
+is told here, by its type.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 from qmcore.callers import TaskConnection
 from qmcore.errors import InvalidArgumentError, SystemFailureError
-from qmstorage import application_connections, joined
+from qmstorage import application_connections, joined, xid_forms
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -28,9 +30,20 @@ class ParticipatingConnection:
 
     driver: Any = None
     """The connection of the driver; under a library there is one from `open` on, or `take`."""
+    dialect: Any = None
+    """How SQLAlchemy speaks to a database of which no more is known, whether the application uses that or not."""
+    url: Any = None
+    """Where SQLAlchemy has found the database, without user and password; None without SQLAlchemy."""
+    connection: Any = None
+    """That of SQLAlchemy, on which a session works, too; from `open` on, or `take`."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
+
+    @property
+    def module(self) -> str:
+        """The name of the driver."""
+        return type(self.driver).__module__.partition(".")[0]
 
     def joinable(self, given: object) -> object:
         """Return the connection by which calls join the transaction, of the one that the application has given."""
@@ -70,12 +83,35 @@ class ParticipatingConnection:
         self.driver.rollback()
 
 
+class _OfDriver(ParticipatingConnection):
+    """A connection of a driver of which no more is known than PEP 249 says."""
+
+    def __init__(self, driver: Any, dbapi: ModuleType) -> None:
+        from sqlalchemy.engine.default import DefaultDialect
+
+        super().__init__(driver)
+        self.dialect = DefaultDialect(dbapi=dbapi)
+
+    def has_transaction(self) -> bool:
+        """Return whether a transaction is open, which PEP 249 does not tell, and each driver in its own way, if any."""
+        if getattr(getattr(self.driver, "info", None), "transaction_status", 0):
+            return True
+        return any(getattr(self.driver, name, None) is True for name in _OPEN)
+
+
+_OPEN: Final = ("in_transaction", "_in_transaction", "transaction_in_progress")
+"""By what drivers tell that a transaction is open."""
+
+
 class OfSqlAlchemy(ParticipatingConnection):
     """A connection of SQLAlchemy, or a session of it."""
 
     def __init__(self, given: Connection | Session, *, is_session: bool) -> None:
         self._given: Any = given
         self._is_session = is_session
+        bind: Any = engine_of(given) if is_session else given
+        self.dialect, its = bind.dialect, bind.engine.url
+        self.url = its.create(its.drivername, host=its.host, port=its.port, database=its.database)
 
     def has_transaction(self) -> bool:
         """Return whether SQLAlchemy has begun one."""
@@ -86,8 +122,8 @@ class OfSqlAlchemy(ParticipatingConnection):
         self._connect()
 
     def _connect(self) -> None:
-        connection = joined.of_session(self._given) if self._is_session else self._given
-        self.driver = connection.connection.driver_connection
+        self.connection = joined.of_session(self._given) if self._is_session else self._given
+        self.driver = self.connection.connection.driver_connection
 
     def open(self) -> None:
         """Begin a transaction of SQLAlchemy."""
@@ -198,14 +234,13 @@ def _errors_of_django() -> Iterator[None]:
 
 
 def found(given: Any) -> tuple[ParticipatingConnection, str]:
-    """Return a connection of an application, and which driver it has: "sqlite3" or "psycopg".
+    """Return a connection of an application, and which driver it has: "sqlite3", "psycopg", or "" for any other one.
 
-    Raises InvalidArgumentError for anything else, and SystemFailureError where Django cannot connect.
+    Raises InvalidArgumentError for what takes no part, and SystemFailureError where Django cannot connect.
     """
-    if joined.is_a(given, "sqlite3", "Connection"):
-        return ParticipatingConnection(given), "sqlite3"
-    if joined.is_a(given, "psycopg", "Connection"):
-        return ParticipatingConnection(given), "psycopg"
+    for driver in ("sqlite3", "psycopg"):
+        if joined.is_a(given, driver, "Connection"):
+            return ParticipatingConnection(given), driver
     if isinstance(given, TaskConnection):
         from qmstorage import participating_by_tasks
 
@@ -226,11 +261,42 @@ def found(given: Any) -> tuple[ParticipatingConnection, str]:
         except sys.modules["django.db"].OperationalError as error:
             raise unreachable(error) from error
         return _OfDjango(given), "sqlite3" if given.vendor == "sqlite" else _psycopg(given)
+    return _of_driver(given), ""
+
+
+def _of_driver(given: object) -> ParticipatingConnection:
+    """Return a connection with the calls of PEP 249 for two phases, of whatever driver."""
+    dbapi = _dbapi_of(given)
+    if dbapi is not None and xid_forms.prepares(given):
+        if not xid_forms.has_calls(given):
+            raise _unrecoverable(given)
+        return _OfDriver(given, dbapi)
     raise InvalidArgumentError(
-        "a resource of a transaction is a queue space, a device, or a connection of SQLAlchemy, Django, psycopg 3 or"
-        f" sqlite3, got {joined.shown(type(given))}",
+        "a resource of a transaction is a queue space, a device, or a connection of SQLAlchemy, Django, psycopg 3,"
+        f" sqlite3 or a driver with calls for two phases (tpc_begin of PEP 249), got {joined.shown(type(given))}",
         hint="Give what qmadmin.open_device or its open_space returned, or a Connection or Session of SQLAlchemy,"
-        " django.db.connection, or what psycopg.connect or sqlite3.connect returned.",
+        " django.db.connection, or what connect() of a driver returned.",
+    )
+
+
+def _dbapi_of(given: object) -> ModuleType | None:
+    """Return the module of the driver that a connection is of, as PEP 249 describes it; None where there is none."""
+    for kind in type(given).__mro__:
+        name = kind.__module__
+        while name:
+            module = sys.modules.get(name)
+            if module is not None and hasattr(module, "paramstyle") and hasattr(module, "IntegrityError"):
+                return module
+            name = name.rpartition(".")[0]
+    return None
+
+
+def _unrecoverable(driver: object) -> InvalidArgumentError:
+    """Return the diagnostic for a driver that prepares transactions and does not list them."""
+    return InvalidArgumentError(
+        f"a connection of {joined.shown(type(driver))} has no tpc_recover(), so that nobody could end what a"
+        " coordinator that has died has left prepared",
+        hint="Use a driver that has it.",
     )
 
 
@@ -260,9 +326,7 @@ def _driver_of(dialect: Any) -> str:
         )
     if (dialect.name, dialect.driver) == ("sqlite", "pysqlite"):
         return "sqlite3"
-    if (dialect.name, dialect.driver) == ("postgresql", "psycopg"):
-        return "psycopg"
-    raise other_driver(f"{dialect.name} through {dialect.driver}")
+    return "psycopg" if (dialect.name, dialect.driver) == ("postgresql", "psycopg") else ""
 
 
 def _psycopg(wrapper: Any) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import aiosqlite
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -181,6 +182,8 @@ def test_what_takes_no_part_is_refused(pair, shop, tmp_path):
         async with engine.connect() as file:
             await refuses(InvalidArgumentError, "a connection to sqlite through aiosqlite takes no part", a, file)
         await engine.dispose()
+        async with aiosqlite.connect(tmp_path / "x.db") as file:
+            await refuses(InvalidArgumentError, "or a connection for asyncio, of SQLAlchemy or psycopg 3, got", a, file)
         not_begun = create_async_engine("postgresql+psycopg://").connect()
         await refuses(InvalidArgumentError, "is closed", a, not_begun)
         await order(connection)

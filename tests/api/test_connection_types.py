@@ -10,6 +10,7 @@ from tests.fix_store import SOURCES, STRICT
 USES = '''
 import sqlite3
 
+import pg8000.dbapi
 import psycopg
 import sqlalchemy
 from django.db import connection, connections  # type: ignore[import-untyped]
@@ -31,6 +32,9 @@ def use(space: qmadmin.QueueSpace, engine: sqlalchemy.Engine) -> None:
         sqlite3.connect(""), psycopg.connect(), engine.connect(), Session(engine), scoped_session(sessionmaker(engine)),
         connection, connections["default"], Wrapper(),
     ]
+    taken: list[qmadmin.DatabaseConnection] = [*joined, pg8000.dbapi.connect("user")]
+    with qmadmin.transaction(space, *taken):
+        qmadmin.recover(*taken)
     for one in joined:
         space.enqueue("Q", "x", connection=one)
         message: qmadmin.Message | None = space.dequeue("Q", connection=one)

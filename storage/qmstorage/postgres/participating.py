@@ -58,6 +58,11 @@ class Participant(participants.Participant):
 
     to_be_durable = ((_DURABLE, {}),)
 
+    @property
+    def integrity_error(self) -> type[Exception]:
+        """What the driver raises for a key that is there already."""
+        return psycopg.IntegrityError
+
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, or in a transaction."""
         driver: psycopg.Connection[Any] | None = self._its.driver
@@ -183,9 +188,9 @@ class Participant(participants.Participant):
 
         self.do(end)
 
-    def prepared(self) -> list[tuple[Xid, float]]:
+    def prepared(self) -> list[tuple[Xid, float | None]]:
         """Return the transactions of ours that are prepared in this database, and since how many seconds."""
-        found = []
+        found: list[tuple[Xid, float | None]] = []
         for gid, seconds in self.alone(lambda: self.run(_PREPARED, ours=f"{OUR_FORMAT}\\_%")):
             its = psycopg.Xid.from_string(gid)
             if its.format_id == OUR_FORMAT and its.bqual is not None:

@@ -34,6 +34,11 @@ class Participant(participants.Participant):
     _journal = ""
     _has_written = False
 
+    @property
+    def integrity_error(self) -> type[Exception]:
+        """What the driver raises for a key that is there already."""
+        return sqlite3.IntegrityError
+
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, of another thread, or in a transaction."""
         driver = self._driver
@@ -111,7 +116,7 @@ class Participant(participants.Participant):
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """There is none."""
 
-    def prepared(self) -> list[tuple[Xid, float]]:
+    def prepared(self) -> list[tuple[Xid, float | None]]:
         """Return nothing."""
         return []
 
