@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NO_TIMES: Final = (None, None, None, None)
 _NO_QUEUES: Final = (None, None, None)
-_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, "", False, None)
+_NO_OTHERS: Final = (PRIORITY_DEFAULT, None, 0, None, None, None, None, "", False, None, None)
 """What `enqueue` is given where its caller asks for nothing."""
 
 
@@ -55,6 +55,7 @@ class Enqueuing(SpaceHandle):
         subtype: str = "",
         top: bool = False,
         before: str | None = None,
+        topic: str | None = None,
         transactional: bool = True,
         connection: ApplicationConnection | None = None,
     ) -> str:
@@ -88,6 +89,8 @@ class Enqueuing(SpaceHandle):
         `top`: True puts the message before all others, if the queue allows it; the last one put on top is the first.
         `before`: the identifier of the message before which this one is put, if the queue allows it; several before the
         same one are in the order of their arrival.
+        `topic`: what the message is about, such as order.eu.created, at most 255 bytes. It is the header `topic`, and
+        conditions ask for it.
         `transactional`: False keeps the message out of an open transaction (TPNOTRAN).
         `connection`: a connection of the application to the file or the database of the queue space; the message is
         enqueued when the transaction on it commits. It is a Connection or Session of SQLAlchemy, a connection of
@@ -104,7 +107,7 @@ class Enqueuing(SpaceHandle):
             corrid = names.correlation_id(corrid)
         times_asked = (delay, available_at, expires_in, expires_at)
         queues = (reply_queue, failure_queue, error_queue)
-        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, subtype, top, before)
+        others = (priority, corrid, urcode, persistent, reply_persistent, headers, type, subtype, top, before, topic)
         if times_asked == _NO_TIMES and queues == _NO_QUEUES and others == _NO_OTHERS:
             control = PLAIN_CONTROLS[kind]
         else:
@@ -127,6 +130,7 @@ class Enqueuing(SpaceHandle):
                 subtype=subtype,
                 top=top,
                 before=before,
+                topic=topic,
             )
         return self.put_many([(queue, data, control)], transactional=transactional, connection=connection)[0]
 

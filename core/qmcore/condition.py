@@ -12,11 +12,13 @@ import enum
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from qmcore import times
 from qmcore.message_attributes import ATTRIBUTES, ValueKind
+from qmcore.names import TOPIC_HEADER
 from qmcore.values import dataclass
 
 
@@ -41,6 +43,18 @@ HEADER: Final = Property(
 )
 """How headers are listed among the properties: their names are the sender's choice."""
 
+TOPIC: Final = Property("topic", ValueKind.TEXT, "the topic that the sender gave it, which is the header topic")
+BODY: Final = Property(
+    "body.PATH",
+    ValueKind.JSON,
+    'a value in a body of type JSON, such as body.customer.name or body.lines[0].sku; body."any name" if a name in it'
+    " has other characters",
+)
+"""How values in bodies are listed among the properties."""
+
+LISTED: Final = (*PROPERTIES, TOPIC, HEADER, BODY)
+"""What a condition can ask for, as people see it."""
+
 BY_NAME: Final[Mapping[str, Property]] = MappingProxyType({known.name: known for known in PROPERTIES})
 
 PLAIN_HEADER_NAME: Final = r"[A-Za-z0-9_.\-]+"
@@ -59,14 +73,58 @@ class Header:
         return HEADER.kind
 
     def __str__(self) -> str:
+        if self.name == TOPIC_HEADER:
+            return TOPIC.name
         return f"header.{self.name}" if re.fullmatch(PLAIN_HEADER_NAME, self.name) else f'header."{self.name}"'
 
 
-Subject: TypeAlias = Property | Header
+PLAIN_STEP: Final = r"[A-Za-z0-9_\-]+"
+"""Names in the path to a value that need no quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPath:
+    """The property that a message has if its body is JSON with a value here: that value.
+
+    A step is the name of an object's member, or the index of an element of a list, from 0. `qmcore.json_values` says
+    what is there.
+    """
+
+    steps: tuple[str | int, ...]
+
+    @property
+    def kind(self) -> ValueKind:
+        """Whatever a value of JSON is; a literal says which of them it is compared with."""
+        return BODY.kind
+
+    def __str__(self) -> str:
+        return "body" + "".join(map(_step, self.steps))
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if re.fullmatch(PLAIN_STEP, step):
+        return f".{step}"
+    return '."' + step.replace('"', '""') + '"'
+
+
+Subject: TypeAlias = Property | Header | BodyPath
 """What a condition tests."""
 
-Value: TypeAlias = int | str | bytes
-"""A literal as the kind of its property requires: times are microseconds since 1970, message ids in lower case."""
+
+class Truth(enum.Enum):
+    """The values true and false of JSON. Python's own are equal to 1 and 0, which are numbers of JSON."""
+
+    FALSE = "FALSE"
+    TRUE = "TRUE"
+
+
+Value: TypeAlias = int | str | bytes | Decimal | Truth
+"""A literal as the kind of its property requires: times are microseconds since 1970, message ids in lower case.
+
+Those for a `BodyPath` are a str, a Decimal or a `Truth`, all of one comparison of the same type.
+"""
 
 
 class Operator(enum.Enum):
@@ -218,6 +276,26 @@ def available(operator: Operator, micros: int) -> Condition:
     return Or((Comparison(BY_NAME["available_at"], operator, micros), at_once))
 
 
+def asks_body(condition: Condition) -> bool:
+    """Return whether all that a condition tests is in the body."""
+    return _tests(condition, all)
+
+
+def reads_body(condition: Condition) -> bool:
+    """Return whether something that a condition tests is in the body."""
+    return _tests(condition, any)
+
+
+def _tests(condition: Condition, of_parts: Callable[[Iterator[bool]], bool]) -> bool:
+    match condition:
+        case And(parts) | Or(parts):
+            return of_parts(_tests(part, of_parts) for part in parts)
+        case Not(part):
+            return _tests(part, of_parts)
+        case _:
+            return isinstance(condition.property, BodyPath)
+
+
 def wildcards(pattern: str) -> Iterator[tuple[str, bool]]:
     """Yield each effective character of a LIKE pattern, and whether it is a wildcard, `%` or `_`."""
     characters = iter(pattern)
@@ -246,6 +324,10 @@ def _like(it: Like, word: str) -> str:
 
 
 def _literal(of: Subject, value: Value) -> str:
+    if isinstance(value, Truth):
+        return value.value
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, bytes):
         return _quoted(value.decode())
     if isinstance(value, str):

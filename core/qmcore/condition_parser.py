@@ -8,11 +8,13 @@
                 | property [NOT] IN "(" literal { "," literal } ")"
                 | property [NOT] LIKE 'pattern'
                 | property IS [NOT] NULL
-    property    = a name of `qmcore.condition.PROPERTIES` | header.NAME | header."any name"
-    literal     = 'text, with '' for a quote' | 12 | -1 | 1700000000.5
+    property    = a name of `qmcore.condition.PROPERTIES` | topic | header.NAME | header."any name" | body step { step }
+    step        = .NAME | ."any name, with "" for a quote" | [index]
+    literal     = 'text, with '' for a quote' | 12 | -1 | 1700000000.5 | TRUE | FALSE
 
-Words and the names of properties are case-insensitive, the names of headers and all text are case-sensitive. A time is
-text of ISO 8601 with its zone, or a number of seconds since 1970 with at most six decimals.
+Words and the names of properties are case-insensitive; the names of headers, those in a path, and all text are
+case-sensitive. A time is text of ISO 8601 with its zone, or a number of seconds since 1970 with at most six decimals. A
+value of a body is compared with text, with a number of any length, or with TRUE or FALSE.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ import enum
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from typing import Final, NoReturn
 
 from qmcore import condition as tree
 from qmcore import times
-from qmcore.condition import Condition, Operator, Subject, Value
+from qmcore.condition import BodyPath, Condition, Operator, Subject, Truth, Value
 from qmcore.errors import BadMessageIdError, InvalidArgumentError
 from qmcore.message import checked_id
 from qmcore.message_attributes import ValueKind
+from qmcore.names import TOPIC_HEADER
 from qmcore.values import dataclass
 
 TEXT_MAX: Final = 4000
@@ -49,7 +53,10 @@ _DECIMALS_MAX: Final = 6
 _WORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL"))
 _OPERATORS: Final = {operator.value: operator for operator in Operator} | {"!=": Operator.UNEQUAL}
 _TIMES: Final = "Write a time such as '2026-11-21T12:00:00Z', or a number of seconds since 1970."
-_KNOWN: Final = f"Known are {', '.join(tree.BY_NAME)} and {tree.HEADER.name}."
+_KNOWN: Final = f"Known are {', '.join(known.name for known in tree.LISTED[:-1])} and {tree.BODY.name}."
+_BY_NAME: Final[dict[str, Subject]] = {**tree.BY_NAME, tree.TOPIC.name: tree.Header(TOPIC_HEADER)}
+_TRUTHS: Final = {value.value: value for value in Truth}
+_A_PATH: Final = "expected a path into the body, such as body.customer.name or body.lines[0]"
 _UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 _TOKEN: Final = re.compile(
     rf"""
@@ -57,11 +64,14 @@ _TOKEN: Final = re.compile(
     | (?P<text> '(?:[^']|'')*+' )
     | (?P<number> [+-]?[0-9]+(?:\.[0-9]+)? ) (?![A-Za-z0-9_.])
     | (?i:header) \. (?: "(?P<quoted>[^"]+)" | (?P<header>{tree.PLAIN_HEADER_NAME}) )
+    | (?i:body) (?P<path> (?: \. (?: "(?:[^"]|"")*+" | {tree.PLAIN_STEP} ) | \[[0-9]{{1,9}}\] )+ )
     | (?P<word> [A-Za-z_][A-Za-z0-9_]* )
     | (?P<sign> <> | != | <= | >= | [=<>(),] )
     """,
     re.VERBOSE,
 )
+
+_STEP: Final = re.compile(rf'\."(?P<quoted>(?:[^"]|"")*+)"|\.(?P<name>{tree.PLAIN_STEP})|\[(?P<index>[0-9]+)\]')
 
 
 def parse(text: str) -> Condition:
@@ -86,10 +96,14 @@ def _too_many(text: str) -> str:
 
 
 class _Form(enum.Enum):
-    """What a token is: a word of the grammar or a name, a header's name, a literal, a sign, or the end of the text."""
+    """What a token is.
+
+    A word of the grammar or a name, a header's name, a path in a body, a literal, a sign, or the end of the text.
+    """
 
     WORD = enum.auto()
     HEADER = enum.auto()
+    PATH = enum.auto()
     TEXT = enum.auto()
     NUMBER = enum.auto()
     SIGN = enum.auto()
@@ -131,6 +145,8 @@ def _token(match: re.Match[str]) -> _Token:
             return _Token(_Form.WORD, match["word"].upper(), column, shown)
         case "sign":
             return _Token(_Form.SIGN, match["sign"], column, shown)
+        case "path":
+            return _Token(_Form.PATH, match["path"], column, shown)
         case _:
             return _Token(_Form.HEADER, match["quoted"] or match["header"], column, shown)
 
@@ -200,9 +216,15 @@ class _Reader:
         if token.form is _Form.HEADER:
             self._at += 1
             return tree.Header(token.content)
+        if token.form is _Form.PATH:
+            self._at += 1
+            return BodyPath(tuple(map(_step, _STEP.finditer(token.content))))
         if token.form is not _Form.WORD or token.content in _WORDS:
             self._expected("a property", hint=_KNOWN)
-        known = tree.BY_NAME.get(token.content.lower())
+        known = _BY_NAME.get(token.content.lower())
+        if known is None and token.content == "BODY":
+            after = token.column + len(token.shown)
+            _refuse(after, _A_PATH)
         if known is None:
             _refuse(token.column, f"{token.shown} is not a property of messages", hint=_KNOWN)
         self._at += 1
@@ -214,7 +236,10 @@ class _Reader:
         self._at += 1
         if of.kind is ValueKind.MSGID and operator not in tree.EQUALITY:
             self._refuse_unordered(of, sign)
-        return tree.Comparison(of, operator, self._literal(of))
+        value = self._literal(of)
+        if isinstance(value, Truth) and operator not in tree.EQUALITY:
+            self._refuse_unordered(value.value.lower(), sign)
+        return tree.Comparison(of, operator, value)
 
     def _membership(self, of: Subject) -> Condition:
         word = self._next
@@ -222,28 +247,39 @@ class _Reader:
             self._take("(", "(")
             values = [self._literal(of)]
             while self._has(","):
-                values.append(self._literal(of))
+                values.append(self._literal(of, values[0]))
             self._take(")", ", or )")
             return tree.OneOf(of, tuple(values))
         if self._has("BETWEEN"):
             if of.kind is ValueKind.MSGID:
                 self._refuse_unordered(of, word)
             low = self._literal(of)
+            if isinstance(low, Truth):
+                self._refuse_unordered(low.value.lower(), word)
             self._take("AND", "AND")
-            return tree.Between(of, low, self._literal(of))
+            return tree.Between(of, low, self._literal(of, low))
         if self._has("LIKE"):
             return tree.Like(of, self._pattern(of, word))
         return self._expected("a comparison such as =, <>, <, IN, LIKE, BETWEEN or IS NULL")
 
-    def _literal(self, of: Subject) -> Value:
+    def _literal(self, of: Subject, first: Value | None = None) -> Value:
+        """Read a value for a property; one in a body has to be of the same type as the `first` of its comparison."""
         token = self._next
-        if token.form not in {_Form.TEXT, _Form.NUMBER}:
+        is_truth = token.form is _Form.WORD and token.content in _TRUTHS and of.kind is ValueKind.JSON
+        if token.form not in {_Form.TEXT, _Form.NUMBER} and not is_truth:
             self._expected(f"a value for {_shown(str(of))}", hint="Write IS NULL." if token.content == "NULL" else "")
         self._count()
-        return _value(of, token)
+        value = _TRUTHS[token.content] if is_truth else _value(of, token)
+        if first is not None and value.__class__ is not first.__class__:
+            _refuse(
+                token.column,
+                f"{token.shown} is of another type than the values before it",
+                "Compare with text, with numbers, or with TRUE and FALSE, and connect the comparisons with OR.",
+            )
+        return value
 
     def _pattern(self, of: Subject, like: _Token) -> str:
-        if of.kind not in {ValueKind.TEXT, ValueKind.BYTES}:
+        if of.kind not in {ValueKind.TEXT, ValueKind.BYTES, ValueKind.JSON}:
             _refuse(like.column, f"LIKE is for text, and {of} is {of.kind.value}")
         token = self._next
         if token.form is not _Form.TEXT:
@@ -276,13 +312,13 @@ class _Reader:
     def _expected(self, what: str, hint: str = "") -> NoReturn:
         _refuse(self._next.column, f"expected {what}, got {self._next.shown}", hint)
 
-    def _refuse_unordered(self, of: Subject, token: _Token) -> NoReturn:
+    def _refuse_unordered(self, of: Subject | str, token: _Token) -> NoReturn:
         _refuse(token.column, f"{of} has no order, so {token.shown} has no meaning for it", "Use =, <>, IN or IS NULL.")
 
 
 def _value(of: Subject, token: _Token) -> Value:
     is_text = token.form is _Form.TEXT
-    if of.kind is not ValueKind.TIME and is_text is (of.kind is ValueKind.WHOLE):
+    if of.kind not in {ValueKind.TIME, ValueKind.JSON} and is_text is (of.kind is ValueKind.WHOLE):
         hint = "Remove the quotes." if is_text else "Put it in single quotes."
         _refuse(token.column, f"{_shown(str(of))} is {of.kind.value}, got {token.shown}", hint)
     match of.kind:
@@ -292,10 +328,18 @@ def _value(of: Subject, token: _Token) -> Value:
             return _whole(of, token)
         case ValueKind.MSGID:
             return _msgid(token)
+        case ValueKind.JSON:
+            return token.content if is_text else Decimal(token.content)
         case ValueKind.BYTES:
             return token.content.encode()
         case ValueKind.TEXT:
             return token.content
+
+
+def _step(found: re.Match[str]) -> str | int:
+    if found["index"] is not None:
+        return int(found["index"])
+    return found["name"] if found["quoted"] is None else found["quoted"].replace('""', '"')
 
 
 def _whole(of: Subject, token: _Token) -> int:
@@ -352,9 +396,11 @@ def _refuse_start(text: str, at: int) -> NoReturn:
     if rest.startswith("'"):
         _refuse(column, "the text that begins here has no closing quote", "Write a quote within text as ''.")
     if rest.startswith('"'):
-        _refuse(column, "double quotes are only for the names of headers", "Put text in single quotes.")
+        _refuse(column, "double quotes are only for the names of headers, and in paths", "Put text in single quotes.")
     if text[:at].lower().endswith("header") and rest.startswith("."):
         _refuse(column, 'expected the name of a header, such as header.region or header."any name"')
+    if re.search(r"\bbody$", text[:at], re.IGNORECASE) and rest[0] in ".[":
+        _refuse(column, _A_PATH)
     if number := re.match(r"[+-]?[0-9][A-Za-z0-9_.]*", rest):
         _refuse(column, f"{_shown(number[0])} is not a number", "Write a number such as 5, -1 or 1.5.")
     _refuse(column, f"the character {rest[0]!a} has no meaning here")

@@ -185,8 +185,7 @@ def read(body: bytes | None, msgid: str) -> Any:
     """Return the value of a body that is JSON; BodyError, which names the message, for one that is not."""
     if body is None:
         raise BodyError(f"message {msgid} has no body", msgid=msgid)
-    if body.count(b"[") + body.count(b"{") > NESTED_MAX:
-        _refuse_depth(body, msgid)
+    refuse_depth(body, msgid)
     try:
         text = body.decode()
         value = _decode(text)
@@ -207,8 +206,10 @@ def _no_json(msgid: str, why: str) -> BodyError:
     return BodyError(f"the body of message {msgid} is not JSON: {why}", msgid=msgid, hint=_HINT)
 
 
-def _refuse_depth(body: bytes, msgid: str) -> None:
+def refuse_depth(body: bytes, msgid: str) -> None:
     """Refuse a body of more levels than one may have before the library, which calls itself for each, reads it."""
+    if body.count(b"[") + body.count(b"{") <= NESTED_MAX:
+        return
     if b"\\" in body:
         body = re.sub(rb"\\.", b"", body, flags=re.DOTALL)
     outside = b"".join(body.translate(None, _ALL_ELSE).split(b'"')[::2])

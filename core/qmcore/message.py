@@ -81,7 +81,8 @@ class EnqueueControl:
     """What the sender asks for. Times and spans are microseconds; None leaves the choice to the queue.
 
     `delay` and `lifetime` count from the end of the enqueue, inside a transaction from its commit. `top` and `before`
-    (a message identifier) ask for a place that the order of the queue does not give.
+    (a message identifier) ask for a place that the order of the queue does not give. `topic` is the header `topic`, at
+    most 255 bytes.
     """
 
     priority: int = PRIORITY_DEFAULT
@@ -104,6 +105,7 @@ class EnqueueControl:
     subtype: str = ""
     top: bool = False
     before: str | None = None
+    topic: str | None = None
 
     def __post_init__(self) -> None:
         priority, urcode, appkey = self.priority, self.urcode, self.appkey
@@ -136,6 +138,14 @@ class EnqueueControl:
                 names.queue_name(name, what)
         if self.top and self.before is not None:
             raise InvalidArgumentError("a message goes to the top or before another one, not both")
+        if self.topic is not None:
+            names.topic(self.topic)
+            its = (self.headers or {}).get(names.TOPIC_HEADER, self.topic)
+            if its != self.topic:
+                raise InvalidArgumentError(
+                    f"the topic {names.shown(self.topic)} is not that of the headers, {names.shown(its)}",
+                    hint="Give the topic once.",
+                )
 
     def _check_numbers(self) -> None:
         """Refuse what is out of range, and convert numbers of other types, such as those of numpy, to int."""
@@ -220,6 +230,11 @@ class MessageInfo:
     state: State
     delivery_asked: Delivery | None = None
     last_error: str = ""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that its sender gave it, which is its header `topic`; None if it has none."""
+        return self.headers.get(names.TOPIC_HEADER)
 
     @property
     def first_msgid(self) -> str:

@@ -24,6 +24,8 @@ class ValueKind(enum.Enum):
     TEXT = "text"
     BYTES = "bytes, written as text"
     MSGID = "a message identifier"
+    JSON = "a value in a JSON body"
+    """For conditions alone: text, a number, true or false, which no attribute is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _own(name: str, kind: ValueKind, label: str, about: str, **more: Any) -> Mes
 
 
 _some = MessageAttribute
-_WHOLE, _TIME, _TEXT, _BYTES, _MSGID = ValueKind
+_WHOLE, _TIME, _TEXT, _BYTES, _MSGID, _ = ValueKind
 
 _DECLARED: Final = (
     _own("msgid", _MSGID, "", "The message identifier, 32 hexadecimal digits. It stays valid where it is imported."),

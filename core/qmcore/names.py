@@ -15,6 +15,9 @@ TYPE_MAX = 127
 PATH_MAX = 1024
 SCHEDULE_NAME_MAX = 127
 RULE_MAX = 255
+TOPIC_MAX = 255
+TOPIC_HEADER = "topic"
+"""The header that has the topic of a message."""
 
 
 def queue_name(text: str, what: str = "queue name") -> str:
@@ -78,6 +81,14 @@ def _bytes_of(value: object) -> bytes:
     if found is None:
         raise InvalidArgumentError(f"the correlation identifier must be bytes or str, got {value!r}")
     return bytes(found)
+
+
+def topic(text: str) -> str:
+    """Return the topic of a message, or refuse one that is too long."""
+    size = len(encoded(plain(text, "topic"), "topic"))
+    if size > TOPIC_MAX:
+        raise InvalidArgumentError(f"the topic {shown(text)} has {size} bytes, the limit is {TOPIC_MAX}")
+    return text
 
 
 def plain(text: object, what: str) -> str:

@@ -95,6 +95,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
         subtype: str = "",
         top: bool = False,
         before: str | None = None,
+        topic: str | None = None,
         transactional: bool = True,
         transaction: Transaction | None = None,
         connection: AsyncApplicationConnection | None = None,

@@ -26,7 +26,7 @@ from qmadmin.shell import session_commands as help_text
 from qmadmin.shell.notices import CATALOGUE
 from qmadmin.spark import program as of_qmspark
 from qmadmin.ulog import JSON_KEYS
-from qmcore.condition import HEADER, PROPERTIES
+from qmcore.condition import LISTED
 from qmcore.errors import NoSpaceError, QueueError, Resource, SystemFailureError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def commands(catalogue: Catalogue) -> str:
 def properties() -> str:
     """Return the list of the properties of messages in conditions."""
     lines: list[str] = []
-    for known in (*PROPERTIES, HEADER):
+    for known in LISTED:
         lines += [".TP", rf"\fB{escaped(known.name)}\fR ({escaped(known.kind.value)})", escaped(known.meaning)]
     return "\n".join(lines) + "\n"
 

@@ -93,6 +93,7 @@ TEXT = Positional(
     FILE,
     Option("-l", "lines", "Enqueue each line of the file as a message, without its line end."),
     *MESSAGE_OPTIONS,
+    Option("-P topic", "topic", "Its topic, such as order.eu.created, which is the header topic.", Words()),
     Option(
         "-b msgid",
         "before",

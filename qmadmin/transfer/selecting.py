@@ -15,10 +15,11 @@ from qmadmin.archive.rows import Standing
 from qmcore import bulk_rows, volume_record
 from qmcore.bulk_rows import Row
 from qmcore.checks import keep_int
-from qmcore.condition import Condition, Header, Subject
-from qmcore.condition_truth import truth
+from qmcore.condition import BodyPath, Condition, Header, Subject
+from qmcore.condition_truth import compiled
 from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError
 from qmcore.imports import Source
+from qmcore.json_values import BodyValues
 from qmcore.message import State, pages_of
 from qmcore.records import Use
 from qmcore.space import NUMBER_MAX
@@ -197,7 +198,8 @@ class RowFilter:
         if state not in self.states:
             return []
         if self.condition is not None:
-            rows = [row for row in rows if truth(self.condition, _facts(row, state, msgid)) is True]
+            test = compiled(self.condition)
+            rows = [row for row in rows if test(_facts(row, state, msgid))]
         last = self.last.get((space, queue))
         return rows if last is None else [row for row in rows if rank_of(state, row) <= last]
 
@@ -245,7 +247,11 @@ def last_ranks(tallies: Iterable[SelectedMessages], count: int) -> dict[Source, 
 
 
 def _facts(row: Row, state: State, msgid: MsgId) -> Callable[[Subject], Any]:
+    body = BodyValues.of(row[_AT["type"]], row[bulk_rows.SIZE], row[bulk_rows.BODY])
+
     def fact(subject: Subject) -> Any:
+        if isinstance(subject, BodyPath):
+            return body.at(subject.steps)
         if isinstance(subject, Header):
             headers = row[bulk_rows.HEADERS]
             return json.loads(headers).get(subject.name) if headers else None

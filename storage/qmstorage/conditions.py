@@ -5,21 +5,58 @@ text. Patterns without a wildcard, and with a single `%` at the end, compare its
 patterns read it as UTF-8 and match none that has a NUL byte. Bytes that are not UTF-8 match nothing on PostgreSQL, and
 on SQLite whatever it decodes them to; neither fails. SQLite does not distinguish the characters U+FFFD, U+FFFE and
 U+FFFF in a pattern. Of a text or a header with a NUL it reads the part before that.
+
+Values in JSON bodies mean the same on every store, and to the engine: the databases' own functions for JSON differ in
+what they make of an escaped NUL, of members of the same name, of long numbers, and of what is no JSON. SQLite calls a
+function of ours for each message, which tests its body as the engine does (`sqlite/body_tests.py`); PostgreSQL has a
+function that reads one value out of a body by the same rules (`qm_body` in `postgres/functions.sql`). What asks for a
+body stands last among parts that are connected by AND, so that no body is read that need not be.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from qmcore import condition as tree
-from qmcore import numbers
-from qmcore.condition import COMPARED, Condition, Header, Operator, Subject, Value, wildcards
+from qmcore import json_values, numbers
+from qmcore.condition import (
+    COMPARED,
+    BodyPath,
+    Condition,
+    Header,
+    Operator,
+    Subject,
+    Truth,
+    Value,
+    asks_body,
+    reads_body,
+    wildcards,
+)
 from qmcore.message_attributes import ValueKind
 from qmcore.space import Space
-from qmstorage.schema import message
-from qmstorage.sql import BigInteger, ColumnElement, LargeBinary, Text, and_, elements, literal, not_, or_, tuple_
+from qmstorage.schema import chunk, message
+from qmstorage.sql import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    LargeBinary,
+    Numeric,
+    Text,
+    and_,
+    case,
+    elements,
+    func,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+    tuple_,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
@@ -32,6 +69,7 @@ _TYPES: Final[dict[ValueKind, TypeEngine[Any]]] = {
     ValueKind.BYTES: LargeBinary(),
     ValueKind.MSGID: BigInteger(),
 }
+_FIELDS: Final = {type(None): "BodyFound", str: "BodyText", Decimal: "BodyNumber", Truth: "BodyTruth"}
 _NO_MESSAGE: Final = -1
 """A number that no message has."""
 
@@ -70,6 +108,23 @@ def prefix_range(pattern: str) -> tuple[bytes, bytes | None]:
     return prefix.encode(), prefix.encode() + b"\0"
 
 
+_BODY_APART: Final = (
+    select(chunk.c.content)
+    .where(chunk.c.body_id == message.c.body_id, chunk.c.number == literal_column("0"))
+    .correlate(message)
+    .scalar_subquery()
+)
+"""A body that a transaction has spilled stays apart, however small; one that is read is a single chunk."""
+
+_CONTENT: Final = case(
+    (
+        and_(message.c.type == json_values.TYPE, message.c.size <= json_values.READ_MAX),
+        func.coalesce(message.c.body, _BODY_APART),
+    )
+)
+"""The body of a message that may have values for a condition, else NULL; it is read where it is looked at."""
+
+
 class _Writer:
     """Writes conditions, with these columns in place of those of `message`."""
 
@@ -78,13 +133,21 @@ class _Writer:
         self._space = space
 
     def expression(self, condition: Condition) -> ColumnElement[bool]:
+        if asks_body(condition):
+            return elements.BodyHolds(_CONTENT, literal(str(condition)), self._parts(condition, self._in_body))
+        return self._parts(condition, self.expression)
+
+    def _in_body(self, condition: Condition) -> ColumnElement[bool]:
+        return self._parts(condition, self._in_body)
+
+    def _parts(self, condition: Condition, written: Callable[[Condition], ColumnElement[bool]]) -> ColumnElement[bool]:
         match condition:
             case tree.And(parts):
-                return and_(*map(self.expression, parts))
+                return and_(*map(written, _bodies_last(parts)))
             case tree.Or(parts):
-                return or_(*map(self.expression, parts))
+                return or_(*map(written, parts))
             case tree.Not(part):
-                return not_(self.expression(part))
+                return not_(written(part))
             case _:
                 return self._test(condition)
 
@@ -110,14 +173,14 @@ class _Writer:
         if of.kind is ValueKind.MSGID:
             is_it = self._is_one_of(of, (value,))
             return is_it if how is Operator.EQUAL else not_(is_it)
-        column = self._column(of)
-        if of.kind is ValueKind.TEXT and how not in tree.EQUALITY:
+        column = self._column(of, value)
+        if isinstance(value, str) and how not in tree.EQUALITY:
             column = elements.InOrderOfBytes(column)
         compared: ColumnElement[bool] = COMPARED[how](column, self._literal(of, value))
         return compared
 
     def _like(self, of: Subject, pattern: str) -> ColumnElement[bool]:
-        column = self._column(of)
+        column = self._column(of, pattern)
         if of.kind is not ValueKind.BYTES:
             return elements.Like(column, literal(_glob(pattern)), literal(pattern))
         if _is_prefix(pattern):
@@ -125,13 +188,18 @@ class _Writer:
             return column >= literal(low) if high is None else and_(column >= literal(low), column < literal(high))
         return elements.BytesLike(column, literal(_glob(pattern)), literal(pattern))
 
-    def _column(self, of: Subject) -> ColumnElement[Any]:
+    def _column(self, of: Subject, value: Value | None = None) -> ColumnElement[Any]:
+        """Return what a property is in SQL; a value in a body only if it is of the type of what it is compared with."""
+        if isinstance(of, BodyPath):
+            steps = literal([f"[{step}" if isinstance(step, int) else f".{step}" for step in of.steps], ARRAY(Text()))
+            field: ColumnElement[Any] = getattr(elements, _FIELDS[value.__class__])(_CONTENT, steps)
+            return field
         if isinstance(of, Header):
             return elements.HeaderText(message.c.headers, literal(_path(of.name)), literal(of.name))
         return self._columns[of.name] if of.name in self._columns else message.c[of.name]
 
     def _is_one_of(self, of: Subject, values: Sequence[Value]) -> ColumnElement[bool]:
-        column = self._column(of)
+        column = self._column(of, values[0])
         if of.kind is ValueKind.MSGID:
             values = [number for msgid in values for number in _message_numbers(msgid, self._space)]
         if len(values) == 1:
@@ -140,7 +208,17 @@ class _Writer:
         return column.op("IN", is_comparison=True)(tuple_(*(self._literal(of, value) for value in values)))
 
     def _literal(self, of: Subject, value: Value) -> ColumnElement[Any]:
-        return literal(value, _TYPES[of.kind])
+        if isinstance(value, Truth):
+            return literal(value is Truth.TRUE, Boolean())
+        return literal(value, Numeric() if isinstance(value, Decimal) else _TYPES.get(of.kind, Text()))
+
+
+def _bodies_last(parts: Sequence[Condition]) -> Sequence[Condition]:
+    """Return the parts of a conjunction, those that read bodies last, and what only asks for bodies as one."""
+    of_bodies = [part for part in parts if asks_body(part)]
+    others = sorted((part for part in parts if not asks_body(part)), key=reads_body)
+    as_one = tree.all_of(of_bodies)
+    return [*others, as_one] if as_one is not None and others else parts
 
 
 def named(condition: Condition, space: Space) -> Sequence[int]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Boolean, ColumnClause, ColumnElement, Integer, LargeBinary, Select, Table, Text
+from sqlalchemy import Boolean, ColumnClause, ColumnElement, Integer, LargeBinary, Numeric, Select, Table, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from qmcore.order import LEVEL_BYTES
+from qmstorage.texts import BODY_HOLDS, FUNCTIONS
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -125,6 +126,44 @@ class HeaderText(FunctionElement[str]):
     inherit_cache = True
 
 
+class BodyHolds(FunctionElement[bool]):
+    """A condition on values in a body is true: the body, or NULL; the text of the condition; the same in SQL.
+
+    The latter is for a store whose server reads bodies; it is made of the elements that follow.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+
+class BodyFound(FunctionElement[bool]):
+    """True where a value is at a path, NULL where none is, or null: the body, or NULL; the steps of the path."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
+class BodyText(FunctionElement[str]):
+    """The text at a path in a body, NULL for any other value."""
+
+    type = Text()
+    inherit_cache = True
+
+
+class BodyNumber(FunctionElement[Any]):
+    """The number at a path in a body, NULL for any other value."""
+
+    type = Numeric()
+    inherit_cache = True
+
+
+class BodyTruth(FunctionElement[bool]):
+    """The true or false at a path in a body, NULL for any other value."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
 class InOrderOfBytes(FunctionElement[str]):
     """Text that is compared by the bytes of its UTF-8, not by the rules of a language."""
 
@@ -222,6 +261,32 @@ def _header_on_sqlite(element: HeaderText, compiler: SQLCompiler, **options: Any
 def _header_on_postgresql(element: HeaderText, compiler: SQLCompiler, **options: Any) -> str:
     headers, name = _written(element, compiler, options, 0, 2)
     return f"(CAST({headers} AS JSONB) ->> CAST({name} AS TEXT))"
+
+
+@compiles(BodyHolds, "sqlite")
+def _body_holds_on_sqlite(element: BodyHolds, compiler: SQLCompiler, **options: Any) -> str:
+    body, condition = _written(element, compiler, options, 0, 1)
+    return f"{BODY_HOLDS}({body}, {condition})"
+
+
+@compiles(BodyHolds, "postgresql")
+def _body_holds_on_postgresql(element: BodyHolds, compiler: SQLCompiler, **options: Any) -> str:
+    return f"({_written(element, compiler, options, 2)[0]})"
+
+
+def _field_on_postgresql(element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
+    body, steps = _written(element, compiler, options, 0, 1)
+    return f"({FUNCTIONS}.qm_body({body}, {steps})).{_FIELDS[type(element)]}"
+
+
+_FIELDS: Final[dict[type[FunctionElement[Any]], str]] = {
+    BodyFound: "is_there",
+    BodyText: "words",
+    BodyNumber: "number",
+    BodyTruth: "truth",
+}
+for _field in _FIELDS:
+    compiles(_field, "postgresql")(_field_on_postgresql)
 
 
 @compiles(InOrderOfBytes, "sqlite")

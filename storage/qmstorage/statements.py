@@ -58,13 +58,15 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
     """The SQL text of each statement in one dialect, looked up or compiled on first use, and its constants.
 
     `schema` names where the tables are, as a statement does: None is the volume itself, otherwise an attached memory.
+    `functions` is the schema of a store's functions where that is another one.
     What is built while the program runs goes through `of`, which drops the text together with the statement.
     """
 
-    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
+    def __init__(self, dialect: Dialect, schema: str | None = None, functions: str | None = None) -> None:
         super().__init__()
         self._dialect = dialect
         self._schema = schema or ""
+        self._functions = functions or ""
         self.in_order = _InOrder(self)
         """The texts of statements with positional values, on SQLite."""
         self._built: weakref.WeakKeyDictionary[Statement, tuple[str, dict[str, Any]]] = weakref.WeakKeyDictionary()
@@ -76,7 +78,7 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
             from qmstorage.compiling import compiled
 
             built = compiled(statement, self._dialect)
-            found = self._built[statement] = built.on(self._schema), built.constants
+            found = self._built[statement] = built.on(self._schema, self._functions), built.constants
         return found
 
     def kinds(self, statement: Statement) -> dict[str, str]:
@@ -86,7 +88,7 @@ class Texts(dict[Statement, tuple[str, dict[str, Any]]]):
     def __missing__(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         # A process may have many volumes and memories; what differs between them is a name.
         text = _text_of(statement, self._dialect)
-        found = self[statement] = text.on(self._schema), text.constants
+        found = self[statement] = text.on(self._schema, self._functions), text.constants
         return found
 
 

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 SCHEMA: Final = "some_schema_of_qmadmin"
 """Stands in a text for the schema of the tables."""
 
+FUNCTIONS: Final = "some_functions_of_qmadmin"
+"""Stands in a text for the schema of the functions that a store has beside its tables."""
+
+BODY_HOLDS: Final = "qm_body_holds"
+"""The function that SQLite tests bodies with: a body, or NULL, and the text of a condition."""
+
 _FOUNDATIONS: Final = ("definition_tables.py", "transaction_tables.py", "schema.py", "elements.py", "compiling.py")
 _HERE: Final = Path(__file__).parent
 
@@ -44,9 +50,13 @@ class Text(NamedTuple):
     constants: dict[str, Any]
     kinds: dict[str, str]
 
-    def on(self, schema: str) -> str:
-        """Return the text for tables in a schema, whose name is quoted; "" are those of the volume itself."""
-        return self.text.replace(SCHEMA, schema) if schema else self.text.replace(f"{SCHEMA}.", "")
+    def on(self, schema: str, functions: str = "") -> str:
+        """Return the text for tables in a schema, whose name is quoted; "" are those of the volume itself.
+
+        `functions` is the schema of the functions, where that is another one.
+        """
+        text = self.text.replace(SCHEMA, schema) if schema else self.text.replace(f"{SCHEMA}.", "")
+        return text.replace(FUNCTIONS, functions or schema)
 
 
 def find(statement: object, dialect: Dialect) -> Text | None:

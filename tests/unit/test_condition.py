@@ -1,11 +1,26 @@
 """Conditions as text: what is read, what is refused and where, and that any text is one or the other."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qmcore import condition as tree
-from qmcore.condition import And, Between, Comparison, Header, IsNull, Like, Not, OneOf, Operator, Or
+from qmcore.condition import (
+    And,
+    Between,
+    BodyPath,
+    Comparison,
+    Header,
+    IsNull,
+    Like,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Truth,
+)
 from qmcore.condition_parser import DEPTH_MAX, LITERALS_MAX, TEXT_MAX, parse
 from qmcore.errors import InvalidArgumentError
 from tests.fix_condition import conditions
@@ -61,6 +76,20 @@ READINGS = {
     "HEADER.a.B-1_c='x'": Comparison(Header("a.B-1_c"), Operator.EQUAL, "x"),
     'header."it\'s %\n" IS NULL': IsNull(Header("it's %\n")),
     'header."region" IS NULL': IsNull(Header("region")),
+    "topic = 'a.b'": Comparison(Header("topic"), Operator.EQUAL, "a.b"),
+    "Topic LIKE 'a.%'": Like(Header("topic"), "a.%"),
+    "header.topic IS NULL": IsNull(Header("topic")),
+    "body.a.b-1_c = 'x'": Comparison(BodyPath(("a", "b-1_c")), Operator.EQUAL, "x"),
+    "BODY.A[0][10].b<>-1.50": Comparison(BodyPath(("A", 0, 10, "b")), Operator.UNEQUAL, Decimal("-1.5")),
+    "body[0]>=+5": Comparison(BodyPath((0,)), Operator.AT_LEAST, Decimal(5)),
+    'body."a.b"."".c = tRue': Comparison(BodyPath(("a.b", "", "c")), Operator.EQUAL, Truth.TRUE),
+    'body."say ""it"""."[0]" != FALSE': Comparison(BodyPath(('say "it"', "[0]")), Operator.UNEQUAL, Truth.FALSE),
+    "body.0 IN (1,2)": OneOf(BodyPath(("0",)), (Decimal(1), Decimal(2))),
+    "body.a NOT IN (true,FALSE)": Not(OneOf(BodyPath(("a",)), (Truth.TRUE, Truth.FALSE))),
+    "body.a BETWEEN 'a' AND 'b'": Between(BodyPath(("a",)), "a", "b"),
+    f"body.a = {'9' * 3000}.5": Comparison(BodyPath(("a",)), Operator.EQUAL, Decimal("9" * 3000 + ".5")),
+    "body.a LIKE '5%'": Like(BodyPath(("a",)), "5%"),
+    "body.a is not null": Not(IsNull(BodyPath(("a",)))),
     "size=1 OR size=2 AND size=3": Or((ONE, And((TWO, THREE)))),
     "(size=1 OR size=2) AND size=3": And((Or((ONE, TWO)), THREE)),
     "size=1 AND size=2 AND size=3": And((ONE, TWO, THREE)),
@@ -125,6 +154,20 @@ REFUSALS = [
     ("enqueued_at = 253402300800", 15, "times are between the years 1 and 9999"),
     ("enqueued_at = '0001-01-01T00:00:00+01:00'", 15, "times are between the years 1 and 9999"),
     (f"enqueued_at = {'9' * 3900}", 15, "times are between the years 1 and 9999"),
+    ("body = 1", 5, "expected a path into the body, such as body.customer.name"),
+    ("body. = 1", 5, "expected a path into the body"),
+    ("body.a. = 1", 7, "the character '.' has no meaning here"),
+    ("body.a[x] = 1", 7, "the character '[' has no meaning here"),
+    ("body.a[-1] = 1", 7, "the character '[' has no meaning here"),
+    ("body.a[1234567890] = 1", 7, "the character '[' has no meaning here"),
+    ("body.a < true", 8, "true has no order, so < has no meaning for it"),
+    ("body.a BETWEEN false AND true", 8, "false has no order, so BETWEEN has no meaning"),
+    ("body.a IN (1, 'x')", 15, "'x' is of another type than the values before it"),
+    ("body.a IN ('x', true)", 17, "true is of another type than the values before it"),
+    ("body.a BETWEEN 1 AND 'x'", 22, "'x' is of another type"),
+    ("body.a = body.b", 10, "expected a value for body.a, got body.b"),
+    ("body.a LIKE 5", 13, "expected a pattern in single quotes, got 5"),
+    ("type = true", 8, "expected a value for type, got true"),
     ("size = 1; DROP TABLE message", 9, "the character ';' has no meaning here"),
     ("size = 1 -- x", 10, "the character '-' has no meaning here"),
     ("size\xa0= 1", 5, "the character '\\xa0' has no meaning here"),
@@ -151,7 +194,7 @@ def test_what_is_no_condition_is_refused_with_the_place_and_what_was_expected(te
 def test_who_names_no_property_is_told_the_properties(text):
     with pytest.raises(InvalidArgumentError) as refusal:
         parse(text)
-    assert all(known.name in refusal.value.hint for known in (*tree.PROPERTIES, tree.HEADER))
+    assert all(known.name in refusal.value.hint for known in tree.LISTED)
 
 
 @pytest.mark.parametrize("value", [None, b"size = 1", 1])
@@ -160,7 +203,7 @@ def test_a_condition_that_is_no_text_is_refused(value):
         parse(value)
 
 
-@pytest.mark.parametrize("known", [*tree.PROPERTIES, tree.HEADER], ids=str)
+@pytest.mark.parametrize("known", tree.LISTED, ids=str)
 def test_every_property_is_declared_with_one_line_of_meaning(known):
     assert known.meaning
     assert known.meaning.isprintable()
@@ -169,6 +212,18 @@ def test_every_property_is_declared_with_one_line_of_meaning(known):
 @pytest.mark.parametrize("known", tree.PROPERTIES, ids=str)
 def test_every_property_can_be_asked_for(known):
     assert parse(f"{known.name} IS NULL") == IsNull(known)
+
+
+def test_true_is_no_number():
+    """Statements are kept by their conditions."""
+    assert parse("body.a = true") != parse("body.a = 1")
+    assert parse("body.a = 1") != parse("body.a = '1'")
+    assert str(parse("header.topic='a' AND body.a=TRUE")) == "topic = 'a' AND body.a = TRUE"
+
+
+@pytest.mark.parametrize("text", READINGS, ids=ascii)
+def test_a_condition_is_written_as_what_is_read_as_the_same(text):
+    assert parse(str(READINGS[text])) == READINGS[text]
 
 
 def test_equal_conditions_can_be_found_in_a_mapping():

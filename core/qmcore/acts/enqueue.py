@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from qmcore import numbers
+from qmcore import names, numbers
 from qmcore.acts.expiry import make_room
 from qmcore.acts.room import no_memory
 from qmcore.acts.routes import route_of
@@ -68,11 +68,17 @@ def prepare(items: Iterable[tuple[str, Body, EnqueueControl]], page_size: int) -
         its_size = 0 if content is None else len(content)
         # What comes together mostly has the same control information, and often the same size.
         if control is not last:
-            headers = json.dumps(dict(control.headers), separators=(",", ":")) if control.headers else None
+            headers = _headers(control) if control.headers or control.topic is not None else None
         if control is not last or its_size != size:
             last, size, pages = control, its_size, pages_of(its_size, headers, page_size)
         outgoing.append(_tuple(Outgoing, (queue, content, control, headers, size, pages)))
     return outgoing
+
+
+def _headers(control: EnqueueControl) -> str:
+    """Return the headers of a message as JSON; its topic is one of them."""
+    topic = {} if control.topic is None else {names.TOPIC_HEADER: control.topic}
+    return json.dumps({**(control.headers or {}), **topic}, separators=(",", ":"))
 
 
 def enqueue(volume: Volume, opened: OpenSpace, outgoing: Sequence[Outgoing], on: object = None) -> list[str]:

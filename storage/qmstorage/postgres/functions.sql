@@ -903,3 +903,72 @@ BEGIN
   RETURN ARRAY[gone, gone_pages, gone_size];
 END
 $function$;
+
+
+-- A value in a body, for conditions: it means what qmcore.json_values says, which reads bodies elsewhere. The type json
+-- keeps a text as it is, and of members of the same name gives the last; jsonb refuses numbers that are too large.
+--
+-- content        the body; null where it has no values.
+-- path           its steps: "." and the name of a member, or "[" and the index of an element.
+-- is_there       true where there is a value which is not null, of whatever type.
+-- words, number, truth: the value, in the one for its type; none has an object, a list, or a number that is too long.
+CREATE FUNCTION {device}.qm_body(content bytea, path text[], OUT is_there boolean, OUT words text, OUT number numeric,
+                                 OUT truth boolean)
+LANGUAGE plpgsql STABLE STRICT COST 10000 AS $function$
+DECLARE
+  document text;
+  outside text;
+  value json;
+  step text;
+BEGIN
+  document := convert_from(content, 'UTF8');
+  IF length(document) - length(translate(document, '[{', '')) > 256 THEN
+    -- Where so many begin, they may be nested more than 256 deep. Each round takes away those with nothing within.
+    outside := regexp_replace(document, '"(?:[^"\\]|\\.)*"', '', 'g');
+    outside := translate(regexp_replace(outside, '[^][{}]+', '', 'g'), '{}', '[]');
+    FOR level IN 1..256 LOOP
+      EXIT WHEN outside = '';
+      outside := replace(outside, '[]', '');
+    END LOOP;
+    IF outside <> '' THEN
+      RETURN;
+    END IF;
+  END IF;
+  IF strpos(document, '\u0000') > 0 THEN
+    -- Without escaped backslashes each that is left begins an escape.
+    document := replace(replace(document, '\\', '\u005c'), '\u0000', '\ufffd');
+  END IF;
+  value := document::json;
+  FOREACH step IN ARRAY path LOOP
+    IF left(step, 1) = '[' AND json_typeof(value) = 'array' THEN
+      value := value -> substr(step, 2)::integer;
+    ELSIF left(step, 1) = '.' AND json_typeof(value) = 'object' THEN
+      value := value -> substr(step, 2);
+    ELSE
+      RETURN;
+    END IF;
+    IF value IS NULL THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  CASE json_typeof(value)
+    WHEN 'string' THEN
+      words := value #>> '{}';
+    WHEN 'number' THEN
+      document := value::text;
+      IF length(document) <= 1000 AND document ~ '^[-.0-9]+([eE][-+]?0*[0-9]{1,3})?$' THEN
+        number := document::numeric;
+      END IF;
+    WHEN 'boolean' THEN
+      truth := value::text = 'true';
+    WHEN 'null' THEN
+      RETURN;
+    ELSE
+      NULL;
+  END CASE;
+  is_there := true;
+EXCEPTION WHEN data_exception THEN
+  -- It is no JSON, or has half of a surrogate pair: it has no values.
+  NULL;
+END
+$function$;

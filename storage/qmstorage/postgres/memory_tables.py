@@ -29,7 +29,7 @@ class MemoryTables:
         self.attached: dict[int, Texts] = {}
         """The texts of statements on the memories that are attached, by the numbers of their queue spaces."""
         self._schema = memory_schema(schema)
-        self._texts = Texts(DIALECT, quoted(self._schema))
+        self._texts = Texts(DIALECT, quoted(self._schema), quoted(schema))
         self._users: dict[int, int] = {}
         self._changing = threading.Lock()
         self._residence = f"{quoted(self._schema)}.residence"

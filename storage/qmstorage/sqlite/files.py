@@ -17,7 +17,7 @@ from qmcore.errors import BadResourceError, NotADeviceError, OperatingSystemErro
 from qmstorage import schema, versions
 from qmstorage.sqlite import adopting, translate
 from qmstorage.sqlite.writer_gate import Surroundings
-from qmstorage.texts import Dialect
+from qmstorage.texts import BODY_HOLDS, Dialect
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite.base import SQLiteDialect
@@ -78,7 +78,7 @@ def bare_connection(path: str, mode: str) -> sqlite3.Connection:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise ReleaseError(f"SQLite {sqlite3.sqlite_version} is too old: {wanted} or newer is needed")
     target = MEMORY if path == MEMORY else f"file:{quote(path)}?{_OPTIONS[mode]}"
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         target,
         uri=path != MEMORY,
         timeout=translate.BUSY_SECONDS,
@@ -86,6 +86,20 @@ def bare_connection(path: str, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    give_functions(connection)
+    return connection
+
+
+def give_functions(connection: sqlite3.Connection) -> None:
+    """Give a connection the function by which conditions test bodies; it must not have it already."""
+    connection.create_function(BODY_HOLDS, 2, _body_holds, deterministic=True)
+
+
+def _body_holds(body: bytes | None, condition: str) -> bool | None:
+    # Most never ask for it.
+    from qmstorage.sqlite.body_tests import holds
+
+    return holds(body, condition)
 
 
 def _prepare_to_write(connection: sqlite3.Connection) -> None:

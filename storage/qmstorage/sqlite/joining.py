@@ -22,9 +22,10 @@ from qmstorage.after_commit import Owed
 from qmstorage.application_transactions import ApplicationTransaction
 from qmstorage.joined import Joined
 from qmstorage.notifications import Notifications
-from qmstorage.sqlite import translate
+from qmstorage.sqlite import files, translate
 from qmstorage.sqlite.unit import SqliteUnit, ours, roll_back
 from qmstorage.statements import Texts
+from qmstorage.texts import BODY_HOLDS
 
 if TYPE_CHECKING:
     from qmstorage.sqlite.volume import SqliteVolume
@@ -54,6 +55,7 @@ _OF_EACH_TYPE = (
     "SELECT device.created_at, message.order_key, device.main, device.page_size, message.priority, device.id"
     " FROM device, message WHERE false UNION ALL SELECT 1, x'31', 1, 1, 1, '1'"
 )
+_HAS_FUNCTIONS = f"SELECT {BODY_HOLDS}(NULL, NULL) WHERE false"
 _READ_AS_IT_IS = (1, b"1", 1, 1, 1, "1")
 
 
@@ -91,6 +93,7 @@ def _done(
     with cursor_of(driver) as cursor:
         try:
             _check_place(cursor, volume.path)
+            _give_functions(cursor)
             before = driver.total_changes
             with _begun(its, cursor, transaction, begun=begun):
                 unit = SqliteUnit(cursor, texts, elsewhere=volume.memory_levels())
@@ -272,6 +275,14 @@ def _check_place(cursor: sqlite3.Cursor, path: str) -> None:
                 hint="Make the connection without detect_types, or register the converters under names of their own.",
                 path=path,
             )
+
+
+def _give_functions(cursor: sqlite3.Cursor) -> None:
+    """Give the connection our functions, once: to do it again is refused while a statement of the application runs."""
+    try:
+        cursor.execute(_HAS_FUNCTIONS)
+    except sqlite3.OperationalError:
+        files.give_functions(cursor.connection)
 
 
 class ApplicationTransactions(application_transactions.ApplicationTransactions):
