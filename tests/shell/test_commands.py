@@ -88,7 +88,7 @@ SYNOPSES = {
     "qrequeue": "[{-w condition | -m msgid}] [-y] [-n] [queue_name]",
     "qput": "[-f file] [-l] [-z] [-x] [-C type] [-s subtype] [-p priority] [-t time] [-e exptime] [-i corrid]"
     " [-d persist|nonpersist] [-r replyq] [-q persist|nonpersist] [-F failureq] [-E errorq] [-u urcode] [-k appkey]"
-    " [-H name=value] [{-T | -b msgid}] [queue_name [text]]",
+    " [-H name=value] [-P topic] [{-T | -b msgid}] [queue_name [text]]",
     "qget": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-s seconds] [queue_name]",
     "qpeek": "[{-m msgid | -i corrid}] [-w condition] [-k count] [-x] [-o file] [-r] [queue_name]",
     "qtop": "[-d seconds] [-n rounds] [queue_name]",

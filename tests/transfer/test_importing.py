@@ -283,6 +283,23 @@ class TestPickedMessages:
         load_archive(archive, here.config, ImportOptions(selection=picked))
         assert compare(tmp_path / "picked", here.config).differences == ()
 
+    def test_messages_are_picked_alike_by_what_their_bodies_say(
+        self, there: Device, here: Device, tmp_path: Path
+    ) -> None:
+        with there.open_space("ONE") as space:
+            make_queue(space, "J")
+            for number in range(4):
+                space.enqueue("J", {"a": [number]}, topic="even" if number % 2 == 0 else None)
+            space.enqueue("J", '{"a":[2]}')
+        export(there.config, tmp_path / "archive")
+        picked = ArchiveSelection(spaces=("ONE",), queues=("J",), condition="body.a[0] >= 1 OR topic = 'even'")
+        export(there.config, tmp_path / "picked", ExportOptions(selection=picked))
+        told = load_archive(tmp_path / "archive", here.config, ImportOptions(selection=picked, start=True))
+        assert compare(tmp_path / "picked", here.config).differences == ()
+        assert told.messages == 4
+        with here.open_space("ONE") as space:
+            assert drain(space, "J", condition="body.a[0] < 3") == ['{"a":[0]}', '{"a":[1]}', '{"a":[2]}']
+
 
 class TestArchivesOfMessages:
     @pytest.fixture
