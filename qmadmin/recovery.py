@@ -120,7 +120,7 @@ class Recovery:
         elif found is not None and found.is_outdated and not database.has_begun:
             found.facts, found.is_outdated = database.facts(), False
         assert found is not None  # noqa: S101 - whoever asks has the device
-        database.know(found.facts)
+        database.xid_form = found.facts.xid_form
         return found
 
     def see_to(self, attachment: Attachment) -> None:

@@ -17,9 +17,8 @@ from typing import Any
 import qmadmin
 from qmadmin.device import Device
 from qmadmin.space import QueueSpace
-from tests import power
+from tests import drivers, power
 from tests.doom import Doom, meet
-from tests.fix_applications import connected_by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +105,7 @@ def recover(told: str) -> None:
 
 def connected(place: str, driver: str = "psycopg") -> Any:
     """Return a connection to the database of an application: to a file, or by a URL of libpq and a driver."""
-    return sqlite3.connect(place) if "://" not in place else connected_by(driver, place)
+    return sqlite3.connect(place) if "://" not in place else drivers.connected(driver, place)
 
 
 def _opened(stack: contextlib.ExitStack, participants: Sequence[Participant]) -> list[Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from qmadmin.device import Device
 from qmadmin.space import QueueSpace
+from tests import drivers
 from tests.fix_postgres import database_of
 from tests.fix_store import MovableClock, Store, device_path, maker_of_devices
 
@@ -183,27 +184,8 @@ class Pg8000(ByCursor):
 
 
 def connected_by(driver: str, place: str) -> Any:
-    """Return a connection of another driver."""
-    if driver == "psycopg":
-        return connected(place)
-    if driver == "psycopg2":
-        import psycopg2
-
-        return psycopg2.connect(database_of(place)[0])
-    import pg8000.dbapi
-    import scramp
-    from psycopg.conninfo import conninfo_to_dict
-
-    parts = conninfo_to_dict(database_of(place)[0])
-    its: dict[str, Any] = {"database": parts["dbname"], "password": parts.get("password")}
-    port = int(parts.get("port", 5432))
-    try:
-        return pg8000.dbapi.connect(parts.get("user"), host=parts.get("host", "localhost"), port=port, **its)
-    except scramp.ScramException:
-        # It takes no password of one round, as our server has; its socket needs none.
-        with contextlib.closing(connected(place)) as connection:
-            (directory,) = connection.execute("SHOW unix_socket_directories").fetchone()
-        return pg8000.dbapi.connect(parts.get("user"), unix_sock=f"{directory}/.s.PGSQL.{port}", **its)
+    """Return a connection of a driver to the database of a device, or of an application."""
+    return drivers.connected(driver, database_of(place)[0])
 
 
 class SqlAlchemy(Application):

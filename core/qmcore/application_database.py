@@ -100,6 +100,9 @@ class ApplicationDatabase(Protocol):
     is_named_at_begin: bool
     """Whether a transaction that it is to prepare begins under its identifier: who decides has to be known by then."""
 
+    xid_form: str
+    """That of its facts, as the process knows them."""
+
     lists_others: bool
     """Whether `prepared` may return transactions of other databases, too."""
 
@@ -114,9 +117,6 @@ class ApplicationDatabase(Protocol):
 
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and can."""
-
-    def know(self, facts: DatabaseFacts) -> None:
-        """Take what the process knows of the database already."""
 
     def begin(self, xid: Xid | None = None) -> None:
         """Begin the transaction of the application, which is named so where it `is_named_at_begin` and prepares."""

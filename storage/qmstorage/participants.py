@@ -26,6 +26,9 @@ class Participant(ABC):
     has_begun = False
     is_named_at_begin = False
     lists_others = False
+    xid_form = ""
+    integrity_error: type[Exception]
+    """What the driver raises for a key that is there already."""
     to_be_durable: Sequence[tuple[str, Mapping[str, object]]] = ()
     """Statements that have the commit of the transaction be on the disk, whatever the application has set in it."""
 
@@ -70,9 +73,6 @@ class Participant(ABC):
 
         instance, cannot_prepare, has_table = self.alone(ask)
         return DatabaseFacts(instance, cannot_prepare, self.table.identity() if has_table else b"")
-
-    def know(self, facts: DatabaseFacts) -> None:  # noqa: B027 - mostly nothing has to be found out
-        """Take what the process knows of the database already."""
 
     def begin(self, xid: Xid | None = None) -> None:
         """Begin the transaction of the application."""
@@ -131,11 +131,6 @@ class Participant(ABC):
             self.do(self._its.commit)
 
     # ---- of each store -----------------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def integrity_error(self) -> type[Exception]:
-        """What the driver raises for a key that is there already."""
 
     @abstractmethod
     def refuse_closed(self) -> None:

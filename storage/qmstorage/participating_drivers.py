@@ -8,20 +8,17 @@ changed, and whether a commit is on the disk.
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
-import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from qmcore.application_database import TABLE, DatabaseFacts
-from qmcore.errors import AbortedError, ProtocolError, QueueError, SystemFailureError
-from qmcore.two_phase import OUR_FORMAT
+from qmcore.errors import AbortedError, ProtocolError, QueueError
 from qmcore.xid import Xid
-from qmstorage import joined, participants, xid_forms
+from qmstorage import joined, participants
 from qmstorage.decision_table import CREATE, IDENTITY
-from qmstorage.participating_connections import has_begun
+from qmstorage.driver_calls import TRIAL, DriverCalls
+from qmstorage.participating_connections import ParticipatingConnection, has_begun
+from qmstorage.xid_forms import FORMS
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MARK: Final = "qmadmin_transaction"
-_TRIAL: Final = b"qmadmin trial "
-"""What the identifier of a transaction begins with that only tries whether the database prepares."""
-_RANDOM: Final = 8
 
 
 class Participant(participants.Participant):
@@ -40,41 +34,27 @@ class Participant(participants.Participant):
     lists_others = True
     is_named_at_begin = True
 
+    def __init__(self, connection: Any, its: ParticipatingConnection) -> None:
+        super().__init__(connection, its)
+        self._calls = DriverCalls(its)
+        self.integrity_error = self._calls.errors.IntegrityError
+
     _xid: Xid | None = None
     """Under which the transaction has begun, where it prepares."""
     _is_prepared = False
     """Whether it is prepared, or may be."""
     _is_marked = False
 
-    @property
-    def _driver(self) -> Any:
-        return self._its.driver
-
-    @property
-    def _dialect(self) -> Any:
-        return self._its.dialect
-
-    @property
-    def _errors(self) -> Any:
-        """What has the exceptions of PEP 249 among its names."""
-        return _errors_of(self._its.dialect.loaded_dbapi)
-
-    @property
-    def integrity_error(self) -> type[Exception]:
-        """What the driver raises for a key that is there already."""
-        found: type[Exception] = self._errors.IntegrityError
-        return found
-
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, or in a transaction, where its driver tells."""
-        if self._driver is not None and getattr(self._driver, "closed", False):
+        if self._calls.driver is not None and getattr(self._calls.driver, "closed", False):
             raise joined.closed()
         if self._its.has_transaction():
             raise has_begun()
 
     def identify(self) -> None:
         """Learn the name of the database: where it is, or by which table it is known."""
-        if self._commits_by_itself():
+        if self._calls.commits_by_itself():
             raise participants.refuse_automatic()
         url = self._its.url
         if url is not None:
@@ -83,32 +63,8 @@ class Participant(participants.Participant):
                 self.cannot_decide = "a database in memory is gone with its process"
         else:
             self.name = self._its.module
-            self._refuse_open()
+            self.do(self._calls.refuse_open)
             self.name = f"{self._its.module}:{self._identity().hex()}"
-
-    def _commits_by_itself(self) -> bool:
-        if getattr(self._driver, "autocommit", None) is True:
-            return True
-        with contextlib.suppress(NotImplementedError):
-            return bool(self._dialect.detect_autocommit_setting(self._driver))
-        return False
-
-    def _refuse_open(self) -> None:
-        """Refuse a transaction that is open: the driver does, by the rules of PEP 249, where another one begins."""
-        driver = self._driver
-
-        def begin() -> None:
-            try:
-                driver.tpc_begin(xid_forms.new(driver))
-                driver.tpc_rollback()
-            except self._errors.ProgrammingError as error:
-                raise has_begun() from error
-            except BaseException:
-                with contextlib.suppress(self._errors.Error):
-                    driver.tpc_rollback()
-                raise
-
-        self.do(begin)
 
     def _identity(self) -> bytes:
         """Return the identity of the table; ProtocolError where there is none that can be read."""
@@ -129,54 +85,11 @@ class Participant(participants.Participant):
     def facts(self) -> DatabaseFacts:
         """Ask the database what it is, and try whether it prepares."""
         identity = self._identity()
-        form, why = self._tried(identity)
+        form, why = self._calls.tried(identity)
+        if not form:
+            # Unless the connection is lost, by which nothing is tried.
+            self.alone(lambda: self.run(IDENTITY))
         return DatabaseFacts(identity.hex(), why, identity, form)
-
-    def know(self, facts: DatabaseFacts) -> None:
-        """Take what the process knows of it already."""
-        self._form = xid_forms.FORMS.get(facts.xid_form)
-
-    _form: xid_forms.Form | None = None
-    """How the driver takes identifiers."""
-
-    def _tried(self, identity: bytes) -> tuple[str, str]:
-        """Return in which form the driver takes an identifier, or why the database cannot prepare."""
-        if not xid_forms.has_calls(self._driver):
-            return "", f"the driver {self._its.module} has no calls for two phases"
-        why = ""
-        for form in xid_forms.FORMS.values():
-            xid = Xid(OUR_FORMAT, _TRIAL + identity + os.urandom(_RANDOM), os.urandom(_RANDOM))
-            try:
-                self._roll_back_driver()
-                if self._tries(form, xid):
-                    return form.name, ""
-            except BaseException as error:
-                with contextlib.suppress(self._errors.Error):
-                    self._driver.tpc_rollback()
-                if not isinstance(error, (self._errors.Error, ValueError, TypeError)):
-                    raise
-                why = _words(error)
-            finally:
-                with contextlib.suppress(self._errors.Error):
-                    self._roll_back_driver()
-        # Unless the connection is lost, by which nothing is tried.
-        self.alone(lambda: self.run(IDENTITY))
-        return "", f"it has prepared nothing that recovery could find: {why or 'tpc_recover() does not give it'}"
-
-    def _tries(self, form: xid_forms.Form, xid: Xid) -> bool:
-        """Prepare a transaction in which nothing is done, and roll it back; return whether recovery would find it."""
-        driver = self._driver
-        driver.tpc_begin(form.made(driver, xid))
-        self.run(IDENTITY)
-        driver.tpc_prepare()
-        try:
-            found = form.found(driver)
-        except self._errors.Error:
-            # As PEP 249 has it, nothing but its end may follow now.
-            return form.is_standard
-        finally:
-            driver.tpc_rollback()
-        return xid in found
 
     def properties(self) -> tuple[str, str]:
         """Not asked: `facts` knows both."""
@@ -193,7 +106,7 @@ class Participant(participants.Participant):
             return
         self.refuse_closed()
         self.name = self._its.module
-        self._refuse_open()
+        self.do(self._calls.refuse_open)
         try:
             self.alone(lambda: self.run(IDENTITY))
         except QueueError as error:
@@ -218,7 +131,7 @@ class Participant(participants.Participant):
                 self.do(self._its.commit)
         except DBAPIError as error:
             self._its.roll_back() if not is_open else None
-            raise self._refusal(error.orig or error) from error
+            raise self._calls.refusal(error.orig or error, self.name) from error
 
     # ---- a transaction -----------------------------------------------------------------------------------------------
 
@@ -229,37 +142,28 @@ class Participant(participants.Participant):
 
     def begin_marked(self) -> None:
         """Begin the transaction; without a library with a savepoint in it, which no other one has."""
-        self._roll_back_driver()
+        self._calls.roll_back()
         if self._its.url is not None:
-            self._begin()
+            self._calls.begin(self.xid_form, self._xid)
             return
         try:
             for statement in ("SAVEPOINT", "RELEASE SAVEPOINT"):
-                self._begin() if statement == "SAVEPOINT" else None
+                self._calls.begin(self.xid_form, self._xid) if statement == "SAVEPOINT" else None
                 self.run(f"{statement} {_MARK}")
             self.run(f"SAVEPOINT {_MARK}")
             self._is_marked = True
-        except self._errors.DatabaseError:
+        except self._calls.errors.DatabaseError:
             # It has none: the driver alone refuses the application's own commit.
-            self._end_driver()
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._xid is None:
-            self._dialect.do_begin(self._driver)
-        else:
-            self._driver.tpc_begin(self._formed.made(self._driver, self._xid))
-
-    @property
-    def _formed(self) -> xid_forms.Form:
-        assert self._form is not None, f"it is not known how {self.name} takes identifiers"  # noqa: S101
-        return self._form
+            if self._xid is not None:
+                self._calls.driver.tpc_rollback()
+            self._calls.roll_back()
+            self._calls.begin(self.xid_form, self._xid)
 
     def is_marked(self) -> bool:
         """Return whether the transaction is still the one that was begun; AbortedError where nothing works in it."""
         try:
             self.do(lambda: self.run(IDENTITY))
-        except SystemFailureError as error:
+        except QueueError as error:
             if error.unreachable:
                 raise
             raise AbortedError(
@@ -270,7 +174,7 @@ class Participant(participants.Participant):
             self._is_marked = False
             try:
                 self.run(f"RELEASE SAVEPOINT {_MARK}")
-            except self._errors.DatabaseError:
+            except self._calls.errors.DatabaseError:
                 return False
         return True
 
@@ -287,14 +191,14 @@ class Participant(participants.Participant):
         """Prepare the transaction, which has begun under the identifier."""
         assert xid == self._xid, f"{xid} is not {self._xid}"  # noqa: S101
         self._is_prepared = True
-        self.do(self._driver.tpc_prepare)
+        self.do(self._calls.driver.tpc_prepare)
 
     def commit(self) -> None:
         """Commit the transaction, prepared or not."""
         if self._xid is None:
             super().commit()
             return
-        self.do(self._driver.tpc_commit)
+        self.do(self._calls.driver.tpc_commit)
         self._xid, self._is_prepared = None, False
         self._its.finish()
         self._is_open = False
@@ -305,8 +209,8 @@ class Participant(participants.Participant):
         try:
             if xid is not None:
                 self._xid, self._is_prepared = None, False
-                with contextlib.suppress(self._errors.Error):
-                    self._driver.tpc_rollback()
+                with contextlib.suppress(self._calls.errors.Error):
+                    self._calls.driver.tpc_rollback()
                 if is_prepared:
                     # Whether it was prepared may be unknown, as after an interrupt.
                     self.end_prepared(xid, commits=False)
@@ -319,14 +223,14 @@ class Participant(participants.Participant):
             return
         xid, is_prepared = self._xid, self._is_prepared
         self._xid, self._is_prepared = None, False
-        with contextlib.suppress(self._errors.Error):
+        with contextlib.suppress(self._calls.errors.Error):
             if xid is not None and not is_prepared:
-                self._driver.tpc_rollback()
+                self._calls.driver.tpc_rollback()
         try:
-            self._roll_back_driver()
-        except self._errors.Error:
+            self._calls.roll_back()
+        except self._calls.errors.Error:
             if is_prepared:
-                self._driver.close()
+                self._calls.driver.close()
         try:
             super().leave()
         except Exception:
@@ -335,84 +239,65 @@ class Participant(participants.Participant):
 
     def let_go(self) -> None:
         """Have the driver end what it has open, without a commit."""
-        self.do(self._roll_back_driver)
-
-    def _end_driver(self) -> None:
-        if self._xid is not None:
-            self._driver.tpc_rollback()
-        self._roll_back_driver()
-
-    def _roll_back_driver(self) -> None:
-        self._dialect.do_rollback(self._driver)
+        self.do(self._calls.roll_back)
 
     # ---- recovery ----------------------------------------------------------------------------------------------------
 
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """Commit or roll back what is prepared; nothing is done where there is none."""
-        driver, form = self._driver, self._formed
+        driver, form = self._calls.driver, FORMS[self.xid_form]
 
         def end() -> None:
-            self._roll_back_driver()
+            self._calls.roll_back()
             try:
                 (driver.tpc_commit if commits else driver.tpc_rollback)(form.made(driver, xid))
-            except self._errors.Error:
-                self._roll_back_driver()
+            except self._calls.errors.Error:
+                self._calls.roll_back()
                 if xid in form.found(driver):
                     raise
             finally:
-                with contextlib.suppress(self._errors.Error):
-                    self._roll_back_driver()
+                with contextlib.suppress(self._calls.errors.Error):
+                    self._calls.roll_back()
 
         self.do(end)
 
     def prepared(self) -> list[tuple[Xid, float | None]]:
         """Return the transactions of ours that the driver lists, also those of other databases of the server."""
-        form = self._formed
+        form = FORMS[self.xid_form]
 
         def listed() -> list[Xid]:
-            self._roll_back_driver()
-            found = form.found(self._driver)
-            self._roll_back_driver()
+            self._calls.roll_back()
+            found = form.found(self._calls.driver)
+            self._calls.roll_back()
             return found
 
-        return [(xid, None) for xid in self.do(listed) if not self._is_trial(xid)]
-
-    def _is_trial(self, xid: Xid) -> bool:
-        """Return whether it is a trial of whatever process; one of this database is rolled back, as it may be dead."""
-        if not xid.gtrid.startswith(_TRIAL):
-            return False
-        if xid.gtrid.startswith(_TRIAL + self.table.identity()):
-            with contextlib.suppress(QueueError):
-                self.end_prepared(xid, commits=False)
-        return True
+        found = self.do(listed)
+        its = TRIAL + self.table.identity()
+        for xid in found:
+            if xid.gtrid.startswith(its):
+                # Whose process may be dead.
+                with contextlib.suppress(QueueError):
+                    self.end_prepared(xid, commits=False)
+        return [(xid, None) for xid in found if not xid.gtrid.startswith(TRIAL)]
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""
-        from sqlalchemy import text
-
-        compiled = text(statement).compile(dialect=self._dialect)
-        order = compiled.positiontup
-        cursor = self._driver.cursor()
-        try:
-            cursor.execute(str(compiled), values if order is None else tuple(values[name] for name in order))
-            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
-        finally:
-            cursor.close()
+        return self._calls.run(statement, values)
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do a work in a transaction of its own, which is committed; what the library has begun begins anew."""
 
         def do() -> T:
-            self._roll_back_driver()
-            self._dialect.do_begin(self._driver)
+            self._calls.roll_back()
+            self._calls.dialect.do_begin(self._calls.driver)
             try:
                 result = work()
-                self._dialect.do_commit(self._driver)
+                self._calls.dialect.do_commit(self._calls.driver)
             except BaseException:
-                with contextlib.suppress(self._errors.Error):
-                    self._roll_back_driver()
+                with contextlib.suppress(self._calls.errors.Error):
+                    self._calls.roll_back()
                 raise
             return result
 
@@ -422,43 +307,5 @@ class Participant(participants.Participant):
         """Do a work, whose errors of the database are raised as ours."""
         try:
             return work()
-        except (self._errors.Error, OSError) as error:
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: BaseException) -> QueueError:
-        errors = self._errors
-        is_closed = bool(getattr(self._driver, "closed", False))
-        is_lost = is_closed or isinstance(error, (errors.InterfaceError, OSError))
-        if is_lost or isinstance(error, (errors.OperationalError, errors.InternalError)):
-            return SystemFailureError(
-                f"database {self.name!r} failed: {_words(error)}",
-                hint="Repeat all of it when the database is back.",
-                unreachable=is_lost,
-            )
-        hint = "Run all of it again, once what keeps it from that is mended."
-        return AbortedError(f"database {self.name!r} has refused the transaction: {_words(error)}", hint=hint)
-
-
-@functools.cache
-def _errors_of(dbapi: Any) -> SimpleNamespace:
-    """Return the exceptions of a driver; what a dialect does not name is that of the first one's module, or nothing."""
-    behind = sys.modules[dbapi.Error.__module__]
-    return SimpleNamespace(**{name: getattr(dbapi, name, getattr(behind, name, ())) for name in _NAMES})
-
-
-_NAMES: Final = (
-    "Error",
-    "DatabaseError",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "OperationalError",
-    "ProgrammingError",
-)
-
-
-def _words(error: BaseException) -> str:
-    first = error.args[0] if error.args else ""
-    # One of them gives the fields of the server's message.
-    words = first.get("M", "") if isinstance(first, dict) else str(error)
-    return words.strip().partition("\n")[0] or type(error).__name__
+        except (self._calls.errors.Error, OSError) as error:
+            raise self._calls.refusal(error, self.name) from error

@@ -11,7 +11,7 @@ import qmadmin
 from qmadmin.opening import database_of
 from qmcore.errors import AbortedError, InvalidArgumentError, ProtocolError, QueueError
 from qmcore.probe import Point
-from qmstorage import participating_drivers, xid_forms
+from qmstorage import driver_calls, participating_drivers, xid_forms
 from tests.fix_applications import application_at, connected_by
 from tests.fix_databases import decisions_in, prepared_in
 from tests.fix_distributed import PAIRS
@@ -247,7 +247,7 @@ def test_what_one_driver_has_prepared_another_one_ends(pair, shop, by):
 @ONE
 @DRIVERS
 @pytest.mark.parametrize("decides", ["database", "space"])
-@pytest.mark.parametrize("module", [participating_drivers, xid_forms], ids=lambda its: its.__name__)
+@pytest.mark.parametrize("module", [participating_drivers, driver_calls, xid_forms], ids=lambda its: its.__name__)
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(pair, shop, decides, module):
     number, done = 0, []
 

@@ -58,10 +58,7 @@ class Participant(participants.Participant):
 
     to_be_durable = ((_DURABLE, {}),)
 
-    @property
-    def integrity_error(self) -> type[Exception]:
-        """What the driver raises for a key that is there already."""
-        return psycopg.IntegrityError
+    integrity_error = psycopg.IntegrityError
 
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, or in a transaction."""

@@ -34,10 +34,7 @@ class Participant(participants.Participant):
     _journal = ""
     _has_written = False
 
-    @property
-    def integrity_error(self) -> type[Exception]:
-        """What the driver raises for a key that is there already."""
-        return sqlite3.IntegrityError
+    integrity_error = sqlite3.IntegrityError
 
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, of another thread, or in a transaction."""
