@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qmadmin.space import QueueSpace
     from qmcore.queue import QueueUsage, Subscription
 
-SUBSCRIPTIONS = Group("Subscriptions", needs=Needs.OPEN_SPACE, extension=True)
+SUBSCRIPTIONS = Group("Subscriptions", "consumers", needs=Needs.OPEN_SPACE, extension=True)
 
 
 class SubscriptionName(Kind[str]):

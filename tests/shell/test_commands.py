@@ -31,6 +31,9 @@ ABBREVIATIONS = {
     "qcr": "qcreate",
     "qdltm": "qdeletemsg",
     "qds": "qdestroy",
+    "qsub": "qsubscribe",
+    "qsubl": "qsublist",
+    "qunsub": "qunsubscribe",
     "ql": "qlist",
     "qspc": "qspacecreate",
     "qspch": "qspacechange",
@@ -66,7 +69,7 @@ SYNOPSES = {
     "ipcrm": "[-f] [-y] [-n] [queue_space_name]",
     "qcreate": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
     " [-x {y|n}] [-R seconds|forever] [-G none|linear|exponential] [-F factor] [-M seconds]"
-    " [-J fraction] [-D seconds] [-g] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
+    " [-J fraction] [-D seconds] [-g] [-m] [queue_name [qorder [out-of-order [retries [delay [high [low [cmd]]]]]]]]",
     "qchange": "[-d persist|nonpersist] [-n nhigh,nlow,ncmd] [-e default_relative_expiration_time] [-E errorq]"
     " [-x {y|n}] [-R seconds|forever] [-G none|linear|exponential] [-F factor] [-M seconds]"
     " [-J fraction] [-D seconds] [queue_name [out-of-order [retries [delay [high [low [cmd]]]]]]]",
@@ -74,6 +77,9 @@ SYNOPSES = {
     "qdestroy": "[{-p | -f}] [-y] [-n] [queue_name]",
     "qstart": "[{-e | -d}] [queue_name]",
     "qstop": "[{-e | -d}] [-w seconds] [queue_name]",
+    "qsubscribe": "[queue_name [subscription_name]]",
+    "qsublist": "[queue_name]",
+    "qunsubscribe": "[-y] [-n] [queue_name [subscription_name]]",
     "qset": "[queue_name]",
     "qscan": "[-t deq_time1[-deq_time2]] [-p priority1[-priority2]] [-m msgid] [-i corrid] [-d persist|nonpersist]"
     " [-e exptime1[-exptime2]] [-w condition] [none]",
@@ -193,6 +199,7 @@ PROMPTS = {
     "qput": ["Queue name: ", "Message text: "],
     "qschedulecreate": ["Schedule name: ", "Queue name: ", "Rule: ", "Message text: "],
     **{f"qschedule{verb}": ["Schedule name: "] for verb in ("change", "pause", "resume", "delete")},
+    **{f"q{verb}": ["Queue name: ", "Subscription name: "] for verb in ("subscribe", "unsubscribe")},
     "source": ["Command file: "],
     "watch": ["Command to watch: "],
     **{key: ["Queue name: "] for key in ("qdestroy", "qstart", "qstop", "qpurge", "qunpark", "qget", "qpeek")},

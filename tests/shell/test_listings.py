@@ -64,14 +64,14 @@ def test_entries_are_listed_with_their_pages(laid_out):
     ran = laid_out.run("lidl\n")
     assert [line.split() for line in ran.out.splitlines()] == [
         ["Index", "Name", "Start", "Size", "State", "Durability", "Schema"],
-        ["0", laid_out.device, "0", "2000", "present", "full", "5"],
-        ["1", f"{laid_out.directory}/MORE", "100", "500", "present", "full", "5"],
+        ["0", laid_out.device, "0", "2000", "present", "full", "6"],
+        ["1", f"{laid_out.directory}/MORE", "100", "500", "present", "full", "6"],
     ]
     verbose = laid_out.run("verbose\nlidl\n").out
     assert verbose.count("universal device index.") == 2
     assert (
         f"      name: {laid_out.directory}/MORE\n      start:  100\n      size:   500\n"
-        "      state:  present\n      durability: full\n      schema:     5\n" in verbose
+        "      state:  present\n      durability: full\n      schema:     6\n" in verbose
     )
 
 
@@ -228,6 +228,7 @@ def test_queue_is_listed_in_full_in_verbose_mode(laid_out, space):
         "Expired messages": "are removed",
         "Groups": "no",
         "Retention": "0 seconds",
+        "Several consumers": "no",
         "Enqueuing": "started",
         "Dequeuing": "started",
         "Order": "priority,lifo",
