@@ -40,7 +40,7 @@ def join(connection: DatabaseConnection) -> None:
         raise
 
 
-def _take(connection: ApplicationConnection, transaction: Transaction, space: QueueSpace) -> None:
+def _take(connection: DatabaseConnection, transaction: Transaction, space: QueueSpace) -> None:
     # Whoever only enqueues needs none of this.
     from qmadmin.attachment import attachment_of
     from qmadmin.distributed import databases_of, refuse_memory

@@ -350,7 +350,7 @@ class OpenSpace:
         """Return the definitions with the consumers of the queues, which are read where there may be any."""
         queues = {queue.name: queue for queue in by_id.values()}
         if any(queue.definition.multiple_consumers for queue in queues.values()):
-            found = unit.subscriptions.of_space(space.id)
+            found = unit.queues.subscriptions.of_space(space.id)
             by_id = dict(by_id) | {each.id: by_id[each.queue_id].consumer(each) for each in found}
         return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
 

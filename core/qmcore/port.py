@@ -31,7 +31,6 @@ from qmcore.transitions import (
 from qmcore.unit_parts import (
     AuditRecords,
     DeviceRecords,
-    ForwardingRecords,
     HighestRecords,
     HistoryRecords,
     ImportRecords,
@@ -39,7 +38,6 @@ from qmcore.unit_parts import (
     QueueRecords,
     ScheduleRecords,
     SpaceRecords,
-    SubscriptionRecords,
     TransactionRecords,
     WaitRecords,
 )
@@ -211,10 +209,6 @@ class Unit(Store, Protocol):
         """Queue spaces."""
 
     @property
-    def subscriptions(self) -> SubscriptionRecords:
-        """Consumers of queues for several."""
-
-    @property
     def queues(self) -> QueueRecords:
         """Queues, but for those that imports hide."""
 
@@ -233,10 +227,6 @@ class Unit(Store, Protocol):
     @property
     def waits(self) -> WaitRecords:
         """Waits for messages."""
-
-    @property
-    def forwardings(self) -> ForwardingRecords:
-        """What forwarders tell of their work."""
 
     @property
     def highest(self) -> HighestRecords:

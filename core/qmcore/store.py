@@ -236,15 +236,6 @@ class StateRecords(Protocol):
         Damaged ones are left out, and do not expire any more.
         """
 
-    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
-        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
-
-    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
-        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
-
-    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
-        """Forget when messages expire."""
-
     def standing(self, queue_id: int, messages_of: int, choice: Choice, limit: int) -> list[Holding]:
         """Return at most `limit` ready messages that are chosen, and as many that are kept back.
 
@@ -295,7 +286,7 @@ class MessageRecords(Protocol):
 
 
 class ShareRecords(Protocol):
-    """For how many consumers messages still stand, of those that are for several."""
+    """Messages of queues for several consumers, and the places that they have left."""
 
     def locked(self, message_ids: Sequence[int]) -> dict[int, int]:
         """Return how many places each of these messages has left, 0 where it came with one.
@@ -303,6 +294,15 @@ class ShareRecords(Protocol):
         Nobody else changes that before the end. Whoever parts with messages in several steps asks for all of them at
         first: others take them in the same order.
         """
+
+    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
+        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
+
+    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
+        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
+
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
+        """Forget when messages expire."""
 
 
 class HoldRecords(Protocol):

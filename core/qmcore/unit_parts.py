@@ -57,6 +57,10 @@ class SpaceRecords(Protocol):
 class QueueRecords(Protocol):
     """Queues."""
 
+    @property
+    def subscriptions(self) -> SubscriptionRecords:
+        """Consumers of queues for several."""
+
     def of_space(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
 
@@ -358,6 +362,10 @@ class TransactionRecords(Protocol):
 
 class OwnerRecords(Protocol):
     """Those who are attached: each is the owner of transactions, waits and claims."""
+
+    @property
+    def forwardings(self) -> ForwardingRecords:
+        """What forwarders report of their work."""
 
     def add(self, owner: Owner) -> None:
         """Record who is attached."""

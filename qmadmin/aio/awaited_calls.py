@@ -81,9 +81,11 @@ def waits(method: _Method, *, chooses: bool = False) -> Callable[[F], F]:
             if seconds <= 0:
                 return await _call(space, joined, attempt)
             queues = given[0] if given else named.get("queue", named.get("queues"))
-            queues = [taken_by(queues, named.get("consumer"))] if isinstance(queues, str) else queues or ()
+            consumer = named.get("consumer")
+            if isinstance(queues, str):
+                queues = [queues if consumer is None else taken_by(queues, consumer)]
             selects = chooses or any(named.get(name) is not None for name in _SELECTS)
-            waiting = space.waits.enter(queues, chooses=selects)
+            waiting = space.waits.enter(queues or (), chooses=selects)
             return await _wait(space, joined, attempt, waiting, seconds, stop)
 
         return _documented(call, declaration, method)

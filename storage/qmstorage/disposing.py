@@ -154,7 +154,7 @@ def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], 
     ):
         number, key = numbers.number(guard.space_id, sequence), _key(terms, sequence)
         if holding.place.message_id in copied:
-            store.messages.copy(holding.place.message_id, number)
+            store.shares.split(holding.place.message_id, number)
         elif command.source.parent_id:
             _forget_expiry(store, command.source, holding)
         moved = number if holding.place.message_id in copied else holding.place.message_id

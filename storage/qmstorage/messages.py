@@ -18,8 +18,8 @@ from qmcore.row_rules import RULES
 from qmcore.space import Space
 from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
-from qmstorage.schema import chunk, history, message, ready
-from qmstorage.sql import bindparam, case, exists, func, insert, select, tuple_, update
+from qmstorage.schema import history, message, ready
+from qmstorage.sql import bindparam, exists, func, select, tuple_, update
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.unit_part import StorePart
 
@@ -46,18 +46,6 @@ _AMONG = select(message.c.id).where(
     # Not in_(), whose parameters are only known when a statement runs.
     message.c.id.op("IN", is_comparison=True)(tuple_(*(bindparam(name, type_=message.c.id.type) for name in _PLACES))),
     given(message.c.queue_id, "of_queue"),
-)
-_NEW_ID = bindparam("new_id", type_=message.c.id.type)
-_COPIED: dict[str, Any] = {"id": _NEW_ID, "body_id": case((message.c.body_id.is_not(None), _NEW_ID))}
-_COPY = insert(message).from_select(
-    message.columns.keys(),
-    select(*(_COPIED.get(column.name, column) for column in message.columns)).where(_ITS_ID),
-)
-_COPY_BODY = insert(chunk).from_select(
-    chunk.columns.keys(),
-    select(_NEW_ID, chunk.c.number, chunk.c.content).where(
-        chunk.c.body_id == select(message.c.body_id).where(_ITS_ID).scalar_subquery()
-    ),
 )
 _GROUP_OF = select(message.c.group_id).where(_ITS_ID)
 _ROUTING_NAMES = ("priority", "error_queue", "expires_before", "origin_reason")
@@ -279,18 +267,9 @@ class Messages(StorePart):
             expires=expires_us,
         )
 
-    def copy(self, message_id: int, new_id: int) -> None:
-        """Store a copy of a message under another number, with a body of its own."""
-        self.run(_COPY_BODY, of_message=message_id, new_id=new_id)
-        self.run(_COPY, of_message=message_id, new_id=new_id)
-
     def note_error(self, message_id: int, error: str) -> None:
         """Keep the last error of a message that stays stored, or why it was parked, with it."""
         self.run(_NOTE_ERROR, of_message=message_id, error=error or None)
-
-    def expiries(self, message_ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Return when those of these messages expire that do."""
-        return [(number, expires) for number, _, _, expires in self.charged(message_ids) if expires is not None]
 
     def charged(self, message_ids: Sequence[int]) -> list[Row]:
         """Return the number, the pages, the size and the expiry of those of these messages that have a record."""

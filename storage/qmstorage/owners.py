@@ -58,6 +58,11 @@ _REMOVE_REPORT = delete(forwarding).where(*_OF_REPORT)
 class Owners(UnitPart):
     """Those who are attached, and what goes with them."""
 
+    @property
+    def forwardings(self) -> Forwardings:
+        """What forwarders report of their work."""
+        return Forwardings(self.unit)
+
     def add(self, new: Owner) -> None:
         """Record who is attached."""
         values = dataclasses.asdict(new)
@@ -93,7 +98,7 @@ class Owners(UnitPart):
         waits = self.all(_REMOVE_WAITS, of_owner=owner_id)
         removed = self.one(_REMOVE, of_owner=owner_id) is not None
         # Now that nobody adds to it.
-        self.unit.forwardings.forget(owner_id)
+        self.forwardings.forget(owner_id)
         for queue_id, _ in waits:
             # It may have been woken.
             self.notifications.passed_on(queue_id)

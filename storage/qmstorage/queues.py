@@ -9,7 +9,7 @@ from typing import Any, Final
 from qmcore.attributes import made
 from qmcore.errors import InvalidArgumentError
 from qmcore.numbers import random_number
-from qmcore.queue import Queue, QueueDefinition
+from qmcore.queue import ConsumerRecord, Queue, QueueDefinition
 from qmstorage import rows
 from qmstorage.schema import (
     due,
@@ -28,6 +28,7 @@ from qmstorage.sql import (
     insert,
     literal,
     select,
+    true,
     update,
 )
 from qmstorage.statements import Row, given
@@ -56,12 +57,28 @@ _CHANGE = (
         }
     )
 )
-REMOVE: Final = delete(queue).where(given(queue.c.id, "queue_id"))
+_REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
 _EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding, of_several=True)
+
+_CONSUMERS = (
+    select(queue.c.id, queue.c.parent_id, queue.c.name, queue.c.created_at, queue.c.going)
+    .where(given(queue.c.space_id, "space_id"), queue.c.parent_id > literal(0))
+    .order_by(queue.c.id)
+)
+_END_SUBSCRIPTION = (
+    update(queue)
+    .where(given(queue.c.id, "of_queue"))
+    .values(name=bindparam("new_name"), going=true(), version=bindparam("new_version"))
+)
 
 
 class Queues(UnitPart):
     """Queues as administrators define them."""
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """Consumers of queues for several."""
+        return Subscriptions(self.unit)
 
     def of_space(self, space_id: int) -> list[Queue]:
         """Return the queues of a queue space by name."""
@@ -107,13 +124,45 @@ class Queues(UnitPart):
         """Remove a queue with the messages and counters that it has, and change the generation."""
         self.empty(old.id)
         self.unit.counters.remove(old.space_id, old.id)
-        self.run(REMOVE, queue_id=old.id)
+        self.run(_REMOVE, queue_id=old.id)
         self.unit.change_generation(old.space_id)
 
     def empty(self, queue_id: int) -> None:
         """Remove all that a queue has, its counters apart."""
         for statement in _EMPTY:
             self.run(statement, of_queue=queue_id)
+
+
+class Subscriptions(UnitPart):
+    """Consumers of queues for several."""
+
+    def of_space(self, space_id: int) -> list[ConsumerRecord]:
+        """Return the subscriptions of a queue space, those which have ended too until nothing is left of them."""
+        return [
+            ConsumerRecord(number, parent, name, since, bool(going))
+            for number, parent, name, since, going in self.all(_CONSUMERS, space_id=space_id)
+        ]
+
+    def add(self, of: Queue, full_name: str, now_us: int) -> ConsumerRecord:
+        """Record a consumer of a queue, its counters at zero, and change the generation."""
+        # Its definition is that of the queue, whenever it is read.
+        values = queue_values(of) | {"name": full_name, "multiple_consumers": False, "parent_id": of.id}
+        number = self.unit.queues.add_row(of.space_id, values, now_us)
+        self.unit.change_generation(of.space_id)
+        return ConsumerRecord(number, of.id, full_name, now_us)
+
+    def end(self, consumer: Queue) -> None:
+        """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
+        # No consumer has a name that begins so, and no queue may have it meanwhile.
+        self.run(_END_SUBSCRIPTION, of_queue=consumer.id, new_name=f":{consumer.id}", new_version=random_number())
+        self.unit.change_generation(consumer.space_id)
+
+    def remove(self, consumer: Queue) -> None:
+        """Remove a consumer with what stands there and its counters, and change the generation."""
+        self.unit.queues.empty(consumer.id)
+        self.unit.counters.forget(consumer.space_id, consumer.id)
+        self.run(_REMOVE, queue_id=consumer.id)
+        self.unit.change_generation(consumer.space_id)
 
 
 def _sound_queue(row: Row) -> Queue:

@@ -1,15 +1,17 @@
-"""For how many consumers a message of a queue for several still stands: it goes with the last of its places.
+"""Messages of queues for several consumers: in which places they stand, and how many. One goes with its last place.
 
-A message that came with one place has no row here.
+A message that came with one place has no row in the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from qmstorage.schema import share
-from qmstorage.sql import delete, select, update
+from qmcore.records import Holding, Place
+from qmstorage import selection
+from qmstorage.schema import chunk, due, expiring, message, ready, share
+from qmstorage.sql import bindparam, case, delete, elements, insert, select, update
 from qmstorage.statements import given, insert_into
 from qmstorage.unit_part import StorePart
 
@@ -19,9 +21,47 @@ _LEFT: Final = select(share.c.places).where(_OF_MESSAGE)
 _LESS: Final = update(share).where(_OF_MESSAGE).values(places=share.c.places - 1)
 _FORGET: Final = delete(share).where(_OF_MESSAGE)
 
+_EXPIRING = (
+    select(expiring.c.message_id, expiring.c.expires_at)
+    .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
+    .order_by(expiring.c.expires_at, expiring.c.message_id)
+    .limit(bindparam("most"))
+    # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
+    .with_for_update()
+)
+_READY_PLACE = (
+    select(ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
+    .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
+    .where(given(message.c.id, "of_message"), given(message.c.queue_id, "of_messages"))
+    .with_for_update(skip_locked=True, of=ready)
+)
+_DUE_PLACE = (
+    select(due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
+    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
+    .where(
+        given(message.c.id, "of_message"),
+        given(message.c.queue_id, "of_messages"),
+        given(due.c.queue_id, "of_queue"),
+    )
+    .with_for_update(skip_locked=True, of=due)
+)
+_ITS_ID = given(message.c.id, "of_message")
+_NEW_ID = bindparam("new_id", type_=message.c.id.type)
+_COPIED: dict[str, Any] = {"id": _NEW_ID, "body_id": case((message.c.body_id.is_not(None), _NEW_ID))}
+_COPY = insert(message).from_select(
+    message.columns.keys(),
+    select(*(_COPIED.get(column.name, column) for column in message.columns)).where(_ITS_ID),
+)
+_COPY_BODY = insert(chunk).from_select(
+    chunk.columns.keys(),
+    select(_NEW_ID, chunk.c.number, chunk.c.content).where(
+        chunk.c.body_id == select(message.c.body_id).where(_ITS_ID).scalar_subquery()
+    ),
+)
+
 
 class Shares(StorePart):
-    """For how many consumers messages still stand."""
+    """Messages of queues for several consumers, and the places that they have left."""
 
     def add(self, message_ids: Sequence[int], places: int) -> None:
         """Note with how many places messages have come, where it is more than one."""
@@ -49,3 +89,30 @@ class Shares(StorePart):
         """Return how many places each of these messages has left, 0 where it came with one; nobody changes that."""
         left = self.left(message_ids)
         return {number: left.get(number, 0) for number in message_ids}
+
+    def split(self, message_id: int, new_id: int) -> None:
+        """Store a copy of a message under another number, with a body of its own: others keep this one."""
+        self.run(_COPY_BODY, of_message=message_id, new_id=new_id)
+        self.run(_COPY, of_message=message_id, new_id=new_id)
+
+    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
+        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
+        return dict(self.all(_EXPIRING, of_queue=queue_id, now=now_us, most=limit))
+
+    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
+        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
+        its = []
+        for number, expires in expired.items():
+            which = {"of_messages": queue_id, "of_message": number}
+            found = self.all(_READY_PLACE, beyond=consumer_id - queue_id, **which)
+            rows = [(*row, None) for row in found] or self.all(_DUE_PLACE, of_queue=consumer_id, **which)
+            its += [
+                Holding(Place(number, consumer_id, key, retries), pages, size, expires, until)
+                for key, retries, pages, size, until in rows
+            ]
+        return its
+
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
+        """Forget when messages expire."""
+        for number, expires in expired.items():
+            self.store.states.unmake_expiring(queue_id, number, expires)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from qmcore import times
@@ -83,30 +83,6 @@ _EXPIRED = (
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(bindparam("most"))
-)
-EXPIRING: Final = (
-    select(expiring.c.message_id, expiring.c.expires_at)
-    .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
-    .order_by(expiring.c.expires_at, expiring.c.message_id)
-    .limit(bindparam("most"))
-    # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
-    .with_for_update()
-)
-_READY_PLACE = (
-    select(ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
-    .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
-    .where(given(message.c.id, "of_message"), given(message.c.queue_id, "of_messages"))
-    .with_for_update(skip_locked=True, of=ready)
-)
-_DUE_PLACE = (
-    select(due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
-    .join_from(message, due, elements.Named(due.c.message_id, message.c.id))
-    .where(
-        given(message.c.id, "of_message"),
-        given(message.c.queue_id, "of_messages"),
-        given(due.c.queue_id, "of_queue"),
-    )
-    .with_for_update(skip_locked=True, of=due)
 )
 _BY_KEY = {False: ready.c.order_key, True: ready.c.order_key.desc()}
 """The order in which the first is found, and the last."""
@@ -271,28 +247,6 @@ class States(StorePart):
             if its[number] is None:
                 self.unmake_expiring(queue_id, number, expires)
         return [holding for holding in its.values() if holding is not None]
-
-    def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
-        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
-        return dict(self.all(EXPIRING, of_queue=queue_id, now=now_us, most=limit))
-
-    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
-        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
-        its = []
-        for number, expires in expired.items():
-            which = {"of_messages": queue_id, "of_message": number}
-            found = self.all(_READY_PLACE, beyond=consumer_id - queue_id, **which)
-            rows = [(*row, None) for row in found] or self.all(_DUE_PLACE, of_queue=consumer_id, **which)
-            its += [
-                Holding(Place(number, consumer_id, key, retries), pages, size, expires, until)
-                for key, retries, pages, size, until in rows
-            ]
-        return its
-
-    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
-        """Forget when messages expire."""
-        for number, expires in expired.items():
-            self.unmake_expiring(queue_id, number, expires)
 
     def standing(self, queue_id: int, messages_of: int, choice: Choice, limit: int) -> list[Holding]:
         """Return at most `limit` ready messages that are chosen, and as many that are kept back.

@@ -23,7 +23,7 @@ from qmstorage.holdings import Holdings
 from qmstorage.imports import Imports
 from qmstorage.listing import Listing
 from qmstorage.messages import Messages
-from qmstorage.owners import Forwardings, Owners, Waits
+from qmstorage.owners import Owners, Waits
 from qmstorage.queues import Queues
 from qmstorage.schedules import Schedules
 from qmstorage.schema import IN_MEMORY, VERSION, counter, due, held, ready
@@ -33,7 +33,6 @@ from qmstorage.spaces import Spaces
 from qmstorage.sql import bindparam, delete, update
 from qmstorage.statements import Cursor, Runner, Texts, given
 from qmstorage.states import States
-from qmstorage.subscriptions import Subscriptions
 from qmstorage.transactions import Transactions
 from qmstorage.unit_part import LastingPartOf, PartOf
 
@@ -109,13 +108,11 @@ class SqlUnit(Runner):
     audit = PartOf(Audit)
     spaces = PartOf(Spaces)
     queues = PartOf(Queues)
-    subscriptions = PartOf(Subscriptions)
     schedules = PartOf(Schedules)
     imports = PartOf(Imports)
     highest = PartOf(Highest)
     owners = PartOf(Owners)
     waits = PartOf(Waits)
-    forwardings = PartOf(Forwardings)
     transactions = LastingPartOf(Transactions)
 
     def __init__(

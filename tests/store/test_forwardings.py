@@ -175,7 +175,10 @@ class TestTheEnd:
 
     def test_a_store_takes_nothing_of_an_owner_who_was_given_up(self, store, space):
         volume = attachment_of(space).volume
-        assert volume.write(lambda unit: unit.forwardings.report(77, {1: FULL}, whole=False), Purpose.HOLDING) is False
+        assert (
+            volume.write(lambda unit: unit.owners.forwardings.report(77, {1: FULL}, whole=False), Purpose.HOLDING)
+            is False
+        )
         assert count_rows(space, "forwarding") == (0,)
 
     def test_a_process_that_died_is_told_as_dead_until_somebody_looks_after_it(self, real_device, start):

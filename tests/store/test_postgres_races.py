@@ -325,13 +325,13 @@ def test_what_a_forwarder_tells_while_it_tells_more_or_is_given_up_is_kept_once_
     inside, go_on = threading.Event(), threading.Event()
 
     def tell(unit):
-        assert unit.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=1)}, whole=True)
+        assert unit.owners.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=1)}, whole=True)
         inside.set()
         assert go_on.wait(90)
 
     def act(unit):
         if end == "tells more":
-            return unit.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=2)}, whole=False)
+            return unit.owners.forwardings.report(owner.id, {queue.id: Forwarding(queue="Q", calls=2)}, whole=False)
         return unit.owners.remove(owner.id)
 
     def other():

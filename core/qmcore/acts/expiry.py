@@ -50,14 +50,14 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
     holds sees to its own when it ends.
     """
     known = opened.definitions(unit)
-    expired = store.states.expiring(queue.id, now, limit)
+    expired = store.shares.expiring(queue.id, now, limit)
     if not expired:
         return 0
     # All at once, and before any place: others take them in the same order.
     left = store.shares.locked(list(expired))
     for consumer in [each for each in known.by_id.values() if each.parent_id == queue.id]:
         dispositions: list[Disposition] = []
-        for holding in store.states.places_of(consumer.id, queue.id, expired):
+        for holding in store.shares.places_of(consumer.id, queue.id, expired):
             number = holding.place.message_id
             left[number] = max(left[number], 1) - 1
             its_last = left[number] == 0
@@ -68,7 +68,7 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
             )
         dispose(unit, opened, consumer, store, dispositions)
         tell_expired(unit, opened, consumer, dispositions)
-    store.states.no_longer_expiring(queue.id, expired)
+    store.shares.no_longer_expiring(queue.id, expired)
     return len(expired)
 
 

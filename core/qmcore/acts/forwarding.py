@@ -26,7 +26,7 @@ def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwardin
     """
     queues = opened.definitions(unit).queues
     kept = {queues[each.queue].id: _kept(each) for each in told if each.queue in queues}
-    if not unit.forwardings.report(owner.id, kept, whole=whole):
+    if not unit.owners.forwardings.report(owner.id, kept, whole=whole):
         raise AbortedError(
             f"this process was taken for dead, and is no longer attached to queue space {opened.space.name!r}",
             space=opened.space.name,
@@ -35,7 +35,9 @@ def report(unit: Unit, opened: OpenSpace, owner: Owner, told: Sequence[Forwardin
 
 def forwardings(volume: Volume, space_id: int) -> list[tuple[AttachedProcess, Forwarding]]:
     """Return who forwards the queues of a queue space, and what it tells of each, by the names of the queues."""
-    owners, told = volume.read(lambda unit: (unit.owners.of_space(space_id), unit.forwardings.of_space(space_id)))
+    owners, told = volume.read(
+        lambda unit: (unit.owners.of_space(space_id), unit.owners.forwardings.of_space(space_id))
+    )
     living = volume.liveness.living(owners)
     processes = {owner.id: process_of(owner, living) for owner in owners}
     return [(processes[owner_id], each) for owner_id, each in told]

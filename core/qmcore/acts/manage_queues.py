@@ -109,7 +109,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     for consumer in [each for each in opened.definitions(unit).by_id.values() if each.parent_id == queue.id]:
         if memory is not None:
             memory.abandon(queue.space_id, consumer.id)
-        unit.subscriptions.remove(consumer)
+        unit.queues.subscriptions.remove(consumer)
     if memory is not None:
         memory.abandon(queue.space_id, queue.id)
     unit.queues.remove(queue)

@@ -41,7 +41,7 @@ def subscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str, now: in
         )
     if len(subscribed) >= MOST:
         raise NoSpaceError(f"queue {queue.name!r}", Resource.SUBSCRIPTIONS, used=len(subscribed), limit=MOST)
-    added = queue.consumer(unit.subscriptions.add(queue, full_name, now))
+    added = queue.consumer(unit.queues.subscriptions.add(queue, full_name, now))
     memory = unit.memory(queue.space_id)
     if memory is not None:
         memory.counters.add(queue.space_id, added.id)
@@ -56,7 +56,7 @@ def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> No
     found = next((each for each in known.subscribed.get(queue.id, ()) if each.name == full_name), None)
     if found is None:
         raise known.no_such_subscription(queue, name)
-    unit.subscriptions.end(found)
+    unit.queues.subscriptions.end(found)
     # Who waits there learns that there is nothing to wait for.
     unit.waits.notify(found.id)
 
@@ -85,7 +85,7 @@ def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
     its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
     is_there = consumer.id in opened.definitions(unit).by_id
     if is_there and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
-        unit.subscriptions.remove(consumer)
+        unit.queues.subscriptions.remove(consumer)
 
 
 def _for_several(queue: Queue) -> Queue:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from qmstorage.schema import share
+from qmcore.records import Holding, Place
+from qmstorage import selection
+from qmstorage.schema import due, message, ready, share
 from qmstorage.shares import Shares
-from qmstorage.sql import ARRAY, BigInteger, bindparam, delete, func, select, update
+from qmstorage.sql import ARRAY, BigInteger, bindparam, delete, elements, func, select, update
+from qmstorage.statements import given
 
-_THESE = share.c.message_id == func.any(bindparam("ids", type_=ARRAY(BigInteger)))
+
+def _numbers(name: str) -> Any:
+    return func.any(bindparam(name, type_=ARRAY(BigInteger)))
+
+
+_THESE = share.c.message_id == _numbers("ids")
 _LEFT = select(share.c.message_id, share.c.places).where(_THESE)
 # In one order everywhere: two that part with the same messages would wait for each other.
 _LESS = update(share).where(_THESE).values(places=share.c.places - 1)
 _FORGET = delete(share).where(_THESE)
 _LOCKED = _LEFT.order_by(share.c.message_id).with_for_update()
+
+_READY_PLACES = (
+    select(ready.c.message_id, ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
+    .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
+    .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_messages"))
+    .with_for_update(skip_locked=True, of=ready)
+)
+_DUE_PLACES = (
+    select(due.c.message_id, due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
+    .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
+    .where(due.c.message_id == _numbers("ids"), given(due.c.queue_id, "of_queue"))
+    .with_for_update(skip_locked=True, of=due)
+)
 
 
 class SharedShares(Shares):
@@ -37,3 +59,14 @@ class SharedShares(Shares):
         """Return how many places each of these messages has left, 0 where it came with one; nobody changes that."""
         left: dict[int, int] = dict(self.all(_LOCKED, ids=list(message_ids)))
         return {number: left.get(number, 0) for number in message_ids}
+
+    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
+        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
+        ids = list(expired)
+        found = self.all(_READY_PLACES, beyond=consumer_id - queue_id, of_messages=queue_id, ids=ids)
+        rows = [(*row, None) for row in found]
+        rows += self.all(_DUE_PLACES, of_queue=consumer_id, ids=ids)
+        return [
+            Holding(Place(number, consumer_id, key, retries), pages, size, expired[number], until)
+            for number, key, retries, pages, size, until in rows
+        ]

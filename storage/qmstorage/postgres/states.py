@@ -6,7 +6,7 @@ owns all else that belongs to the message. So no session waits for another, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,19 +72,12 @@ _READY_OF = (
     .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
     .with_for_update(skip_locked=True, of=ready)
 )
-_READY_PLACES = (
-    select(ready.c.message_id, ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
-    .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
-    .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_messages"))
-    .with_for_update(skip_locked=True, of=ready)
-)
 _DUE_OF = (
     select(due.c.message_id, due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
     .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
     .where(due.c.message_id == _numbers("ids"))
     .with_for_update(skip_locked=True, of=due)
 )
-_DUE_PLACES = _DUE_OF.where(given(due.c.queue_id, "of_queue"))
 _KEYS = (
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary)))
     .table_valued(column("order_key", LargeBinary), name="keys")
@@ -152,14 +145,3 @@ class SharedStates(States):
             for number, key, retries, pages, size, until in rows
         }
         return [its[number] for number in ids if number in its]
-
-    def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
-        """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
-        ids = list(expired)
-        found = self.all(_READY_PLACES, beyond=consumer_id - queue_id, of_messages=queue_id, ids=ids)
-        rows = [(*row, None) for row in found]
-        rows += self.all(_DUE_PLACES, of_queue=consumer_id, ids=ids)
-        return [
-            Holding(Place(number, consumer_id, key, retries), pages, size, expired[number], until)
-            for number, key, retries, pages, size, until in rows
-        ]

@@ -161,8 +161,9 @@ def _consume_places(unit: Transitions, command: Commit, source: Source, its: Seq
     last = set(unit.shares.part([number for number, _, _ in its]))
     gone = [each for each in its if each[0] in last]
     unit.holdings.release_held(command.transaction_id, source.queue_id, _DEQUEUED)
-    for number, expires in unit.messages.expiries([number for number, _, _ in gone]):
-        unit.states.unmake_expiring(source.parent_id, number, expires)
+    for number, _, _, expires in unit.messages.charged([number for number, _, _ in gone]):
+        if expires is not None:
+            unit.states.unmake_expiring(source.parent_id, number, expires)
     unit.messages.discard_all([number for number, _, _ in gone])
     disposing.count_places_out(unit, command.guard, source, use_of(its), use_of(gone), "dequeued")
 

@@ -91,7 +91,7 @@ class ExclusiveStates(States):
             row = number, queue_id, key, priority, now, pages, size, 0, 0, kind, body
             execute(texts[_PUT_PLAIN], row)
         if route.consumers:
-            self._stand_for(route.consumers, [number], [key], available if (available or 0) > now else None)
+            _stand_for(self, route.consumers, [number], [key], available if (available or 0) > now else None)
         elif available is not None and available > now:
             execute(texts[_MAKE_DUE], (queue_id, available, number, key, 0, 0))
             # Each who waits sleeps until the next is due.
@@ -159,7 +159,7 @@ class ExclusiveStates(States):
             others = repeat(0), repeat(0), repeat(terms.type)
             write(texts[_PUT_PLAIN], zip(ids, repeat(queue_id), keys, *same, pages, sizes, *others, contents))
         if route.consumers:
-            self._stand_for(route.consumers, ids, keys, available if (available or 0) > now else None)
+            _stand_for(self, route.consumers, ids, keys, available if (available or 0) > now else None)
         elif available is not None and available > now:
             write(texts[_MAKE_DUE], zip(repeat(queue_id), repeat(available), ids, keys, repeat(0), repeat(0)))
             self.notifications.changed(queue_id)
@@ -168,23 +168,6 @@ class ExclusiveStates(States):
             self.notifications.came(queue_id, len(ids))
         if expires is not None:
             write(texts[_MAKE_EXPIRING], zip(repeat(queue_id), repeat(expires), ids))
-
-    def _stand_for(
-        self, consumers: Sequence[int], ids: Sequence[int], keys: Sequence[bytes], until: int | None
-    ) -> None:
-        """Let messages of a queue for several stand for each of its consumers, kept back until a time or ready."""
-        write, texts = self.cursor.executemany, self.texts.in_order
-        places = list(zip(ids, keys, strict=True))
-        if until is None:
-            write(texts[MAKE_READY], [(each, key, number, 0) for each in consumers for number, key in places])
-        else:
-            write(texts[_MAKE_DUE], [(each, until, number, key, 0, 0) for each in consumers for number, key in places])
-        for each in consumers:
-            if until is None:
-                self.notifications.came(each, len(ids))
-            else:
-                self.notifications.changed(each)
-        self.store.shares.add(ids, len(consumers))
 
     def make_ready(self, queue_id: int, its: Sequence[Row]) -> None:
         """Let messages of a queue be dequeued, of each its number, its key and its retries; who waits there is told."""
@@ -198,3 +181,21 @@ class ExclusiveStates(States):
         # In the order of its text: both parts ask for a queue and for the time.
         available, expired = self.run_in_order(PENDING_WORK, queue_id, now_us, messages_of, now_us).fetchone()
         return bool(available), bool(expired)
+
+
+def _stand_for(
+    states: ExclusiveStates, consumers: Sequence[int], ids: Sequence[int], keys: Sequence[bytes], until: int | None
+) -> None:
+    """Let messages of a queue for several stand for each of its consumers, kept back until a time or ready."""
+    write, texts = states.cursor.executemany, states.texts.in_order
+    places = list(zip(ids, keys, strict=True))
+    if until is None:
+        write(texts[MAKE_READY], [(each, key, number, 0) for each in consumers for number, key in places])
+    else:
+        write(texts[_MAKE_DUE], [(each, until, number, key, 0, 0) for each in consumers for number, key in places])
+    for each in consumers:
+        if until is None:
+            states.notifications.came(each, len(ids))
+        else:
+            states.notifications.changed(each)
+    states.store.shares.add(ids, len(consumers))
