@@ -279,8 +279,8 @@ def topics(catalogue: Catalogue) -> Prose:
         (
             Labels(tuple(names)),
             Paragraph(
-                f"help TOPIC lists its commands, help {LIST} all; help COMMAND describes one, help {ALL} each. Ctrl-C"
-                " leaves a prompt, Tab completes; >, >> and | take the output."
+                f"help TOPIC or COMMAND says more, help {ALL} everything. Tab completes, Ctrl-C ends a prompt; > and |"
+                " take output."
             ),
         )
     )
