@@ -60,13 +60,19 @@ def _select(request: Request) -> Iterator[MessageSubject]:
     condition, delivery = _condition(request.keys), request.keys.get("delivery")
     with opened(request) as space:
         named = request.keys.get("queue")
-        for queue in [space.queue(named)] if named is not None else space.queues():
+        for queue in [space.queue(named)] if named is not None else _taken_from(space):
             lacking: list[int] = []
             for info in space.messages(queue.name, condition=condition, left_out=lacking.append):
                 if delivery in (None, info.delivery):
                     yield MessageSubject(device=request.device, space=space.name, queue=queue, info=info)
             if lacking:
                 request.warn(f"{left_out(sum(lacking), queue.name)}. {_DAMAGED}")
+
+
+def _taken_from(space: QueueSpace) -> list[Queue]:
+    """Return the queues for one consumer, and the consumers of the others."""
+    alone = [queue for queue in space.queues() if not queue.definition.multiple_consumers]
+    return alone + [space.queue(f"{each.queue}:{each.name}") for each in space.subscriptions()]
 
 
 def _condition(keys: Mapping[str, Any]) -> Condition | None:

@@ -153,8 +153,8 @@ class Subscriptions(UnitPart):
 
     def end(self, consumer: Queue) -> None:
         """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
-        # No consumer has a name that begins so, and no queue may have it meanwhile.
-        self.run(_END_SUBSCRIPTION, of_queue=consumer.id, new_name=f":{consumer.id}", new_version=random_number())
+        # No name of a queue has a character that cannot be printed.
+        self.run(_END_SUBSCRIPTION, of_queue=consumer.id, new_name=f"\x7f{consumer.id}", new_version=random_number())
         self.unit.change_generation(consumer.space_id)
 
     def remove(self, consumer: Queue) -> None:

@@ -168,6 +168,9 @@ def give_back_locked(command: Commit, store: Store, now: int) -> None:
         its = store.holdings.give_back_locked(command.transaction_id, source.queue_id)
         standing = [Stands(each.place, None, each.expires_us) for each in its]
         stand(store, source.queue_id, standing, now, expires=not source.parent_id)
+        for each in its if source.parent_id else ():
+            # Where all others have expired meanwhile, nobody would look at this one any more.
+            store.shares.expire_again(source.parent_id, each)
 
 
 def overflow_of_spilled(unit: SqlUnit, command: Commit, freed: Use, freed_in_memory: Use) -> Refused | None:

@@ -90,6 +90,13 @@ class Shares(StorePart):
         left = self.left(message_ids)
         return {number: left.get(number, 0) for number in message_ids}
 
+    def expire_again(self, queue_id: int, holding: Holding) -> None:
+        """Note when a message expires, whether that is noted or not."""
+        if holding.expires_us is not None:
+            its = queue_id, holding.place.message_id, holding.expires_us
+            self.store.states.unmake_expiring(*its)
+            self.store.states.make_expiring(*its)
+
     def split(self, message_id: int, new_id: int) -> None:
         """Store a copy of a message under another number, with a body of its own: others keep this one."""
         self.run(_COPY_BODY, of_message=message_id, new_id=new_id)

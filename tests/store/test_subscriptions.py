@@ -438,3 +438,66 @@ class TestLooking:
         both.enqueue("Q", "x")
         assert [info.state for info in both.messages("Q:one")] == [State.READY]
         assert both.usage("Q:one").ready == 1
+
+
+class TestBesideOthers:
+    def test_the_last_subscription_stays_while_a_transaction_has_messages_that_are_to_come(self, store, both):
+        xid = both.xid(7, b"global", b"branch")
+        both.tpc_begin(xid)
+        both.enqueue("Q", "x")
+        both.tpc_prepare()
+        both.unsubscribe("Q", "two")
+        (refused,) = Work(lambda: both.unsubscribe("Q", "one")).results()
+        assert isinstance(refused, InUseError)
+        assert "'one' is the last subscription of queue 'Q'" in refused.message
+        both.tpc_commit()
+        assert drain(both, "Q:one") == ["x"]
+        both.unsubscribe("Q", "one")
+        sound(store, both)
+
+    def test_nothing_is_moved_to_where_nobody_would_get_it(self, space):
+        space.enqueue("PLAIN", "x")
+        with pytest.raises(NoRecipientsError):
+            space.move("PLAIN", "Q")
+        assert drain(space, "PLAIN") == ["x"]
+
+    def test_what_is_moved_to_it_comes_to_all(self, store, both):
+        both.enqueue("PLAIN", "x")
+        assert both.move("PLAIN", "Q") == 1
+        assert drain(both, "Q:one") == drain(both, "Q:two") == ["x"]
+        sound(store, both)
+
+    def test_what_was_only_locked_expires_with_the_others(self, store, both, clock):
+        both.enqueue("Q", "x", expires_in=5)
+        with both.transaction():
+            both.lock("Q", consumer="one")
+            clock.advance(6)
+            assert Work(lambda: drain(both, "Q:two")).results() == [[]]
+        assert drain(both, "Q:one") == []
+        assert count_rows(both, "message", "share", "expiring") == (0, 0, 0)
+        sound(store, both)
+
+    def test_a_transaction_that_takes_all_places_of_a_message_gives_its_room_back(self, store):
+        space = store.space(messages=1)
+        make_queue(space, "Q", multiple_consumers=True)
+        make_queue(space, "PLAIN")
+        for name in ("one", "two"):
+            space.subscribe("Q", name)
+        space.enqueue("Q", "x")
+        with space.transaction():
+            space.dequeue("Q:one")
+            space.dequeue("Q:two")
+            space.enqueue("PLAIN", "reply")
+        assert drain(space, "PLAIN") == ["reply"]
+
+    def test_a_queue_for_several_is_no_error_queue_of_another(self, both):
+        for act in (both.create_queue, both.change_queue):
+            with pytest.raises(InvalidArgumentError, match="queue 'Q' is for several consumers"):
+                act("NEW" if act == both.create_queue else "PLAIN", error_queue="Q")
+
+    def test_one_that_goes_leaves_every_name_to_queues(self, store, both):
+        number = both.queue("Q:one").id
+        make_queue(both, f":{number}")
+        both.unsubscribe("Q", "one")
+        assert [each.name for each in both.subscriptions()] == ["two"]
+        sound(store, both)

@@ -184,6 +184,30 @@ def test_a_queue_that_is_there_is_skipped_replaced_or_appended_to_as_asked(
         assert drain(space, "A") == left
 
 
+@pytest.mark.parametrize("how", [Existing.REPLACE, Existing.APPEND])
+def test_a_queue_for_several_consumers_is_neither_replaced_nor_appended_to(
+    archive: Path, here: Device, how: Existing
+) -> None:
+    here.create_space(space_definition("ONE", pages=8_000, messages=8_000))
+    with here.open_space("ONE") as space:
+        make_queue(space, "A", multiple_consumers=True)
+        space.subscribe("A", "one")
+        space.enqueue("A", "old")
+        with pytest.raises(InvalidArgumentError, match="queue 'A' is for several consumers"):
+            load_archive(archive, here.config, ImportOptions(existing=how))
+        assert drain(space, "A:one") == ["old"]
+
+
+def test_a_queue_does_not_come_by_the_name_of_a_consumer(archive: Path, here: Device) -> None:
+    here.create_space(space_definition("ONE", pages=8_000, messages=8_000))
+    with here.open_space("ONE") as space:
+        make_queue(space, "M", multiple_consumers=True)
+        space.subscribe("M", "A")
+        with pytest.raises(InvalidArgumentError, match="'M:A' is a consumer of a queue"):
+            load_archive(archive, here.config, ImportOptions(queues={"A": "M:A"}))
+        assert [queue.name for queue in space.queues()] == ["M"]
+
+
 def test_the_same_archive_is_not_imported_twice_unless_it_is_to_be(archive: Path, here: Device) -> None:
     only = ArchiveSelection(spaces=("ONE",), queues=("A",))
     load_archive(archive, here.config, ImportOptions(selection=only, start=True))

@@ -160,6 +160,7 @@ ASKED = {
     "client_id": "X",
     "reply_delivery": Delivery.PERSIST,
     "headers": {"a": "b"},
+    "topic": "order.created",
     "type": "X",
     "subtype": "X",
     "never_expires": True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore import numbers
-from qmcore.acts.routes import route_of, source_of
+from qmcore.acts.routes import route_of, source_of, with_recipients
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InvalidArgumentError
@@ -77,7 +77,7 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable,
         expires, before = None if has_outlived else before, None
     error = found.last_error if found.until_us == PARKED_UNTIL else ""
     origin = MoveOrigin(queue.name, name_of(known, found.holding), Reason.ADMIN.value, error, before)
-    terms = NewTerms(route_of(known, target), found.priority, found.moment_us, found.available_us, expires)
+    terms = NewTerms(with_recipients(known, target), found.priority, found.moment_us, found.available_us, expires)
     return Move(found.holding, found.until_us, terms, origin), has_outlived
 
 

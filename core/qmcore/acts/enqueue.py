@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from qmcore import names, numbers
 from qmcore.acts.expiry import make_room
 from qmcore.acts.room import no_memory
-from qmcore.acts.routes import route_of
+from qmcore.acts.routes import with_recipients
 from qmcore.acts.sending import execute, no_such_message, send
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import BadQueueError, InvalidArgumentError, NoRecipientsError, NoSpaceError
+from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
 from qmcore.message import (
     BODY_MAX,
     PLAIN_CONTROLS,
@@ -167,7 +167,7 @@ def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
     if item.known is known:
         return item.route, item.arrival
     queue = known.queue(item.outgoing.queue)
-    route = _with_recipients(known, queue)
+    route = with_recipients(known, queue)
     its = item.arrival.terms
     return route, item.arrival._replace(terms=_terms(queue, route, item.outgoing, its.memory, its.place, ()))
 
@@ -180,19 +180,7 @@ def route_to(known: Definitions, name: str, *, even_stopped: bool = False) -> Ro
     queue = known.queues.get(name)
     if queue is None or not (queue.enqueue_enabled or even_stopped):
         raise stopped(known.queue(name), "enqueuing")
-    return known.routes.get(name) or _with_recipients(known, queue)
-
-
-def _with_recipients(known: Definitions, queue: Queue) -> Route:
-    """Return how messages come to a queue, or refuse them where nobody would get one."""
-    route = route_of(known, queue)
-    if queue.definition.multiple_consumers and not route.consumers:
-        raise NoRecipientsError(
-            f"queue {queue.name!r} has no subscription, so that nobody would get the message",
-            hint="Subscribe a consumer first: qsubscribe, or QueueSpace.subscribe.",
-            queue=queue.name,
-        )
-    return route
+    return known.routes.get(name) or with_recipients(known, queue)
 
 
 def stopped(queue: Queue, what: str) -> BadQueueError:

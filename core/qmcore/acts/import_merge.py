@@ -120,8 +120,19 @@ def over(job: ImportJob, record: ImportRecord | None) -> AbortedError:
     )
 
 
+def refuse_several(target: Queue) -> None:
+    """Refuse to append to a queue for several consumers, or to replace it: archives do not say who they are."""
+    if target.definition.multiple_consumers:
+        raise InvalidArgumentError(
+            f"queue {target.name!r} is for several consumers, and no messages are imported there",
+            hint="Import them as a queue of another name.",
+            queue=target.name,
+        )
+
+
 def refuse_unlike(target: Queue, planned: PlannedQueue) -> None:
-    """Refuse to append messages to a queue that does not order or group them in the same way."""
+    """Refuse to append messages to a queue that does not order or group them in the same way, or is for several."""
+    refuse_several(target)
     for what, is_so, wanted in (
         ("order", target.definition.order, planned.definition.order),
         ("grouping", target.definition.grouping, planned.definition.grouping),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from qmcore.acts.enqueue import route_to
-from qmcore.acts.import_merge import refuse_unlike
+from qmcore.acts.import_merge import refuse_several, refuse_unlike
 from qmcore.acts.manage_queues import refuse_held
 from qmcore.definitions import Definitions
 from qmcore.errors import Alternative, InUseError, InvalidArgumentError, NoSpaceError, Resource
@@ -86,6 +86,12 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
     new = 0
     for planned in plan.queues:
         existing = known.queues.get(planned.name)
+        if existing is None and planned.name in known.takers:
+            raise InvalidArgumentError(
+                f"{planned.name!r} is a consumer of a queue, so that no queue can have that name",
+                hint="Rename it in the import.",
+                queue=planned.name,
+            )
         if planned.mode is Mode.APPEND:
             refuse_unlike(known.queue(planned.name), planned)
         elif existing is None:
@@ -98,6 +104,7 @@ def refuse_unfit(unit: Unit, known: Definitions, plan: ImportPlan) -> None:
                 alternative=Alternative.EXISTING,
             )
         else:
+            refuse_several(existing)
             refuse_held(unit, existing)
     limit, used = known.space.definition.queues, len(known.queues) + unit.imports.promised_queues(known.space.id)
     if new and used + new > limit:

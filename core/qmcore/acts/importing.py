@@ -18,7 +18,16 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from qmcore.acts import thresholds
-from qmcore.acts.import_merge import abandon, hidden_by, job_of, merge, over, refuse_unlike, take_out_of_memory
+from qmcore.acts.import_merge import (
+    abandon,
+    hidden_by,
+    job_of,
+    merge,
+    over,
+    refuse_several,
+    refuse_unlike,
+    take_out_of_memory,
+)
 from qmcore.acts.import_plan import queue_of, refuse_known, refuse_unfit, refuse_ungranted
 from qmcore.acts.manage_queues import refuse_held
 from qmcore.acts.renumbering import Renumbering, sums
@@ -415,6 +424,7 @@ def _publish_one(unit: Unit, known: Definitions, job: ImportJob, planned: Planne
                 hint="Destroy or move it and publish again, or give the import up.",
                 queue=planned.name,
             )
+        refuse_several(existing)
         refuse_held(unit, existing)
         unit.imports.conceal(existing, job.id)
         unit.waits.notify(existing.id)

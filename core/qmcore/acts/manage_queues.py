@@ -8,7 +8,7 @@ from qmcore.acts import in_doubt
 from qmcore.acts.looking import usage
 from qmcore.acts.stores import stores
 from qmcore.attributes import attributes_of, plain
-from qmcore.definitions import OpenSpace
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.port import Unit
 from qmcore.queue import Queue, QueueDefinition
@@ -35,6 +35,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
             hint="Create it for one consumer, or name another error queue.",
             queue=definition.name,
         )
+    _refuse_error_queue(known, definition)
     used = len(known.queues) + unit.imports.promised_queues(known.space.id)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
@@ -61,6 +62,7 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
                 hint="Destroy the queue and create it again.",
                 queue=old.name,
             )
+    _refuse_error_queue(opened.definitions(unit), definition)
     changed = dataclasses.replace(old, definition=definition)
     unit.queues.change(changed)
     limits = (old.definition.threshold, old.definition.memory_threshold)
@@ -68,6 +70,17 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
         if limit != limits[memory]:
             unit.capacity_commands.rearm(old.id, memory=bool(memory))
     return changed
+
+
+def _refuse_error_queue(known: Definitions, definition: QueueDefinition) -> None:
+    """Refuse a queue for several consumers as the error queue of another one."""
+    named = known.queues.get(definition.error_queue)
+    if named is not None and named.definition.multiple_consumers:
+        raise InvalidArgumentError(
+            f"queue {named.name!r} is for several consumers, and cannot be the error queue of {definition.name!r}",
+            hint="Name a queue for one consumer.",
+            queue=definition.name,
+        )
 
 
 def switch(unit: Unit, opened: OpenSpace, name: str, *, enqueue: bool | None, dequeue: bool | None) -> Queue:

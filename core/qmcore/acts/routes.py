@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from qmcore.definitions import Definitions
+from qmcore.errors import NoRecipientsError
 from qmcore.order import Criterion
 from qmcore.queue import FOREVER, Queue
 from qmcore.records import TransactionRecord, Use
@@ -33,6 +34,18 @@ def route_of(known: Definitions, queue: Queue) -> Route:
         if consumers or not queue.definition.multiple_consumers:
             known.routes[queue.definition.name] = found
     return found
+
+
+def with_recipients(known: Definitions, queue: Queue) -> Route:
+    """Return how messages come to a queue, or refuse them where nobody would get one."""
+    route = route_of(known, queue)
+    if queue.definition.multiple_consumers and not route.consumers:
+        raise NoRecipientsError(
+            f"queue {queue.name!r} has no subscription, so that nobody would get the message",
+            hint="Subscribe a consumer first: qsubscribe, or QueueSpace.subscribe.",
+            queue=queue.name,
+        )
+    return route
 
 
 def source_of(known: Definitions, queue: Queue) -> Source:

@@ -12,7 +12,7 @@ from typing import Final
 
 from qmcore.acts.disposing import dispose
 from qmcore.definitions import OpenSpace
-from qmcore.errors import InvalidArgumentError, NoSpaceError, Resource
+from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Queue
@@ -56,6 +56,13 @@ def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> No
     found = next((each for each in known.subscribed.get(queue.id, ()) if each.name == full_name), None)
     if found is None:
         raise known.no_such_subscription(queue, name)
+    if len(known.subscribed[queue.id]) == 1 and unit.holdings.held_in(queue.id):
+        raise InUseError(
+            f"{name!r} is the last subscription of queue {queue.name!r}, and nobody would get the messages that a"
+            " transaction has for it",
+            hint="Wait until it has ended, or end it: qprinttrans lists those there are.",
+            queue=queue.name,
+        )
     unit.queues.subscriptions.end(found)
     # Who waits there learns that there is nothing to wait for.
     unit.waits.notify(found.id)
@@ -85,6 +92,9 @@ def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
     its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
     is_there = consumer.id in opened.definitions(unit).by_id
     if is_there and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
+        memory = unit.memory(consumer.space_id)
+        if memory is not None:
+            memory.abandon(consumer.space_id, consumer.id)
         unit.queues.subscriptions.remove(consumer)
 
 

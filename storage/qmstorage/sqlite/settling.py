@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -185,12 +186,14 @@ def _refusal(
     """Return why a transaction cannot be committed; None where it can, and its record is taken away."""
     guard, transaction_id, owner_id, _, _, holds, _, stored, spilled, _ = command
     count = pages = others = 0
+    taken: Counter[int] = Counter()
     for source, its, (_, its_pages, _) in gone:
         count += len(its)
         if source.parent_id:
             # Only what nobody else has gives its room back.
             left = unit.shares.left([number for number, _, _ in its])
-            last = [each for each in its if left.get(each[0], 1) == 1]
+            taken.update(number for number, _, _ in its)
+            last = [each for each in its if left.get(each[0], 1) == taken[each[0]]]
             others += len(its) - len(last)
             pages += use_of(last).pages
         elif not source.retains:
