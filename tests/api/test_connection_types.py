@@ -10,7 +10,7 @@ from tests.fix_store import SOURCES, STRICT
 USES = '''
 import sqlite3
 
-import pg8000.dbapi
+import pg8000.dbapi  # type: ignore[import-untyped]
 import psycopg
 import sqlalchemy
 from django.db import connection, connections  # type: ignore[import-untyped]

@@ -78,7 +78,7 @@ def test_the_first_crdl_makes_the_device_under_each_of_its_names(on_server, name
     assert ran.out.splitlines() == [
         f"Created device {shown}, offset 0, size 2000 on {shown}",
         "index,name,start,size,state,durability,partitions,schema_version",
-        f"0,{shown},0,2000,present,full,,5",
+        f"0,{shown},0,2000,present,full,,6",
         "table,entry,device,offset,pages,state",
         f"VTOC,0,{shown},0,7,present",
         f"UDL,0,{shown},7,19,present",
@@ -91,9 +91,9 @@ def test_a_second_volume_is_another_schema_under_its_bare_name(made):
     ran = made.run(f"crdl {second} 0 500\ncrdl {beside} 500 500\nformat csv\nlidl\n")
     assert ran.err == ""
     assert ran.out.splitlines()[-3:] == [
-        f"0,{made.shown},0,2000,present,full,,5",
-        f"1,{second},0,500,present,full,,5",
-        f"2,{second},500,500,present,full,,5",
+        f"0,{made.shown},0,2000,present,full,,6",
+        f"1,{second},0,500,present,full,,6",
+        f"2,{second},500,500,present,full,,6",
     ]
 
 
@@ -101,7 +101,7 @@ def test_more_pages_of_the_first_volume_are_told_by_any_of_its_names(made):
     schema = address_of(made.device).schema
     ran = made.run(f"crdl {schema} 2000 100\ncrdl {made.device} 2100 100\nformat csv\nlidl\n")
     assert ran.err == ""
-    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size},present,full,,5" for at, start, size in (
+    assert ran.out.splitlines()[-3:] == [f"{at},{made.shown},{start},{size},present,full,,6" for at, start, size in (
         (0, 0, 2000), (1, 2000, 100), (2, 2100, 100))]  # fmt: skip
 
 
@@ -291,5 +291,5 @@ def test_partitions_and_durability_are_chosen_and_shown(on_server):
         f"crdl -s relaxed -H 8 {on_server.shown} 0 2000\nformat csv\nlidl\nformat table\nverbose\nlidl\n"
     )
     assert ran.err == ""
-    assert f"0,{on_server.shown},0,2000,present,relaxed,8,5\n" in ran.out
+    assert f"0,{on_server.shown},0,2000,present,relaxed,8,6\n" in ran.out
     assert "      durability: relaxed\n      schema:     5\n      partitions: 8\n" in ran.out

@@ -57,6 +57,8 @@ SCHEDULE = 'qschedulecreate tea STRING "every 1d" x'
 RECORDED_SCHEDULE = 'qschedulecreate tea STRING "every 1d" ***'
 OF_TRANSACTIONS = {"qcommittrans", "qaborttrans", "qforgettrans"}
 """What needs somebody's transaction, which another test makes."""
+OF_SUBSCRIPTIONS = {"qunsubscribe"}
+"""What needs a queue for several consumers, which another test makes."""
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def records(path):
 
 def test_every_command_that_asks_is_here():
     asking = {command.name for command in Catalogue().commands if command.confirm is not None}
-    assert asking == LINES.keys() | OF_TRANSACTIONS
+    assert asking == LINES.keys() | OF_TRANSACTIONS | OF_SUBSCRIPTIONS
 
 
 @pytest.mark.parametrize("name", LINES)

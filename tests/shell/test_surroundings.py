@@ -286,4 +286,4 @@ def test_files_of_a_device_that_are_removed_meanwhile_are_told_in_a_sentence(lai
     ran = laid_out.run(f"qopen QSPACE\nqclose\n! rm -r '{directory}'\nqopen QSPACE\nlidl\n")
     assert "failed: No such file or directory" in ran.err
     assert "failed inside" not in ran.err
-    assert ran.out.endswith(" 2000  present  full             5\n")
+    assert ran.out.endswith(" 2000  present  full             6\n")

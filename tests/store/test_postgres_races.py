@@ -76,7 +76,7 @@ def test_who_holds_a_message_in_an_open_unit_keeps_nobody_waiting(arena, selecti
     def hold(unit):
         queue = space.queue("Q")
         for store in (unit, unit.memory(queue.space_id)):
-            assert store.states.standing(queue.id, FIRST_CHOICE, 1)
+            assert store.states.standing(queue.id, queue.id, FIRST_CHOICE, 1)
         inside.set()
         assert go_on.wait(90)
         raise ZeroDivisionError

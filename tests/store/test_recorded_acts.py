@@ -28,7 +28,15 @@ def begun(space):
     return info.id
 
 
+def end_of_a_subscription(space):
+    """Let a consumer unsubscribe from a queue for several."""
+    space.create_queue("TOPIC", multiple_consumers=True)
+    space.subscribe("TOPIC", "one")
+    space.unsubscribe("TOPIC", "one")
+
+
 ACTS = {
+    "unsubscribe": (lambda space, _: end_of_a_subscription(space), "subscription SPACE/TOPIC:one", "done"),
     "change_priority": (
         lambda space, _: space.change_priority("Q", 9, condition="priority = 50"),
         "queue SPACE/Q, messages where priority = 50: priority 9",
