@@ -292,4 +292,4 @@ def test_partitions_and_durability_are_chosen_and_shown(on_server):
     )
     assert ran.err == ""
     assert f"0,{on_server.shown},0,2000,present,relaxed,8,6\n" in ran.out
-    assert "      durability: relaxed\n      schema:     5\n      partitions: 8\n" in ran.out
+    assert "      durability: relaxed\n      schema:     6\n      partitions: 8\n" in ran.out
