@@ -70,7 +70,11 @@ def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> No
 
 def part_with_those_going(volume: Volume, opened: OpenSpace, limit: int, *, one_step: bool) -> None:
     """Part with what stands for consumers that have unsubscribed, `limit` messages in one database transaction."""
-    for consumer in [each for each in volume.read(opened.definitions).by_id.values() if each.going]:
+    known = opened.known
+    if known is None or len(known.by_id) == len(known.queues):
+        # As whoever has just looked for what is due knows: there are no consumers.
+        return
+    for consumer in [each for each in known.by_id.values() if each.going]:
         while volume.write(partial(_part, opened=opened, consumer=consumer, limit=limit), Purpose.MESSAGES):
             if one_step:
                 return
