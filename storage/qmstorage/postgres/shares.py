@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from qmcore.records import Holding, Place
 from qmstorage import selection
+from qmstorage.postgres.states import any_of
 from qmstorage.schema import due, message, ready, share
 from qmstorage.shares import Shares
-from qmstorage.sql import ARRAY, BigInteger, bindparam, delete, elements, func, select, update
+from qmstorage.sql import delete, elements, select, update
 from qmstorage.statements import given
 
-
-def _numbers(name: str) -> Any:
-    return func.any(bindparam(name, type_=ARRAY(BigInteger)))
-
-
-_THESE = share.c.message_id == _numbers("ids")
+_THESE = share.c.message_id == any_of("ids")
 _LEFT = select(share.c.message_id, share.c.places).where(_THESE)
 # In one order everywhere: two that part with the same messages would wait for each other.
 _LESS = update(share).where(_THESE).values(places=share.c.places - 1)
@@ -27,13 +22,13 @@ _LOCKED = _LEFT.order_by(share.c.message_id).with_for_update()
 _READY_PLACES = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
     .join_from(message, ready, selection.STANDS_FOR_CONSUMER)
-    .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_messages"))
+    .where(message.c.id == any_of("ids"), given(message.c.queue_id, "of_messages"))
     .with_for_update(skip_locked=True, of=ready)
 )
 _DUE_PLACES = (
     select(due.c.message_id, due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
     .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
-    .where(due.c.message_id == _numbers("ids"), given(due.c.queue_id, "of_queue"))
+    .where(due.c.message_id == any_of("ids"), given(due.c.queue_id, "of_queue"))
     .with_for_update(skip_locked=True, of=due)
 )
 

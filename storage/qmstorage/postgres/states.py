@@ -41,7 +41,8 @@ _LOOKS = 3
 _MOST: Any = bindparam("most")
 
 
-def _numbers(name: str) -> Any:
+def any_of(name: str) -> Any:
+    """Return what a number has to equal to be one of those that are given by this name."""
     return func.any(bindparam(name, type_=ARRAY(BigInteger)))
 
 
@@ -69,13 +70,13 @@ _EXPIRED = (
 _READY_OF = (
     select(ready.c.message_id, ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
     .join_from(message, ready, selection.STANDS)
-    .where(message.c.id == _numbers("ids"), given(message.c.queue_id, "of_queue"))
+    .where(message.c.id == any_of("ids"), given(message.c.queue_id, "of_queue"))
     .with_for_update(skip_locked=True, of=ready)
 )
 _DUE_OF = (
     select(due.c.message_id, due.c.order_key, due.c.retries, message.c.pages, message.c.size, due.c.available_at)
     .join_from(due, message, elements.Named(message.c.id, due.c.message_id))
-    .where(due.c.message_id == _numbers("ids"))
+    .where(due.c.message_id == any_of("ids"))
     .with_for_update(skip_locked=True, of=due)
 )
 _KEYS = (
