@@ -55,8 +55,7 @@ class DriverCalls:
         except self.errors.ProgrammingError as error:
             raise has_begun() from error
         except BaseException:
-            with contextlib.suppress(self.errors.Error):
-                driver.tpc_rollback()
+            self._end_two_phases()
             raise
 
     def tried(self, identity: bytes) -> tuple[str, str]:
@@ -71,8 +70,7 @@ class DriverCalls:
                 if self._tries(form, xid):
                     return form.name, ""
             except BaseException as error:
-                with contextlib.suppress(self.errors.Error):
-                    self.driver.tpc_rollback()
+                self._end_two_phases()
                 if not isinstance(error, (self.errors.Error, ValueError, TypeError)):
                     raise
                 why = _words(error)
@@ -106,6 +104,31 @@ class DriverCalls:
     def roll_back(self) -> None:
         """Roll back what is open in one phase."""
         self.dialect.do_rollback(self.driver)
+
+    def _end_two_phases(self) -> None:
+        """Roll back what has begun in two phases, after an error."""
+        self.close_if_interrupted()
+        with contextlib.suppress(self.errors.Error):
+            self.driver.tpc_rollback()
+
+    def close_if_interrupted(self) -> bool:
+        """Close a connection where what is handled now began with an exception from outside, as Ctrl-C.
+
+        It may be in the middle of a statement, which no driver tells, and from which a driver need not find back.
+        Returns whether it is closed.
+        """
+        error = sys.exc_info()[1]
+        while isinstance(error, Exception):
+            error = error.__context__
+        if error is None or isinstance(error, GeneratorExit):
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Close the connection, in whatever state it is."""
+        with contextlib.suppress(Exception):
+            self.driver.close()
 
     def run(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
         """Run a statement; return its rows."""

@@ -57,12 +57,12 @@ class Participant(ABC):
             return
         self.refuse_closed()
         self.do(self._its.open)
+        self._is_open = True
         try:
             self.identify()
             self.joinable = self._its.joinable(self.connection)
-            self._is_open = True
         except BaseException:
-            self._its.roll_back()
+            self.leave()
             raise
 
     def facts(self) -> DatabaseFacts:

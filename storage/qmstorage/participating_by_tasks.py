@@ -6,7 +6,7 @@ A thread does the work, and has the task await what a library or a driver does (
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,18 +93,9 @@ class _OfPsycopg(joined_by_tasks.OfPsycopg):
         """Send each statement by itself: a pipeline of a task is none of a thread."""
         return contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """A transaction of its own."""
-        block = self._original.transaction()
-        self._ask(block.__aenter__)
-        try:
-            yield
-        except BaseException as error:
-            caught = error
-            self._ask(lambda: block.__aexit__(type(caught), caught, caught.__traceback__))
-            raise
-        self._ask(lambda: block.__aexit__(None, None, None))
+    def close(self) -> None:
+        """Close it."""
+        self._ask(self._original.close)
 
 
 class _OfSqlAlchemy(OfSqlAlchemy):

@@ -162,7 +162,8 @@ class OfSqlAlchemy(ParticipatingConnection):
     def roll_back(self) -> None:
         """Roll back by SQLAlchemy, so that its events come."""
         if self._transaction.is_active or not self.has_ended():
-            self._transaction.rollback()
+            with _errors_of_sqlalchemy():
+                self._transaction.rollback()
 
 
 class _OfDjango(ParticipatingConnection):
@@ -205,8 +206,9 @@ class _OfDjango(ParticipatingConnection):
 
     def roll_back(self) -> None:
         """Roll back by Django."""
-        self._wrapper.rollback()
-        self._wrapper.set_autocommit(autocommit=True)
+        with _errors_of_django():
+            self._wrapper.rollback()
+            self._wrapper.set_autocommit(autocommit=True)
 
 
 @contextlib.contextmanager

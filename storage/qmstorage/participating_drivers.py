@@ -206,6 +206,7 @@ class Participant(participants.Participant):
     def roll_back(self) -> None:
         """Roll it back, also when it is prepared; nothing is done where it has ended."""
         xid, is_prepared = self._xid, self._is_prepared
+        self._calls.close_if_interrupted()
         try:
             if xid is not None:
                 self._xid, self._is_prepared = None, False
@@ -221,6 +222,7 @@ class Participant(participants.Participant):
         """Let go of the connection; where its transaction may be prepared, nothing but its end may follow on it."""
         if not self._is_open:
             return
+        is_closed = self._calls.close_if_interrupted()
         xid, is_prepared = self._xid, self._is_prepared
         self._xid, self._is_prepared = None, False
         with contextlib.suppress(self._calls.errors.Error):
@@ -230,11 +232,11 @@ class Participant(participants.Participant):
             self._calls.roll_back()
         except self._calls.errors.Error:
             if is_prepared:
-                self._calls.driver.close()
+                self._calls.close()
         try:
             super().leave()
         except Exception:
-            if not is_prepared:
+            if not (is_prepared or is_closed):
                 raise
 
     def let_go(self) -> None:
@@ -296,6 +298,7 @@ class Participant(participants.Participant):
                 result = work()
                 self._calls.dialect.do_commit(self._calls.driver)
             except BaseException:
+                self._calls.close_if_interrupted()
                 with contextlib.suppress(self._calls.errors.Error):
                     self._calls.roll_back()
                 raise

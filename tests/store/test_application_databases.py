@@ -391,6 +391,16 @@ class TestTheSameDatabase:
 class TestOrdinaryUse:
     """What is done beside it goes on as without it."""
 
+    @pytest.mark.parametrize("pair", ["postgres-postgres"], indirect=True)
+    @pytest.mark.parametrize("shop", [("server", "psycopg")], indirect=True, ids="-".join)
+    def test_settings_of_the_applications_connection_are_its_own(self, pair, shop):
+        with qmadmin.transaction(pair.a.device, shop.connection):
+            shop.execute("SET LOCAL lock_timeout = '7s'")
+            pair.a.enqueue("OUT", "x")
+            assert shop.connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
+            shop.order("x")
+        assert shop.connection.execute("SHOW lock_timeout").fetchone() == ("0",)
+
     @ONE
     @pytest.mark.parametrize("shop", [("file", "sqlite3"), ("file", "SQLAlchemy")], indirect=True, ids="-".join)
     @pytest.mark.parametrize("mode", ["WAL", "DELETE"])

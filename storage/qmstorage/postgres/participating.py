@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from qmcore.two_phase import OUR_FORMAT
 from qmcore.xid import Xid
 from qmstorage import joined, participants
 from qmstorage.participating_connections import has_begun, unreachable
-from qmstorage.postgres import translate
+from qmstorage.postgres import interrupted_statements, translate
 from qmstorage.postgres.joining import Cursor, leads_to
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ _PREPARED: Final = (
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
-_LOCK_SECONDS: Final = 1
+_LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '1s'"
+_ASIDE: Final = "qmadmin_aside"
 _MAKE_ANOTHER: Final = "Make another one, and run all of it again when the server is back."
 _GONE: Final = "42704"
 """The state of the server where no such transaction is prepared."""
@@ -129,7 +131,20 @@ class Participant(participants.Participant):
 
     def is_of(self, volume: Volume) -> bool:
         """Return whether the schema of a volume is in it."""
-        return bool(self.alone(lambda: leads_to(self._driver, volume)))
+        if self._driver.info.transaction_status == TransactionStatus.IDLE:
+            return self.alone(lambda: leads_to(self._driver, volume))
+
+        def leads() -> bool:
+            # The transaction of the application is left as it was.
+            self.run(f"SAVEPOINT {_ASIDE}")
+            try:
+                self.run(_LOCK_TIMEOUT)
+                return leads_to(self._driver, volume)
+            finally:
+                self.run(f"ROLLBACK TO SAVEPOINT {_ASIDE}")
+                self.run(f"RELEASE SAVEPOINT {_ASIDE}")
+
+        return self.do(leads)
 
     def has_table(self) -> bool:
         """Return whether there is a table of decisions where the search path of the connection leads."""
@@ -145,6 +160,17 @@ class Participant(participants.Participant):
                 self.end_prepared(prepared, commits=False)
         finally:
             self.leave()
+
+    def leave(self) -> None:
+        """Let go of the connection, which has no transaction open then; what is prepared stays prepared."""
+        if self._is_open:
+            with interrupted_statements.rolling_back(self._driver):
+                super().leave()
+
+    def let_go(self) -> None:
+        """Have the driver end what it has open, without a commit: the library does not know of it."""
+        with interrupted_statements.rolling_back(self._driver):
+            super().let_go()
 
     # ---- what prepares -----------------------------------------------------------------------------------------------
 
@@ -220,10 +246,16 @@ class Participant(participants.Participant):
         """Do a work in a transaction of its own, which is committed, on the disk."""
 
         def do() -> T:
-            with self._driver.transaction():
-                self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+            try:
+                self.run(_LOCK_TIMEOUT)
                 self.run(_DURABLE)
-                return work()
+                result = work()
+                self._driver.commit()
+            except BaseException:
+                with contextlib.suppress(QueueError):
+                    self.let_go()
+                raise
+            return result
 
         return self.do(do)
 
