@@ -50,10 +50,11 @@ ROLE: Final = "consumer"
 class AppHandler(Generic[P, R]):
     """A function that an application calls with the messages of a queue. It can be called as before, too."""
 
-    def __init__(self, app: App, queue: str, function: Callable[P, R], policy: Policy) -> None:
+    def __init__(self, app: App, queue: str, consumer: str | None, function: Callable[P, R], policy: Policy) -> None:
         functools.update_wrapper(self, function)
         self.app = app
         self.queue = queue
+        self.consumer = consumer
         self.policy = policy
         self.function = self.__qmadmin_function__ = function
 
@@ -63,6 +64,16 @@ class AppHandler(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<handler of queue {self.queue!r}: {getattr(self.function, '__qualname__', self.function)}>"
+
+    def create_in(self, space: QueueSpace) -> None:
+        """Create its queue in a queue space, and let its consumer subscribe, where there are none."""
+        if self.consumer is None:
+            space.create_queue(self.queue, exist_ok=True)
+            return
+        space.create_queue(self.queue, exist_ok=True, multiple_consumers=True)
+        # One that has subscribed may have terms of its own.
+        if all(each.name != self.consumer for each in space.subscriptions(self.queue)):
+            space.subscribe(self.queue, self.consumer)
 
     def enqueue(self, body: Body, **options: Any) -> str | None:
         """Put a message on the queue of the handler; `options` are those of `QueueSpace.enqueue`.
@@ -77,7 +88,7 @@ class App:
     """An application with handlers for the messages of a queue space.
 
     The device is opened at first use, in each process that uses it, also after a fork. With `create`, a device, a queue
-    space and queues of handlers that do not exist are made then, with the defaults of the library.
+    space, queues of handlers and subscriptions that do not exist are made then, with the defaults of the library.
     """
 
     def __init__(self, device: str | os.PathLike[str], *, space: str, create: bool = False) -> None:
@@ -153,8 +164,8 @@ class App:
         return opened
 
     def _create_queues(self, space: QueueSpace) -> None:
-        for queue in self._handlers:
-            space.create_queue(queue, exist_ok=True)
+        for handler in self._handlers.values():
+            handler.create_in(space)
 
     @contextlib.contextmanager
     def using(self, space: QueueSpace) -> Iterator[App]:
@@ -236,8 +247,12 @@ class App:
 
     # ---- handlers ----------------------------------------------------------------------------------------------------
 
-    def handler(self, queue: str, **options: Unpack[HandlerOptions]) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
+    def handler(
+        self, queue: str, *, consumer: str | None = None, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
         """Declare the decorated function the handler of a queue; `HandlerOptions` says what the options mean.
+
+        With `consumer` it handles what a queue for several has for that subscription.
 
         It is called with the `Message`, or with its decoded body where its argument is annotated with a type, such as a
         data class. What it returns is the reply; what it raises is a failure: any exception, `Failure`, `Unavailable`.
@@ -247,27 +262,32 @@ class App:
         Raises InvalidArgumentError for a function that cannot be called with one argument, and for a second handler of
         a queue.
         """
-        policy = policy_of(queue, options)
+        served = queue
+        if consumer is not None:
+            from qmadmin.subscribing import taken_by
+
+            served = taken_by(queue, consumer)
+        policy = policy_of(served, options)
 
         def declare(function: Callable[P, R]) -> AppHandler[P, R]:
             from qmadmin.consumers.decoding import decoded, is_same, name_of
 
             if not callable(function):
-                raise InvalidArgumentError(f"the handler of queue {queue!r} must be a function, got {function!r}")
-            present = self._handlers.get(queue)
+                raise InvalidArgumentError(f"the handler of queue {served!r} must be a function, got {function!r}")
+            present = self._handlers.get(served)
             if present is not None and not is_same(present.function, function):
                 raise InvalidArgumentError(
-                    f"queue {queue!r} has the handler {name_of(present.function)} already, and gets no second one,"
+                    f"queue {served!r} has the handler {name_of(present.function)} already, and gets no second one,"
                     f" {name_of(function)}",
                     hint="Call one from the other, or use two queues.",
                 )
             decoded(function)
-            made = AppHandler(self, queue, function, policy)
-            self._handlers[queue] = made
+            made = AppHandler(self, queue, consumer, function, policy)
+            self._handlers[served] = made
             with self._lock:
                 # Otherwise its queue is made when the queue space is opened.
                 if self._create and self._opened is not None and not self._opened.device.readonly:
-                    self._opened.create_queue(queue, exist_ok=True)
+                    made.create_in(self._opened)
             return made
 
         return declare

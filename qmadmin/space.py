@@ -16,7 +16,7 @@ from qmadmin.managing_messages import ManagingMessages, ignore_count, listed, pa
 from qmadmin.managing_schedules import ManagingSchedules
 from qmadmin.managing_transactions import ManagingTransactions
 from qmadmin.queue_watch import QueueWatch
-from qmadmin.subscribing import Subscribing
+from qmadmin.subscribing import Subscribing, taken_by
 from qmadmin.transacting import Transaction, joined_here, refuse_nesting
 from qmadmin.two_phase import TwoPhase
 from qmcore import times
@@ -199,14 +199,17 @@ class QueueSpace(
         now = self._now
         return self._read(lambda unit, opened: looking.usage(unit, opened.definitions(unit).named(queue), now))
 
-    def usages(self) -> list[tuple[Queue, QueueUsage]]:
-        """Return all queues by name, each with what it holds and its counters, all as they were at one moment."""
+    def usages(self, *, consumers: bool = False) -> list[tuple[Queue, QueueUsage]]:
+        """Return all queues by name, each with what it holds and its counters, all as they were at one moment.
+
+        With `consumers` those that have subscribed to queues for several are among them, as `queue:consumer`.
+        """
         self._attachment.do_housekeeping(now=True)
         now = self._now
         self._run(housekeeping.freshen_all, now)
 
         def found(unit: Unit, opened: OpenSpace) -> list[tuple[Queue, QueueUsage]]:
-            queues = _by_name(unit, opened)
+            queues = _by_name(unit, opened, consumers=consumers)
             return list(zip(queues, looking.usages(unit, queues, now), strict=True))
 
         return self._read(found)
@@ -330,6 +333,7 @@ class QueueSpace(
         queues: str | Iterable[str],
         handler: Callable[..., object],
         *,
+        consumer: str | None = None,
         until_empty: bool = False,
         once: bool = False,
         grace: float | timedelta | str = 30.0,
@@ -340,6 +344,7 @@ class QueueSpace(
     ) -> None:
         """Call a function with the messages of queues until a stop is requested: an `App` without an app.
 
+        With `consumer` they are those that queues for several have for subscriptions of that name.
         What the function gets, returns and raises means what it does for a handler of an `App`, and so do the options,
         of handlers and of runs (`RunOptions`).
         SIGTERM, SIGINT and SIGHUP request a stop if this is the main thread. A failure of the store is
@@ -348,6 +353,8 @@ class QueueSpace(
         # What consumes imports this module.
         consuming = importlib.import_module("qmadmin.consuming")
         names = [queues] if isinstance(queues, str) else list(queues)
+        if consumer is not None:
+            names = [taken_by(queue, consumer) for queue in names]
         ends = {"until_empty": until_empty, "once": once, "grace": grace}
         run = {**ends, "idle": idle, "total_workers": total_workers, "metrics": metrics}
         consuming.consume(self, names, handler, run, options)
@@ -387,5 +394,7 @@ class QueueSpace(
                 return
 
 
-def _by_name(unit: Unit, opened: OpenSpace) -> list[Queue]:
-    return sorted(opened.definitions(unit).queues.values(), key=lambda queue: queue.name)
+def _by_name(unit: Unit, opened: OpenSpace, *, consumers: bool = False) -> list[Queue]:
+    known = opened.definitions(unit)
+    found = {**known.queues, **known.takers} if consumers else known.queues
+    return sorted(found.values(), key=lambda queue: queue.name)

@@ -62,9 +62,11 @@ class ProjectApp(App):
             self._follow(configured())
         return super().space
 
-    def handler(self, queue: str, **options: Unpack[HandlerOptions]) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
+    def handler(
+        self, queue: str, *, consumer: str | None = None, **options: Unpack[HandlerOptions]
+    ) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
         """Declare the decorated function the handler of a queue, as `qmadmin.App.handler` does."""
-        declare = super().handler(queue, **options)
+        declare = super().handler(queue, consumer=consumer, **options)
         return lambda function: declare(_awaited_without_old_connections(function))
 
     def _follow(self, found: Configured) -> None:
@@ -136,7 +138,9 @@ def handler_modules() -> list[str]:
     return [f"{each.name}.{HANDLERS}" for each in apps.get_app_configs() if module_has_submodule(each.module, HANDLERS)]
 
 
-def handler(queue: str, **options: Unpack[HandlerOptions]) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
+def handler(
+    queue: str, *, consumer: str | None = None, **options: Unpack[HandlerOptions]
+) -> Callable[[Callable[P, R]], AppHandler[P, R]]:
     """Declare the decorated function the handler of a queue of the project, as `qmadmin.App.handler` does.
 
         # shop/handlers.py
@@ -147,7 +151,7 @@ def handler(queue: str, **options: Unpack[HandlerOptions]) -> Callable[[Callable
     `manage.py qmadmin_run` finds those in modules `handlers` of applications in INSTALLED_APPS.
     `ship.enqueue(order, connection=connection)` sends to it. Nothing is opened by the declaration.
     """
-    return project_app().handler(queue, **options)
+    return project_app().handler(queue, consumer=consumer, **options)
 
 
 def space() -> QueueSpace:

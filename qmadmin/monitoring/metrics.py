@@ -116,9 +116,9 @@ class SpaceFigures:
 
 
 def look(space: QueueSpace) -> SpaceFigures:
-    """Return the figures of an open queue space: all of its queues are looked at together."""
+    """Return the figures of an open queue space: all of its queues and their consumers are looked at together."""
     device = space.device
-    page_size, found = device.info.page_size, space.usages()
+    page_size, found = device.info.page_size, space.usages(consumers=True)
     now = device.clock.now()
     return SpaceFigures(
         space.definition,

@@ -17,7 +17,6 @@ from qmadmin.shell.kinds import FileName, Number, Seconds, Taken
 from qmadmin.shell.notices import UsageError
 from qmadmin.shell.redirection import refuse_the_device
 from qmcore import times
-from qmcore.errors import BadQueueError
 from qmcore.values import dataclass
 
 if TYPE_CHECKING:
@@ -166,13 +165,7 @@ def qtop(session: Session, queue_name: str | None, seconds: float, rounds: int |
 
 def sample_of(session: Session, queue_name: str | None) -> Sample:
     """Return a sample of one queue or all queues of the open queue space."""
-    space = session.opened()
-    found = space.usages()
-    for each in space.subscriptions():
-        name = f"{each.queue}:{each.name}"
-        # It may have ended meanwhile.
-        with contextlib.suppress(BadQueueError):
-            found.append((space.queue(name), space.usage(name)))
+    found = session.opened().usages(consumers=True)
     if queue_name is not None:
         found = [(queue, usage) for queue, usage in found if queue.name == queue_name]
     from qmadmin.monitoring.flow import Sample

@@ -25,6 +25,36 @@ def test_a_handler_is_called_with_each_message_of_its_queue(app: qmadmin.App) ->
     assert app.space.usage("orders").messages == 0
 
 
+def test_each_consumer_of_a_queue_has_a_handler_for_all_of_its_messages(app: qmadmin.App) -> None:
+    got: list[tuple[str, str]] = []
+
+    @app.handler("news", consumer="billing")
+    def bill(message: qmadmin.Message) -> None:
+        got.append(("bill", message.text))
+
+    @app.handler("news", consumer="audit")
+    def audit(message: qmadmin.Message) -> None:
+        got.append(("audit", message.text))
+
+    assert sorted(app.handlers) == ["news:audit", "news:billing"]
+    bill.enqueue("one")
+    app.enqueue("news", "two")
+    app.run(until_empty=True)
+    assert sorted(got) == [("audit", "one"), ("audit", "two"), ("bill", "one"), ("bill", "two")]
+    assert app.space.usage("news").messages == 0
+
+
+def test_a_queue_space_consumes_for_a_consumer(app: qmadmin.App) -> None:
+    got: list[str] = []
+    app.space.create_queue("news", multiple_consumers=True)
+    for name in ("audit", "billing"):
+        app.space.subscribe("news", name)
+    app.space.enqueue("news", "one")
+    app.space.consume("news", lambda message: got.append(message.text), consumer="billing", until_empty=True)
+    assert got == ["one"]
+    assert [app.space.usage(f"news:{name}").messages for name in ("audit", "billing")] == [1, 0]
+
+
 def test_a_handler_without_an_annotation_gets_the_message(app: qmadmin.App) -> None:
     got = []
 

@@ -76,6 +76,28 @@ def test_a_registry_of_the_program_gets_calls_and_queues_of_all_runs(app: qmadmi
     assert value(registry, "qmadmin_space_up") == 1
 
 
+def test_each_consumer_of_a_queue_has_figures_of_its_own(tmp_path: Path) -> None:
+    with contextlib.closing(qmadmin.App(tmp_path / "QS", space="QS", create=True)) as app:
+
+        @app.handler("news", consumer="billing")
+        def bill(message: qmadmin.Message) -> None:
+            del message
+
+        app.space.subscribe("news", "audit")
+        registry = registered(app)
+        bill.enqueue("a chair")
+        app.run(until_empty=True)
+        names, told = ("audit", "billing"), ("qmadmin_queue_ready_messages", "qmadmin_queue_dequeued_messages_total")
+        assert {name: [value(registry, each, queue=f"news:{name}") for each in told] for name in names} == {
+            "audit": [1, 0],
+            "billing": [0, 1],
+        }
+        assert value(registry, "qmadmin_consumer_successes_total", queue="news:billing") == 1
+        ages = [value(registry, "qmadmin_queue_oldest_ready_age_seconds", queue=f"news:{name}") for name in names]
+        assert ages[0]
+        assert ages[1] == 0
+
+
 def test_a_registry_opens_no_device(app: qmadmin.App, tmp_path: Path) -> None:
     registry = registered(app)
     assert value(registry, "qmadmin_space_up") == 0
