@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qmadmin.opening import create_device, open_device
@@ -23,21 +23,22 @@ WITH class AS (
     SELECT oid, relkind, xmin AS writer FROM pg_class
     WHERE relnamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace) AND oid NOT IN ({numbers})
 ),
-part (name) AS (
-    SELECT concat_ws(' ', oid, writer) FROM class
-    UNION ALL SELECT concat_ws(' ', attrelid, attnum, pg_attribute.xmin)
-        FROM pg_attribute JOIN class ON class.oid = attrelid WHERE relkind <> 'S'
-    UNION ALL SELECT concat_ws(' ', pg_constraint.oid, pg_constraint.xmin)
-        FROM pg_constraint JOIN class ON class.oid = conrelid
-    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_proc
+part (writer) AS (
+    SELECT writer FROM class
+    UNION ALL SELECT pg_attribute.xmin FROM pg_attribute JOIN class ON class.oid = attrelid WHERE relkind <> 'S'
+    UNION ALL SELECT pg_constraint.xmin FROM pg_constraint JOIN class ON class.oid = conrelid
+    UNION ALL SELECT xmin FROM pg_proc
         WHERE pronamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace)
-    UNION ALL SELECT concat_ws(' ', oid, xmin) FROM pg_namespace
+    UNION ALL SELECT xmin FROM pg_namespace
         WHERE oid IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace)
-    UNION ALL SELECT version_num FROM {schema}.alembic_version
 )
-SELECT md5(string_agg(name, ',' ORDER BY name)) FROM part
+SELECT concat_ws(' ', count(*), count(*) FILTER (WHERE age(writer) <= age('{since}'::xid)),
+    (SELECT version_num FROM {schema}.alembic_version)) FROM part
 """
-"""Which rows of the catalogue say what a device consists of: each change of it writes another one of them."""
+"""How many rows of the catalogue say what a device consists of, how many were written since, and its version.
+
+Each change of it writes another one of them, or leaves one out.
+"""
 
 _NUMBERS = """
 SELECT oid FROM pg_class WHERE relkind = 'S' AND relnamespace = '{schema}'::regnamespace AND NOT EXISTS (
@@ -52,9 +53,15 @@ AND relnamespace IN ('{schema}'::regnamespace, '{schema}_memory'::regnamespace) 
 """
 """The tables that have or had rows."""
 
+_FUNCTIONS = "SELECT oid FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace"
+
 _FOUND = """
-SELECT ({state}), ARRAY({written})::regclass[]::text[], ARRAY({numbers})::regclass[]::text[]
+SELECT ({state}), ARRAY({written})::regclass[]::text[], ARRAY({numbers})::regclass[]::text[],
+    ARRAY({functions})::regprocedure[]::text[]
 """
+
+_NOW = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text"
+"""Asks for the number of the next transaction."""
 
 _NEW_ROWS = """
 INSERT INTO {schema}.device
@@ -65,8 +72,9 @@ _SERVERS_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Lent(NamedTuple):
-    """A device that a test has: its description when it got it, and the rows that a new one has."""
+    """A device that a test has: since which transaction, its description, and the rows that a new one has."""
 
+    since: str
     state: str
     device: dict[str, Any]
     entry: dict[str, Any]
@@ -85,13 +93,15 @@ class EmptiedDevices:
         """Return an open device as `create_device` makes it; it is given back with `empty`."""
         schema = schema_of(url)
         if self._spare:
-            _take(self.connection(), *self._spare.pop(), schema, pages, clock)
-            # Who opens it makes the functions anew, which name the schema: they belong to what it is lent as.
+            spare, lent = self._spare.pop()
+            _take(connection := self.connection(), spare, lent, schema, pages, clock)
             device = open_device(url, clock=clock)
+            self._lent[schema] = lent._replace(since=_now(connection))
         else:
             device = create_device(url, pages, clock=clock)
-        rows = [_row(self.connection(), schema, table) for table in ("device", "entry")]
-        self._lent[schema] = _Lent(_found(self.connection(), schema)[0], *rows)
+            since = _now(connection := self.connection())
+            rows = [_row(connection, schema, table) for table in ("device", "entry")]
+            self._lent[schema] = _Lent(since, _found(connection, schema, since).state, *rows)
         return device
 
     def connection(self) -> Any:
@@ -121,14 +131,15 @@ class EmptiedDevices:
         if lent is None:
             return ()
         connection = self.connection()
-        state, written, numbers = _found(connection, schema)
-        if state != lent.state:
+        found = _found(connection, schema, lent.since)
+        if found.state != lent.state:
             return ()
-        steps = ["SET client_min_messages = warning"]
-        if numbers:
-            steps.append(f"DROP SEQUENCE {', '.join(numbers)}")
-        if written:
-            steps.append(f"TRUNCATE {', '.join(written)} RESTART IDENTITY CASCADE")
+        # They name the schema: whoever gets the device next gets those of its own.
+        steps = ["SET client_min_messages = warning", f"DROP FUNCTION {', '.join(found.functions)}"]
+        if found.numbers:
+            steps.append(f"DROP SEQUENCE {', '.join(found.numbers)}")
+        if found.written:
+            steps.append(f"TRUNCATE {', '.join(found.written)} RESTART IDENTITY CASCADE")
         # All or nothing: a process that the test has left behind writes before it, or finds no such schema.
         connection.execute("; ".join((*steps, *_renaming(schema, spare := f"spare_{schema}"))))
         self._spare.append((spare, lent))
@@ -145,12 +156,17 @@ def _renaming(old: str, new: str) -> list[str]:
 
 
 def _take(connection: Any, old: str, lent: _Lent, schema: str, pages: int, clock: Any) -> None:
-    """Give an emptied device the name of a schema, and the rows of a new device."""
+    """Give an emptied device the name of a schema, and the functions and rows of a new device."""
+    # Loaded here: who has no server need not have the driver.
+    from qmstorage.postgres import functions
+
     device = lent.device | {"id": secrets.token_hex(16)}
     entry = lent.entry | {"path": lent.entry["path"].rpartition("schema=")[0] + f"schema={schema}", "pages": pages}
     rows = {name: _literal(connection, row) for name, row in (("device", device), ("entry", entry))}
     new_rows = _NEW_ROWS.format(schema=schema, now=clock.now() if clock else _SERVERS_NOW, **rows)
-    connection.execute("; ".join((*_renaming(old, schema), new_rows)))
+    # The server need not look at them once more: each that is called is read then.
+    unread = "SET LOCAL check_function_bodies = off"
+    connection.execute("; ".join((*_renaming(old, schema), unread, *functions.creation(schema), new_rows)))
 
 
 def _literal(connection: Any, row: dict[str, Any]) -> str:
@@ -164,17 +180,27 @@ def _row(connection: Any, schema: str, table: str) -> dict[str, Any]:
     return dict(row)
 
 
-def _found(connection: Any, schema: str) -> tuple[str, list[str], list[str]]:
-    """Return the state of a device, its tables that have or had rows, and the sequences of its queue spaces."""
+class _Found(NamedTuple):
+    """The state of a device, its tables that have or had rows, the sequences of its queue spaces, and its functions."""
+
+    state: str = ""
+    written: Sequence[str] = ()
+    numbers: Sequence[str] = ()
+    functions: Sequence[str] = ()
+
+
+def _found(connection: Any, schema: str, since: str) -> _Found:
     import psycopg
 
-    parts = {"written": _WRITTEN.format(schema=schema), "numbers": _NUMBERS.format(schema=schema)}
+    numbers = _NUMBERS.format(schema=schema)
+    state = _STATE.format(numbers=numbers, schema=schema, since=since)
+    others = {"written": _WRITTEN.format(schema=schema), "functions": _FUNCTIONS.format(schema=schema)}
     try:
-        found = connection.execute(_FOUND.format(state=_state(schema), **parts)).fetchone()
+        return _Found(*connection.execute(_FOUND.format(state=state, numbers=numbers, **others)).fetchone())
     except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable):
-        return "", [], []
-    return found[0], found[1], found[2]
+        return _Found()
 
 
-def _state(schema: str) -> str:
-    return _STATE.format(numbers=_NUMBERS.format(schema=schema), schema=schema)
+def _now(connection: Any) -> str:
+    """Return the number of the next transaction, as the catalogue notes who has written a row."""
+    return str(connection.execute(_NOW).fetchone()[0])
