@@ -16,7 +16,7 @@ from qmadmin.space import QueueSpace
 from qmadmin.volume_makers import address_of
 from qmcore.acts import deciding
 from tests.fix_postgres import login_of
-from tests.fix_store import attachment_of, eventually, make_queue, space_definition
+from tests.fix_store import MakesDevices, attachment_of, eventually, make_queue, space_definition
 
 PAIRS = ("file-file", "file-postgres", "postgres-file", "postgres-postgres", "volumes-file", "volumes-postgres")
 ENDS = ("", "-wal", "-shm")
@@ -124,7 +124,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         url = str(request.getfixturevalue("database_url"))
         for name, value in login_of(url).items():
             monkeypatch.setenv(name, value)
-    made = make_pair(request.param, tmp_path, url)
+    made = make_pair(request.param, tmp_path, url, request.getfixturevalue("emptied_devices").device if url else None)
     yield made
     made.close()
 
@@ -145,23 +145,26 @@ def before_decision(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], o
     return arrange
 
 
-def make_pair(kinds: str, directory: Path, url: str) -> Pair:
-    """Make and open two queue spaces of such kinds, in files of a directory, in schemas named after that of a URL."""
+def make_pair(kinds: str, directory: Path, url: str, on_server: MakesDevices | None = None) -> Pair:
+    """Make and open two queue spaces of such kinds, in files of a directory, in schemas named after that of a URL.
+
+    `on_server` makes what is on a server.
+    """
     first, second = kinds.split("-")
     address = address_of(url) if url else None
     schema = "" if address is None else address.schema
     urls = [url, url.replace(schema, f"{schema}_b")] if url else []
+    makers = {"postgres": on_server or create_device}
     if first == "volumes":
-        on_server = second == "postgres"
-        config, other = (url, f"{schema}_b") if on_server else (str(directory / "A"), str(directory / "B"))
-        with create_device(config, 20_000) as device:
+        config, other = (url, f"{schema}_b") if second == "postgres" else (str(directory / "A"), str(directory / "B"))
+        with makers.get(second, create_device)(config, 20_000) as device:
             device.create_entry(other, 0, 20_000)
             lay_out(device, "A", volume=0)
             lay_out(device, "B", volume=1)
         return Pair((config, config))
     configs = [urls[at] if kind == "postgres" else str(directory / "AB"[at]) for at, kind in enumerate((first, second))]
-    for name, config in zip("AB", configs, strict=True):
-        with create_device(config, 20_000) as device:
+    for name, kind, config in zip("AB", (first, second), configs, strict=True):
+        with makers.get(kind, create_device)(config, 20_000) as device:
             lay_out(device, name)
     return Pair((configs[0], configs[1]))
 

@@ -122,7 +122,7 @@ def database_url(
 ) -> Iterator[str]:
     """The URL of a device that is not there yet: its schema is `t_<n>`.
 
-    At the end that schema is dropped or emptied, and each whose name begins with its name and an underscore is dropped.
+    At the end that schema is dropped or emptied, and so is each whose name begins with its name and an underscore.
     QM_TEST_DATABASE in the environment is the URL of the database, for what has to look into it from outside and has no
     password.
     """
@@ -132,7 +132,7 @@ def database_url(
     yield f"{base}{'&' if '?' in base else '?'}schema={schema}"
     connection = emptied_devices.connection()
     found = interrupted_schemas(connection, schema)
-    kept = emptied_devices.empty(schema)
+    kept = {kept for name in found for kept in emptied_devices.empty(name)}
     _drop(connection, [name for name in found if name not in kept])
 
 
