@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from qmcore.errors import OperatingSystemError, SystemFailureError
@@ -400,19 +401,30 @@ def _add_columns(cursor: sqlite3.Cursor, name: str) -> None:
     cursor.execute(f"PRAGMA {name}.user_version = {schema.VERSION}")
 
 
+_TABLES: Final = (*schema.IN_MEMORY, schema.residence)
+_SOME_MEMORY: Final = "memory_of_a_space"
+"""What stands in the statements for the name of a memory."""
+
+
 def _statements_to_make(name: str, exists: bool) -> Iterator[str]:
     """Yield the statements that create the tables of a memory, or empty those of an earlier start of the machine."""
-    for table in (*schema.IN_MEMORY, schema.residence):
-        if exists:
-            yield f"DELETE FROM {name}.{table.name}"  # noqa: S608 - names of ours
-            continue
-        from sqlalchemy.schema import CreateIndex, CreateTable
-
-        indexes = sorted(made(table).indexes, key=lambda index: str(index.name))
-        statements: list[CreateTable | CreateIndex] = [CreateTable(made(table)), *map(CreateIndex, indexes)]
-        for statement in statements:
-            yield _rendered(statement, name)
+    if exists:
+        yield from (f"DELETE FROM {name}.{table.name}" for table in _TABLES)  # noqa: S608 - names of ours
+    else:
+        yield from (statement.replace(_SOME_MEMORY, name) for statement in _ddl())
     yield f"PRAGMA {name}.user_version = {schema.VERSION}"
+
+
+@functools.cache
+def _ddl() -> tuple[str, ...]:
+    """Return the statements that create the tables of some memory; compiling them takes longer than running them."""
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    statements: list[CreateTable | CreateIndex] = []
+    for table in map(made, _TABLES):
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += CreateTable(table), *map(CreateIndex, indexes)
+    return tuple(_rendered(statement, _SOME_MEMORY) for statement in statements)
 
 
 def _rendered(statement: CreateTable | CreateIndex, name: str) -> str:
