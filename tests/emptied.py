@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,18 +88,18 @@ class EmptiedDevices:
         self._connect = connect
         self._connection: Any = None
         self._lent: dict[str, _Lent] = {}
-        self._spare: list[tuple[str, _Lent]] = []
+        self._spare = defaultdict[int, list[tuple[str, _Lent]]](list)
 
-    def device(self, url: str, pages: int, *, clock: Any = None) -> Device:
+    def device(self, url: str, pages: int, *, clock: Any = None, partitions: int = 0) -> Device:
         """Return an open device as `create_device` makes it; it is given back with `empty`."""
         schema = schema_of(url)
-        if self._spare:
-            spare, lent = self._spare.pop()
+        if self._spare[partitions]:
+            spare, lent = self._spare[partitions].pop()
             _take(connection := self.connection(), spare, lent, schema, pages, clock)
             device = open_device(url, clock=clock)
             self._lent[schema] = lent._replace(since=_now(connection))
         else:
-            device = create_device(url, pages, clock=clock)
+            device = create_device(url, pages, clock=clock, partitions=partitions)
             since = _now(connection := self.connection())
             rows = [_row(connection, schema, table) for table in ("device", "entry")]
             self._lent[schema] = _Lent(since, _found(connection, schema, since).state, *rows)
@@ -142,7 +143,7 @@ class EmptiedDevices:
             steps.append(f"TRUNCATE {', '.join(found.written)} RESTART IDENTITY CASCADE")
         # All or nothing: a process that the test has left behind writes before it, or finds no such schema.
         connection.execute("; ".join((*steps, *_renaming(schema, spare := f"spare_{schema}"))))
-        self._spare.append((spare, lent))
+        self._spare[lent.device["partitions"]].append((spare, lent))
         return schema, f"{schema}_memory"
 
 

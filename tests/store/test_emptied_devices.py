@@ -25,8 +25,8 @@ class Schemas:
         self.connect = connect
         self.emptied = emptied
 
-    def store(self, part, clock):
-        return Store("postgres", f"{self.url}_{part}", clock, self.emptied.device)
+    def store(self, part, clock, **how):
+        return Store("postgres", f"{self.url}_{part}", clock, self.emptied.device, **how)
 
     def sql(self, part, *statements):
         with self.connect() as connection:
@@ -68,13 +68,14 @@ def use(store):
     store.device.create_space(space_definition("OTHER", ipc_key=41_000, pages=100))
 
 
-def test_all_that_a_test_has_done_is_gone(schemas, clock):
-    first = schemas.store("a", clock)
+@pytest.mark.parametrize("partitions", [0, 4])
+def test_all_that_a_test_has_done_is_gone(schemas, clock, partitions):
+    first = schemas.store("a", clock, partitions=partitions)
     new, device_id = schemas.rows("a"), first.device.info.id
     use(first)
     first.close()
     assert schemas.back("a")
-    second = schemas.store("b", clock)
+    second = schemas.store("b", clock, partitions=partitions)
     assert schemas.rows("b") == new
     assert second.device.info.id != device_id
     use(second)

@@ -29,8 +29,8 @@ PARTITIONS = 8
 
 
 @pytest.fixture
-def store(database_url, clock):
-    made = Store("postgres", database_url, clock, partitions=PARTITIONS)
+def store(database_url, emptied_devices, clock):
+    made = Store("postgres", database_url, clock, emptied_devices.device, partitions=PARTITIONS)
     yield made
     made.close()
 

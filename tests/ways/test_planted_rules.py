@@ -5,7 +5,7 @@ import pytest
 from qmadmin.atmi import TPException
 from qmadmin.mib import MibError
 from qmcore.errors import QueueError
-from tests.fix_store import Store, device_path
+from tests.fix_store import Store, device_path, maker_of_devices
 from tests.ways import planting
 from tests.ways.transitions import ARRIVE
 from tests.ways.ways import WAYS, RefusedError, Scene
@@ -18,7 +18,7 @@ ARRIVALS = [case for case in CASES if case[0].transition is ARRIVE and case[0].n
 @pytest.fixture
 def scene(request, tmp_path, clock, start):
     kind = request.getfixturevalue("kind")
-    made = Store(kind, device_path(kind, request, tmp_path), clock)
+    made = Store(kind, device_path(kind, request, tmp_path), clock, maker_of_devices(kind, request))
     yield Scene(made, tmp_path, start)
     made.close()
 

@@ -10,7 +10,7 @@ from qmadmin.transfer.import_planning import Existing, ImportOptions
 from qmadmin.transfer.importing import imports_into, load_archive
 from qmcore.errors import InvalidArgumentError
 from qmcore.queue import Delivery
-from tests.fix_store import Store, device_path, drain, make_queue
+from tests.fix_store import Store, device_path, drain, make_queue, maker_of_devices
 from tests.ways import planting
 from tests.ways.transitions import ARRIVE
 
@@ -27,7 +27,8 @@ MODES = {
 
 @pytest.fixture(params=["file", "postgres"])
 def made(request, tmp_path, clock):
-    store = Store(request.param, device_path(request.param, request, tmp_path), clock)
+    kind = request.param
+    store = Store(kind, device_path(kind, request, tmp_path), clock, maker_of_devices(kind, request))
     yield store
     store.close()
 
