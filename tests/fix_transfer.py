@@ -13,11 +13,13 @@ import pytest
 
 from tests.doom import Doom, environment_of
 from tests.fix_process import PATIENCE, environment, eventually, running_in
+from tests.fix_store import SOURCES
+from tests.fork_server import ForkServer
 
 _WORK = """
 import pickle, sys
 from tests.doom import meet
-doom, mark, work, arguments, more = pickle.load(sys.stdin.buffer)
+doom, mark, work, arguments, more = pickle.loads(bytes.fromhex(sys.argv[1]))
 meet(doom, mark)
 work(*arguments, **more)
 """
@@ -28,24 +30,24 @@ PROGRAM = [sys.executable, "-m", "qmadmin.spark.program"]
 class Doomed:
     """Runs what is killed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, server: ForkServer | None) -> None:
         self._directory = directory
+        self._server = server
         self._count = 0
         self._sessions: list[int] = []
 
     def run(self, doom: Doom, work: Callable[..., object], *arguments: object, **more: object) -> None:
         """Do some work in a process of its own, which ends where it is to; the work can be pickled."""
         mark = self._mark()
-        # A fresh process: a fork would have the locks of libraries that are loaded here, and none of their threads.
-        ended = subprocess.run(
-            [sys.executable, "-c", _WORK],
-            input=pickle.dumps((doom, mark, work, arguments, more)),
-            env={**os.environ, "PYTHONPATH": environment()["PYTHONPATH"]},
-            capture_output=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-        assert ended.returncode == -doom.number, f"it ended with status {ended.returncode}: {ended.stderr.decode()}"
+        told = pickle.dumps((doom, mark, work, arguments, more)).hex()
+        env = {**os.environ, "PYTHONPATH": SOURCES}
+        # No fork of this process: it would have the locks of libraries that are loaded here, and none of their threads.
+        if self._server is None:
+            command = [sys.executable, "-c", _WORK, told]
+            ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        else:
+            ended = self._server.start(_WORK, [told], env).ended("", PATIENCE)
+        assert ended.returncode == -doom.number, f"it ended with status {ended.returncode}: {ended.stderr}"
         assert mark.exists()
 
     def program(self, doom: Doom, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -76,5 +78,5 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed(tmp_path: Path) -> Doomed:
-    return Doomed(tmp_path)
+def doomed(tmp_path: Path, fork_server: ForkServer | None) -> Doomed:
+    return Doomed(tmp_path, fork_server)
