@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from qmadmin.attachment import SpaceHandle
 from qmadmin.audit import destructive
 from qmcore import names, times
+from qmcore import topics as topic_patterns
 from qmcore.acts import subscriptions
 from qmcore.queue import Subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from qmcore.definitions import OpenSpace
     from qmcore.port import Unit
     from qmcore.queue import Queue
@@ -19,18 +22,35 @@ if TYPE_CHECKING:
 class Subscribing(SpaceHandle):
     """Calls about the consumers of queues for several."""
 
-    def subscribe(self, queue: str, name: str) -> Subscription:
+    def subscribe(self, queue: str, name: str, *, rule: str | None = None, topics: Iterable[str] = ()) -> Subscription:
         """Let a consumer subscribe to a queue for several; from now on each message of it is for that one, too.
+
+        With a `rule`, a condition, only those of which that is true are; with `topics`, patterns of words between dots
+        of which `*` is any one and `#` any number, only those whose topic fits one of them; with both, both must hold.
+        A message is looked at as it takes its place in the queue, one of a transaction when that commits or is
+        prepared: `retries` is 0 then, and what the message does not have makes a comparison neither true nor false.
 
         It belongs to no transaction: what is enqueued once the call has returned, by anybody, is for the consumer, and
         what was stored before is not. One that has subscribed already is as it was, so that an application subscribes
         when it starts. Several processes may take messages by one name; each gets others.
 
-        Raises InvalidArgumentError if the queue is for one consumer, or where `queue:name` is the name of another one,
-        BadQueueError if there is no such queue, NoSpaceError at more than 1,024 subscriptions of a queue.
+        Raises InvalidArgumentError if the queue is for one consumer, where `queue:name` is the name of another one, or
+        for a rule or a topic that cannot be read, InUseError if the consumer has subscribed with another rule or other
+        topics, BadQueueError if there is no such queue, NoSpaceError at more than 1,024 subscriptions of a queue.
         """
-        checked = names.subscription_name(name)
-        return _subscription(queue, self._write(subscriptions.subscribe, queue, checked, self._now))
+        checked, now, terms = names.subscription_name(name), self._now, _terms(rule, topics)
+        return _subscription(queue, self._write(subscriptions.subscribe, queue, checked, now, *terms))
+
+    def change_subscription(
+        self, queue: str, name: str, *, rule: str | None = None, topics: Iterable[str] = ()
+    ) -> Subscription:
+        """Change the rule and the topics of a subscription; what is not given, it has no longer.
+
+        What is enqueued once the call has returned is looked at by the new ones; what stands there for the consumer
+        stays. Raises as `subscribe` does, and BadQueueError if there is no such subscription.
+        """
+        checked, terms = names.subscription_name(name), _terms(rule, topics)
+        return _subscription(queue, self._write(subscriptions.change, queue, checked, *terms))
 
     @destructive("subscription {handle.name}/{queue}:{name}")
     def unsubscribe(self, queue: str, name: str) -> None:
@@ -59,4 +79,12 @@ def taken_by(queue: str, consumer: str) -> str:
 
 
 def _subscription(queue: str, consumer: Queue) -> Subscription:
-    return Subscription(queue, consumer.name.removeprefix(f"{queue}:"), times.to_datetime(consumer.since_us))
+    name, since = consumer.name.removeprefix(f"{queue}:"), times.to_datetime(consumer.since_us)
+    return Subscription(queue, name, since, consumer.rule or None, consumer.topics)
+
+
+def _terms(rule: str | None, topics: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a rule and topics as they are kept."""
+    from qmcore.subscription_rules import checked_rule
+
+    return checked_rule(rule), topic_patterns.checked(topics)

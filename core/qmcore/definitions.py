@@ -8,10 +8,16 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from qmcore.device import PAGE_SIZE
-from qmcore.errors import BadQueueError, BadResourceError, InvalidArgumentError, OperatingSystemError
+from qmcore.errors import (
+    BadQueueError,
+    BadResourceError,
+    InvalidArgumentError,
+    OperatingSystemError,
+    SystemFailureError,
+)
 from qmcore.limits import Threshold
 from qmcore.port import Unit
 from qmcore.queue import Queue
@@ -21,6 +27,9 @@ from qmcore.space import Limited, Space
 from qmcore.transitions import Guard, Reached, Route, Source, Terms
 from qmcore.two_phase import Era
 from qmcore.values import dataclass
+
+if TYPE_CHECKING:
+    from qmcore.subscription_rules import Index, Interest
 
 
 class Changes:
@@ -44,7 +53,9 @@ class Definitions:
     """A queue space and its queues at one generation; `versions` of the queues, by their numbers.
 
     `by_id` also has the consumers of queues for several, and `takers` by name what messages can be taken from: queues
-    for one consumer, and consumers. `subscribed` are those that messages come to, by the numbers of their queues.
+    for one consumer, and consumers. `subscribed` are those that messages come to, by the numbers of their queues;
+    `ruled` are the queues of which some want not every message. `interests` are those that were compiled by now, by
+    rule and topics.
     """
 
     generation: int
@@ -56,6 +67,12 @@ class Definitions:
     page_size: int
     takers: Mapping[str, Queue] = dataclasses.field(init=False, compare=False, repr=False)
     subscribed: Mapping[int, Sequence[Queue]] = dataclasses.field(init=False, compare=False, repr=False)
+    ruled: frozenset[int] = dataclasses.field(init=False, compare=False, repr=False)
+    interests: dict[tuple[str, tuple[str, ...]], Interest] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
+    indexes: dict[int, Index] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """Who wants which message, by the numbers of `ruled` queues, as far as anybody has asked."""
     routes: dict[str, Route] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """The routes of queues that accept any message, as far as they are known."""
     usual_terms: dict[tuple[str, str], Terms] = dataclasses.field(
@@ -68,13 +85,17 @@ class Definitions:
     def __post_init__(self) -> None:
         takers = {name: queue for name, queue in self.queues.items() if not queue.definition.multiple_consumers}
         subscribed: dict[int, list[Queue]] = {}
+        ruled = set[int]()
         if len(self.by_id) != len(self.queues) or len(takers) != len(self.queues):
             for queue in self.by_id.values():
                 if queue.parent_id and not queue.going:
                     takers[queue.name] = queue
                     subscribed.setdefault(queue.parent_id, []).append(queue)
+                    if queue.rule or queue.topics:
+                        ruled.add(queue.parent_id)
         object.__setattr__(self, "takers", takers)
         object.__setattr__(self, "subscribed", subscribed)
+        object.__setattr__(self, "ruled", frozenset(ruled))
 
     def thresholds_of(self, queue: Queue) -> Sequence[tuple[bool, Threshold, int]]:
         """Return the capacity limits of a queue, of messages on disk and in memory, and what 100 % are in pages."""
@@ -126,6 +147,40 @@ class Definitions:
                 queue=parents[0].name,
             )
         return self.queue(name)
+
+    def terms_of(self, queue_id: int) -> Sequence[tuple[int, str, tuple[str, ...]]]:
+        """Return who has subscribed to a queue for several, by number, and what messages each wants."""
+        return [(each.id, each.rule, each.topics) for each in self.subscribed.get(queue_id, ())]
+
+    def index_of(self, queue_id: int) -> Index:
+        """Return who wants which message of a `ruled` queue. What has changed is compiled when it is first asked."""
+        found = self.indexes.get(queue_id)
+        if found is None:
+            # Only where somebody has a rule is what reads rules loaded.
+            from qmcore.subscription_rules import Index
+
+            found = self.indexes[queue_id] = Index(
+                (each.id, self._interest_of(each)) for each in self.subscribed[queue_id]
+            )
+        return found
+
+    def _interest_of(self, consumer: Queue) -> Interest | None:
+        terms = consumer.rule, consumer.topics
+        if terms == ("", ()):
+            return None
+        found = self.interests.get(terms)
+        if found is None:
+            from qmcore.subscription_rules import Interest
+
+            try:
+                found = self.interests[terms] = Interest(*terms)
+            except InvalidArgumentError as error:
+                raise SystemFailureError(
+                    f"the rule of subscription {consumer.name!r} cannot be read: {error}",
+                    hint="Change it with qsubchange.",
+                    queue=consumer.name,
+                ) from error
+        return found
 
     def subscriptions_of(self, queue: Queue) -> list[str]:
         """Return the names of the consumers that have subscribed to a queue, in their order."""
@@ -352,7 +407,13 @@ class OpenSpace:
         if any(queue.definition.multiple_consumers for queue in queues.values()):
             found = unit.queues.subscriptions.of_space(space.id)
             by_id = dict(by_id) | {each.id: by_id[each.queue_id].consumer(each) for each in found}
-        return Definitions(generation, space, queues, by_id, versions, error_queues, self.page_size)
+        its = generation, space, queues, by_id, versions, error_queues, self.page_size
+        return Definitions(*its, interests=self._compiled(by_id.values()))
+
+    def _compiled(self, queues: Iterable[Queue]) -> dict[tuple[str, tuple[str, ...]], Interest]:
+        """Return what is compiled already of what consumers want, so that only what has changed is compiled anew."""
+        before = self.known.interests if self.known else {}
+        return {(each.rule, each.topics): before[its] for each in queues if (its := (each.rule, each.topics)) in before}
 
 
 def _error_queues(space: Space, queues: Iterable[Queue]) -> frozenset[str]:

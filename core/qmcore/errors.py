@@ -420,10 +420,13 @@ class ShareError(QueueError, name="QMESHARE", number=-16):
 
 
 class NoRecipientsError(QueueError, name="QMENORECIPIENT", number=-102):
-    """Nobody would get the message: its queue is for several consumers, and has no subscription."""
+    """Nobody would get the message: its queue is for several consumers, and no subscription is for it."""
 
-    causes = "The queue is for several consumers, and none of them has subscribed."
-    remedy = "Subscribe a consumer with qsubscribe before messages are enqueued."
+    causes = (
+        "The queue is for several consumers, and none of them has subscribed; or the message is none that the rules and"
+        " topics of their subscriptions are for."
+    )
+    remedy = "Subscribe a consumer with qsubscribe before messages are enqueued, or change a subscription: qsubchange."
 
 
 _ROOM = {

@@ -256,7 +256,8 @@ class Queue:
     To a store a consumer of a queue for several is what a queue is: messages stand in its order until it takes them.
     Its number is one of a queue's, its name has that of the queue before a colon, and it is defined as that is.
     `parent_id` is the number of the queue whose messages they are; 0 for a queue. It has subscribed
-    `since_us`; `going`: it has unsubscribed.
+    `since_us`; `going`: it has unsubscribed. It wants what its `rule` is true of and of which the topic fits one of
+    `topics`; where either is empty it asks for nothing.
     """
 
     id: int
@@ -267,6 +268,8 @@ class Queue:
     parent_id: int = 0
     since_us: int = 0
     going: bool = False
+    rule: str = ""
+    topics: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -290,7 +293,14 @@ class Queue:
         object.__setattr__(definition, "name", record.full_name)
         object.__setattr__(definition, "multiple_consumers", False)
         return dataclasses.replace(
-            self, id=record.id, definition=definition, parent_id=self.id, since_us=record.since_us, going=record.going
+            self,
+            id=record.id,
+            definition=definition,
+            parent_id=self.id,
+            since_us=record.since_us,
+            going=record.going,
+            rule=record.rule,
+            topics=record.topics,
         )
 
 
@@ -299,7 +309,7 @@ class ConsumerRecord:
     """A consumer of a queue for several as it is stored: its number, that of the queue, since when it gets messages.
 
     `full_name` is the name of the queue, a colon, and its own. `going`: it has unsubscribed, and what it had is on the
-    way out.
+    way out. `rule` and `topics` are as in `Queue`.
     """
 
     id: int
@@ -307,6 +317,8 @@ class ConsumerRecord:
     full_name: str
     since_us: int
     going: bool = False
+    rule: str = ""
+    topics: tuple[str, ...] = ()
 
 
 AS_ITS_QUEUE_SAYS: Final = RetryPolicy()
@@ -357,9 +369,12 @@ FIGURES: Final = attributes_of(QueueUsage)
 class Subscription:
     """A consumer that has subscribed to a queue for several: what is enqueued there since then is for it, too.
 
-    Messages are taken by its `name` (`dequeue(queue, consumer=name)`), or with `queue:name` for the queue.
+    Messages are taken by its `name` (`dequeue(queue, consumer=name)`), or with `queue:name` for the queue. With a
+    `rule` it gets those of which that is true, with `topics` those whose topic fits one of these patterns.
     """
 
     queue: str
     name: str
     since: datetime
+    rule: str | None = None
+    topics: tuple[str, ...] = ()

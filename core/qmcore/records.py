@@ -178,7 +178,8 @@ class Spilled:
     """A message that a transaction enqueues when it commits, as it is stored until then.
 
     `available_us` and `expires_us` are times that were given, `delay` and `lifetime` spans that the commit begins.
-    A `lifetime` of DEFAULT is what the queue says then. `place` is as in `Terms`.
+    A `lifetime` of DEFAULT is what the queue says then. `place` is as in `Terms`. In a queue for several consumers it
+    is for those of `consumers` that have subscribed then; in another queue that is None.
     """
 
     message_id: int
@@ -190,6 +191,7 @@ class Spilled:
     delay: int | None
     lifetime: int | None
     place: bytes
+    consumers: Sequence[int] | None = None
 
     DEFAULT = -1
 

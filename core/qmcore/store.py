@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from qmcore.bulk_rows import Row, Run, Tally
-from qmcore.message import Message, State
+from qmcore.message import Message, MessageInfo, State
 from qmcore.queue import Queue
 from qmcore.records import (
     Changeable,
@@ -58,6 +58,12 @@ class ListingRecords(Protocol):
 
     def with_parked_of_groups(self, queue_id: int, message_ids: Sequence[int]) -> list[int]:
         """Return these messages, and after each the parked ones of its group."""
+
+    def described(self, space: Space, queue_name: str, message_id: int) -> tuple[MessageInfo, bytes | None]:
+        """Return what can be asked of a message, wherever it stands: all about it, and its body if that is read.
+
+        A body is read that is JSON and not too large. SystemFailureError if it is not stored, or damaged.
+        """
 
 
 class BulkRead(Protocol):
@@ -316,6 +322,12 @@ class HoldRecords(Protocol):
 
     def discard_spilled(self, transaction_id: int, queue_id: int) -> Use:
         """Delete what the transaction has spilled for the queue; return how much that was."""
+
+    def brought(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[int]:
+        """Return at most `limit` messages, numbered above `after`, that the transaction has spilled for the queue."""
+
+    def bring_to(self, transaction_id: int, queue_id: int, message_id: int, consumers: Sequence[int]) -> None:
+        """Let a message that was spilled for a queue for several be for these consumers, when the commit brings it."""
 
     def held_in(self, queue_id: int) -> bool:
         """Return whether a transaction holds a message of the queue, be it one that it enqueues."""

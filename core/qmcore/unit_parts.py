@@ -86,8 +86,13 @@ class SubscriptionRecords(Protocol):
     def of_space(self, space_id: int) -> list[ConsumerRecord]:
         """Return the subscriptions of a queue space, those which have ended too until nothing is left of them."""
 
-    def add(self, queue: Queue, full_name: str, now_us: int) -> ConsumerRecord:
+    def add(
+        self, queue: Queue, full_name: str, now_us: int, rule: str = "", topics: Sequence[str] = ()
+    ) -> ConsumerRecord:
         """Record a consumer of a queue, its counters at zero, and change the generation."""
+
+    def change(self, consumer: Queue, rule: str, topics: Sequence[str]) -> None:
+        """Record what a consumer wants from now on, and change the generation."""
 
     def end(self, consumer: Queue) -> None:
         """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""

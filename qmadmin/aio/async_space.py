@@ -267,6 +267,7 @@ class QueueSpace(OpenFace[space.QueueSpace]):
     usages = awaited(_Sync.usages)
     given_back_until = awaited(_Sync.given_back_until)
     subscribe = awaited(_Sync.subscribe)
+    change_subscription = awaited(_Sync.change_subscription)
     unsubscribe = awaited(_Sync.unsubscribe)
     subscriptions = awaited(_Sync.subscriptions)
     create_schedule = awaited(_Sync.create_schedule)

@@ -159,6 +159,10 @@ queue = Table(
         comment="of a consumer: the queue that it subscribes to; else 0. It is defined as that is",
     ),
     Column("going", Boolean, nullable=False, server_default=false(), comment="a consumer that has unsubscribed"),
+    Column("rule", Text, nullable=False, server_default="", comment="of a consumer: what is true of its messages"),
+    Column(
+        "topics", Text, nullable=False, server_default="", comment="of a consumer: patterns, a JSON array; or empty"
+    ),
     UniqueConstraint("space_id", "name", "import_id"),
     # A number that was a destroyed queue's must not find that queue's leftovers in another process's memory.
     sqlite_autoincrement=True,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from qmcore import numbers
 from qmcore.message import PARKED_UNTIL
@@ -28,6 +30,8 @@ from qmcore.transitions import (
 from qmstorage.claiming import Store
 from qmstorage.unit import SqlUnit
 
+_CONSUMERS_OF: Final = attrgetter("terms.route.consumers")
+
 
 class Stands(NamedTuple):
     """A message that is to stand in its queue, until when it is kept back, when it expires, and whose doing that is.
@@ -51,7 +55,7 @@ def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
         return Refused(Reason.NO_MEMORY)
     if not _takes_out(store, command):
         return Refused(Reason.GONE)
-    standing, removed, moves = list[Stands](), dict[Removal, list[Holding]](), dict[tuple[int, ...], list[Move]]()
+    standing, removed, moves = list[Stands](), dict[Removal, list[Holding]](), list[Move]()
     for each in dispositions:
         if isinstance(each, PutBack):
             holding, retries, until, expires = each
@@ -66,12 +70,11 @@ def dispose(unit: SqlUnit, command: Dispose, now: int) -> Disposed | Refused:
         elif isinstance(each, Change):
             standing.append(_changed(store, each))
         else:
-            to = each.terms.route
-            moves.setdefault((to.queue_id, *to.consumers), []).append(each)
+            moves.append(each)
     stand(store, source.queue_id, standing, now, expires=not source.parent_id)
     for why, its in removed.items():
         _remove(unit, store, command, why, its, now)
-    reached = [each for its in moves.values() for each in _move(unit, store, command, its, now)]
+    reached = [each for its in _in_runs(moves) for each in _move(unit, store, command, its, now)]
     if source.levels and (removed or moves):
         unit.capacity_commands.rearm_reached(guard, source, on_disk=not in_memory, in_memory=in_memory)
     return Disposed(reached)
@@ -142,8 +145,21 @@ def _changed(store: Store, its: Change) -> Stands:
     return Stands(place, until, terms.expires_us, place.retries > 0 or until != terms.available_us)
 
 
+def _in_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """Yield moves that go together, for each queue in their order.
+
+    In a queue for several those do that follow each other and are for the same consumers: all have one order.
+    """
+    by_queue: dict[int, list[Move]] = {}
+    for each in moves:
+        by_queue.setdefault(each.terms.route.queue_id, []).append(each)
+    for its in by_queue.values():
+        for _, run in itertools.groupby(its, _CONSUMERS_OF):
+            yield list(run)
+
+
 def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], now: int) -> Sequence[Reached]:
-    """Let messages stand in another queue, the same for all; return the capacity commands to start."""
+    """Let messages stand in another queue, by the same route; return the capacity commands to start."""
     guard, in_memory, route, standing = command.guard, command.memory, moves[0].terms.route, list[Stands]()
     copied = set[int]()
     if command.source.parent_id:

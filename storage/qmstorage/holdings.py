@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from qmcore.order import rank
 from qmcore.records import Holding, Place, Role, Spilled, Use
 from qmcore.selection import Choice
 from qmcore.space import Space
-from qmcore.transitions import Arrival
+from qmcore.transitions import Arrival, Route
 from qmstorage import conditions, rows, selection
 from qmstorage.bodies import IN_ROW_MAX
 from qmstorage.dialect import says
@@ -96,11 +97,23 @@ _SPILLED = (
         held.c.delay,
         held.c.lifetime,
         held.c.order_key,
+        held.c.consumers,
     )
     .join_from(held, message, elements.Named(message.c.id, held.c.message_id))
     .where(*_OF_QUEUE, written(held.c.role, Role.ENQUEUED), held.c.message_id > bindparam("after"))
     .order_by(held.c.message_id)
     .limit(bindparam("most"))
+)
+_BROUGHT = (
+    select(held.c.message_id)
+    .where(*_OF_QUEUE, written(held.c.role, Role.ENQUEUED), held.c.message_id > bindparam("after"))
+    .order_by(held.c.message_id)
+    .limit(bindparam("most"))
+)
+_BRING_TO = (
+    update(held)
+    .where(*_OF_QUEUE, given(held.c.message_id, "of_message"), written(held.c.role, Role.ENQUEUED))
+    .values(consumers=bindparam("new_consumers"))
 )
 _HELD_IN = select(held.c.message_id).where(given(held.c.queue_id, "of_queue")).limit(1)
 _TAKEN_FROM = _HELD_IN.where(held.c.role != int(Role.ENQUEUED))
@@ -160,9 +173,17 @@ class Holdings(StorePart):
         return self.delete(transaction_id, queue_id, Role.DEQUEUED)
 
     def spill(
-        self, transaction_id: int, number: int, queue_id: int, arrival: Arrival, place: bytes, *, lifetime: int | None
+        self,
+        transaction_id: int,
+        number: int,
+        route: Route,
+        arrival: Arrival,
+        place: bytes,
+        *,
+        lifetime: int | None,
     ) -> None:
         """Store a message that the transaction enqueues when it commits; nobody sees it until then."""
+        queue_id = route.queue_id
         self.store.messages.put(number, queue_id, arrival)
         self.run(
             _HOLD,
@@ -177,7 +198,18 @@ class Holdings(StorePart):
             role=int(Role.ENQUEUED),
             delay=arrival.terms.times and arrival.terms.times.delay,
             lifetime=lifetime,
+            consumers=_packed(route.consumers) if route.consumers else None,
         )
+
+    def brought(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[int]:
+        """Return at most `limit` messages, numbered above `after`, that the transaction has spilled for the queue."""
+        its = {"of_trans": transaction_id, "of_queue": queue_id, "after": after, "most": limit}
+        return [row[0] for row in self.all(_BROUGHT, **its)]
+
+    def bring_to(self, transaction_id: int, queue_id: int, message_id: int, consumers: Sequence[int]) -> None:
+        """Let a message that was spilled for a queue for several be for these consumers, when the commit brings it."""
+        its = {"of_trans": transaction_id, "of_queue": queue_id, "of_message": message_id}
+        self.run(_BRING_TO, new_consumers=_packed(consumers), **its)
 
     def spilled(self, transaction_id: int, queue_id: int, after: int, limit: int) -> list[Spilled]:
         """Return at most `limit` messages that the transaction has spilled for the queue, numbered above `after`."""
@@ -192,6 +224,7 @@ class Holdings(StorePart):
                 delay=row[6],
                 lifetime=row[7],
                 place=row[8],
+                consumers=None if row[9] is None else _unpacked(row[9]),
             )
             for row in self.all(_SPILLED, of_trans=transaction_id, of_queue=queue_id, after=after, most=limit)
         ]
@@ -254,6 +287,14 @@ def _locked_by(condition: Condition, space: Space) -> Select[Any]:
     return _LOCKED_IN_ORDER.where(
         says(held.c.message_id, conditions.where(condition, retries=held.c.retries, space=space))
     )
+
+
+def _packed(consumers: Sequence[int]) -> bytes:
+    return struct.pack(f"!{len(consumers)}I", *consumers)
+
+
+def _unpacked(consumers: bytes) -> Sequence[int]:
+    return struct.unpack(f"!{len(consumers) // 4}I", consumers)
 
 
 def _in_order(rows: Iterable[Row]) -> list[Holding]:

@@ -7,8 +7,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from qmcore import json_values, message_rows
 from qmcore.condition import Condition
-from qmcore.message import PARKED_UNTIL, State
+from qmcore.damage import NO_RECORD, damaged
+from qmcore.message import PARKED_UNTIL, MessageInfo, State
 from qmcore.queue import Queue
 from qmcore.records import Cursor, Part, Role
 from qmcore.records import Listing as Listed
@@ -141,6 +143,18 @@ class Listing(StorePart):
                     number for (number,) in self.all(_PARKED_OF_GROUP, of_queue=queue_id, of_group=group)
                 )
         return list(found)
+
+    def described(self, space: Space, queue_name: str, message_id: int) -> tuple[MessageInfo, bytes | None]:
+        """Return what can be asked of a message, wherever it stands: all about it, and its body if that is read."""
+        rows_of = self.store.messages.found_rows([message_id], body=False)
+        if message_id not in rows_of:
+            raise damaged(message_id, NO_RECORD)
+        row = rows_of[message_id]
+        self.store.messages.check(row, 0, space, queue_name)
+        info = message_rows.message_of(MessageInfo, row, space, queue_name, self.store.delivery, 0, State.HELD)
+        if info.type != json_values.TYPE or info.size > json_values.READ_MAX:
+            return info, None
+        return info, self.store.messages.stored(space, queue_name, message_id, State.HELD).body
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qmcore.attributes import made
@@ -34,6 +35,9 @@ from qmstorage.sql import (
 from qmstorage.statements import Row, given
 from qmstorage.unit_part import UnitPart
 
+_OF_CONSUMER: Final = {"parent_id": 0, "going": False, "rule": "", "topics": ""}
+"""What says of a consumer how it subscribes, and what a queue has there."""
+
 IS_QUEUE: Final = queue.c.parent_id == literal(0)
 """It is no consumer of one."""
 _OF_SPACE = (
@@ -53,7 +57,7 @@ _CHANGE = (
         {
             column.name: bindparam(f"new_{column.name}")
             for column in queue.columns
-            if column.name not in ("id", "space_id", "created_at", "import_id", "parent_id", "going")
+            if column.name not in ("id", "space_id", "created_at", "import_id", *_OF_CONSUMER)
         }
     )
 )
@@ -61,7 +65,15 @@ _REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
 _EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding, of_several=True)
 
 _CONSUMERS = (
-    select(queue.c.id, queue.c.parent_id, queue.c.name, queue.c.created_at, queue.c.going)
+    select(
+        queue.c.id,
+        queue.c.parent_id,
+        queue.c.name,
+        queue.c.created_at,
+        queue.c.going,
+        queue.c.rule,
+        queue.c.topics,
+    )
     .where(given(queue.c.space_id, "space_id"), queue.c.parent_id > literal(0))
     .order_by(queue.c.id)
 )
@@ -69,6 +81,11 @@ _END_SUBSCRIPTION = (
     update(queue)
     .where(given(queue.c.id, "of_queue"))
     .values(name=bindparam("new_name"), going=true(), version=bindparam("new_version"))
+)
+_CHANGE_SUBSCRIPTION = (
+    update(queue)
+    .where(given(queue.c.id, "of_queue"))
+    .values(rule=bindparam("new_rule"), topics=bindparam("new_topics"), version=bindparam("new_version"))
 )
 
 
@@ -105,7 +122,7 @@ class Queues(UnitPart):
 
     def add_row(self, space_id: int, values: Mapping[str, Any], created_us: int) -> int:
         """Record a queue, or a consumer, by these values, its counters at zero; return its number."""
-        own: dict[str, Any] = {"import_id": 0, "parent_id": 0, "going": False, **values}
+        own: dict[str, Any] = {"import_id": 0, **_OF_CONSUMER, **values}
         row = self.one(_ADD, **own, space_id=space_id, created_at=created_us)
         assert row is not None  # noqa: S101 - RETURNING gives the row
         self.unit.counters.add(space_id, row[0])
@@ -138,18 +155,22 @@ class Subscriptions(UnitPart):
 
     def of_space(self, space_id: int) -> list[ConsumerRecord]:
         """Return the subscriptions of a queue space, those which have ended too until nothing is left of them."""
-        return [
-            ConsumerRecord(number, parent, name, since, bool(going))
-            for number, parent, name, since, going in self.all(_CONSUMERS, space_id=space_id)
-        ]
+        return [_record_of(row) for row in self.all(_CONSUMERS, space_id=space_id)]
 
-    def add(self, of: Queue, full_name: str, now_us: int) -> ConsumerRecord:
+    def add(self, of: Queue, full_name: str, now_us: int, rule: str = "", topics: Sequence[str] = ()) -> ConsumerRecord:
         """Record a consumer of a queue, its counters at zero, and change the generation."""
         # Its definition is that of the queue, whenever it is read.
         values = queue_values(of) | {"name": full_name, "multiple_consumers": False, "parent_id": of.id}
+        values |= {"rule": rule, "topics": _written(topics)}
         number = self.unit.queues.add_row(of.space_id, values, now_us)
         self.unit.change_generation(of.space_id)
-        return ConsumerRecord(number, of.id, full_name, now_us)
+        return ConsumerRecord(number, of.id, full_name, now_us, rule=rule, topics=tuple(topics))
+
+    def change(self, consumer: Queue, rule: str, topics: Sequence[str]) -> None:
+        """Record what a consumer wants from now on, and change the generation."""
+        new = {"new_rule": rule, "new_topics": _written(topics), "new_version": random_number()}
+        self.run(_CHANGE_SUBSCRIPTION, of_queue=consumer.id, **new)
+        self.unit.change_generation(consumer.space_id)
 
     def end(self, consumer: Queue) -> None:
         """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
@@ -163,6 +184,19 @@ class Subscriptions(UnitPart):
         self.unit.counters.forget(consumer.space_id, consumer.id)
         self.run(_REMOVE, queue_id=consumer.id)
         self.unit.change_generation(consumer.space_id)
+
+
+def _written(topics: Sequence[str]) -> str:
+    return json.dumps(topics) if topics else ""
+
+
+def _record_of(row: Row) -> ConsumerRecord:
+    number, parent, name, since, going, rule, topics = row
+    try:
+        patterns = tuple(map(str, json.loads(topics))) if topics else ()
+    except (TypeError, ValueError) as error:
+        raise damaged(f"topics of subscription {name!r} are damaged: {error}") from error
+    return ConsumerRecord(number, parent, name, since, bool(going), rule, patterns)
 
 
 def _sound_queue(row: Row) -> Queue:

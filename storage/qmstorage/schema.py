@@ -200,6 +200,9 @@ held = Table(
     Column("role", SmallInteger, nullable=False, comment="0: dequeued, 1: to be enqueued by the commit, 2: locked"),
     Column("delay", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
     Column("lifetime", BigInteger, comment="of one that is to be enqueued: from the commit, microseconds"),
+    Column(
+        "consumers", LargeBinary, comment="of one that is to be enqueued for several: their numbers, 4 bytes for each"
+    ),
     PrimaryKeyConstraint("queue_id", "trans_id", "message_id"),
     **NARROW,
 )

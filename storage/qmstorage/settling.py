@@ -7,6 +7,7 @@ kept for them, and they go when the transaction ends without a commit.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -39,6 +40,8 @@ from qmstorage.refused import RefusedError
 from qmstorage.rows import Position
 from qmstorage.unit import SqlUnit
 
+logger = logging.getLogger("qmadmin.storage")
+
 U = TypeVar("U", bound=SqlUnit)
 
 _AT_A_TIME = 500
@@ -51,6 +54,8 @@ class _Brought(NamedTuple):
     store: Store
     use: Use
     items: Callable[[], Iterable[Spilled]]
+    for_several: bool
+    """Whether each has consumers of its own."""
 
 
 def admit(unit: SqlUnit, command: Admit, level: Use) -> Admitted | Refused:
@@ -106,7 +111,7 @@ def spill(unit: U, command: Enqueue, begin_holding: Callable[[U, Guard, Holder],
         return begun
     for store in stores_of(unit, guard):
         its = [arrival for arrival in arrivals if arrival.terms.memory is store.in_memory]
-        _spill(store, holder.transaction_id, guard.space_id, route.queue_id, its)
+        _spill(store, holder.transaction_id, guard.space_id, route, its)
     return Enqueued([arrival.sequence for arrival in arrivals], transactions=begun)
 
 
@@ -210,7 +215,7 @@ def keep_with_spilled(
     spilled = {route.queue_id for route in command.stored}
     for route, arrivals in brings:
         if route.queue_id in spilled:
-            _spill(unit, command.transaction_id, command.guard.space_id, route.queue_id, arrivals)
+            _spill(unit, command.transaction_id, command.guard.space_id, route, arrivals)
     return [(route, arrivals) for route, arrivals in brings if route.queue_id not in spilled]
 
 
@@ -230,11 +235,12 @@ def stand_spilled(
         # The order that messages have together which go to several stores is that of their enqueuing.
         given = sorted(item.message_id for each in brings for item in each.items())
         orders = dict(zip(given, unit.counters.reserve(guard.space_id, len(given)), strict=True))
-    for store, use, items in brings:
+    for store, use, items, for_several in brings:
         sequences = store.counters.arrive_charged(guard.space_id, route.queue_id, use)
-        if route.consumers:
-            count, pages, size = use
-            store.counters.come_to_places(guard.space_id, route.consumers, count=count, pages=pages, size=size)
+        if for_several:
+            _stand_for_several(unit, command, route, zip(sequences, items(), strict=True), now)
+            store.holdings.forget_spilled(transaction_id, route.queue_id)
+            continue
         if store is not unit:
             # Numbers are given by the store on disk alone: one that was used is not used again, whatever becomes of
             # memory.
@@ -276,14 +282,14 @@ def _spilled_use(store: Store, command: Commit) -> Use:
     return functools.reduce(Use.plus, its, _NOTHING)
 
 
-def _spill(store: Store, transaction_id: int, space_id: int, queue_id: int, its: Sequence[Arrival]) -> None:
+def _spill(store: Store, transaction_id: int, space_id: int, route: Route, its: Sequence[Arrival]) -> None:
     if not its:
         return
     pages, size = sum(each.pages for each in its), sum(each.size for each in its)
     store.counters.charge(space_id, messages=len(its), pages=pages, size=size)
     for each in its:
         number, terms = numbers.number(space_id, each.sequence), each.terms
-        store.holdings.spill(transaction_id, number, queue_id, each, terms.place, lifetime=_lifetime(terms))
+        store.holdings.spill(transaction_id, number, route, each, terms.place, lifetime=_lifetime(terms))
 
 
 def _lifetime(terms: Terms) -> int | None:
@@ -310,11 +316,46 @@ def _stand_all(
             # The first says when they are available and where they stand.
             group_id, position = (item.message_id, position) if first is None else (group_id, first)
             first = position
-        number = orders.get(item.message_id, sequence)
-        key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
-        store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
-        place = Place(item.message_id, route.queue_id, key, 0)
-        stand_by(store, route, [Stands(place, position.available_us, position.expires_us)], now)
+        _stand_one(store, route, item, position, orders.get(item.message_id, sequence), now, group_id)
+
+
+def _stand_for_several(
+    unit: SqlUnit, command: Commit, route: Route, numbered: Iterable[tuple[int, Spilled]], now: int
+) -> None:
+    """Let messages stand, each with its sequence number, for those that they are for and that have subscribed.
+
+    What is left with nobody is discarded, and counted: of what was prepared that is no reason for a refusal.
+    """
+    space_id, lost, places = command.guard.space_id, _NOTHING, dict[int, Use]()
+    subscribed = frozenset(route.consumers)
+    for sequence, item in numbered:
+        its = Use(1, item.pages, item.size)
+        consumers = tuple(each for each in item.consumers or () if each in subscribed)
+        if not consumers:
+            unit.messages.discard(item.message_id)
+            lost = lost.plus(its)
+            continue
+        for each in consumers:
+            places[each] = places.get(each, _NOTHING).plus(its)
+        _stand_one(unit, route._replace(consumers=consumers), item, _position_of(item, route, now), sequence, now)
+    for each in sorted(places):
+        count, pages, size = places[each]
+        unit.counters.come_to_places(space_id, (each,), count=count, pages=pages, size=size)
+    if lost.messages:
+        count, pages, size = lost
+        unit.counters.leave(space_id, route.queue_id, count=count, pages=pages, size=size, how="discarded")
+        what = "1 message of a transaction is" if count == 1 else f"{count} messages of a transaction are"
+        text = "%s discarded: nobody that they were for has a subscription any more"
+        unit.afterwards(functools.partial(logger.warning, text, what))
+
+
+def _stand_one(
+    store: Store, route: Route, item: Spilled, position: Position, number: int, now: int, group_id: int | None = None
+) -> None:
+    key = position.head + (SEQUENCE_TOP - number if position.descends else number).to_bytes(8) + LAST
+    store.messages.settle(item.message_id, Standing(key, now, position.available_us, position.expires_us, group_id))
+    place = Place(item.message_id, route.queue_id, key, 0)
+    stand_by(store, route, [Stands(place, position.available_us, position.expires_us)], now)
 
 
 def _position_of(item: Spilled, route: Route, now: int) -> Position:
@@ -330,10 +371,12 @@ def _position_of(item: Spilled, route: Route, now: int) -> Position:
 
 def _brought(store: Store, transaction_id: int, queue_id: int) -> _Brought:
     few = store.holdings.spilled(transaction_id, queue_id, -1, _AT_A_TIME)
+    for_several = any(each.consumers is not None for each in few)
     if len(few) < _AT_A_TIME:
-        return _Brought(store, Use(len(few), sum(each.pages for each in few), sum(each.size for each in few)), few.copy)
+        use = Use(len(few), sum(each.pages for each in few), sum(each.size for each in few))
+        return _Brought(store, use, few.copy, for_several)
     use = store.holdings.spilled_use(transaction_id, queue_id)
-    return _Brought(store, use, functools.partial(_items, store, transaction_id, queue_id))
+    return _Brought(store, use, functools.partial(_items, store, transaction_id, queue_id), for_several)
 
 
 def _items(store: Store, transaction_id: int, queue_id: int) -> Iterator[Spilled]:

@@ -10,6 +10,7 @@ from qmadmin.shell.catalogue import Catalogue
 from qmadmin.shell.session import Session
 
 SEVERAL = 'qopen QSPACE\nqcreate -m news fifo none 2 0 100% 0% ""\nqsub news billing\nqsub news audit\n'
+NO_TERMS = {"topics": None, "rule": None}
 
 
 def rows(shell, lines):
@@ -21,10 +22,24 @@ def test_programs_get_what_stands_for_each_consumer(laid_out):
     found = rows(laid_out, "qsublist news")
     assert all(row.pop("since") for row in found)
     assert found == [
-        {"queue": "news", "consumer": "audit", "messages": 2, "ready": 1, "delayed": 1, "held": 0},
-        {"queue": "news", "consumer": "billing", "messages": 1, "ready": 0, "delayed": 1, "held": 0},
+        {"queue": "news", "consumer": "audit", "messages": 2, "ready": 1, "delayed": 1, "held": 0} | NO_TERMS,
+        {"queue": "news", "consumer": "billing", "messages": 1, "ready": 0, "delayed": 1, "held": 0} | NO_TERMS,
     ]
     assert rows(laid_out, "qsublist STRING") == []
+
+
+def test_programs_get_the_rule_and_the_topics_of_each(laid_out):
+    laid_out.run(SEVERAL + "qsubch -w \"header.region='eu'\" -P b.#,a.* news billing\nqsubch -P a news audit")
+    assert [(row["consumer"], row["topics"], row["rule"]) for row in rows(laid_out, "qsublist news")] == [
+        ("audit", "a", None),
+        ("billing", "a.*,b.#", "header.region = 'eu'"),
+    ]
+    made = laid_out.run('format json\nqopen QSPACE\nqsub -w "urcode=5" news third\n').out.splitlines()[-1]
+    assert {key: json.loads(made)["rows"][0][key] for key in ("consumer", "topics", "rule")} == {
+        "consumer": "third",
+        "topics": None,
+        "rule": "urcode = 5",
+    }
 
 
 def test_a_consumer_is_watched_as_a_queue_is(laid_out):
@@ -60,9 +75,9 @@ def test_consumers_are_offered_where_messages_are_taken_and_nowhere_else(laid_ou
         consumers = ["news", "news:audit", "news:billing"]
         for command in ("qget", "qpeek", "qset", "qlist", "qinfo", "qtop", "qstat", "qpurge", "qunpark"):
             assert offered(f"{command} new") == consumers
-        for command in ("qput", "qchange", "qdestroy", "qstop", "qsublist", "qsubscribe", "qunsubscribe"):
+        for command in ("qput", "qchange", "qdestroy", "qstop", "qsublist", "qsubscribe", "qsubchange", "qunsubscribe"):
             assert offered(f"{command} new") == ["news"]
-        assert offered("qunsub news ") == ["audit", "billing"]
+        assert offered("qunsub news ") == offered("qsubch news ") == ["audit", "billing"]
 
 
 def test_the_longest_names_of_a_queue_and_of_a_consumer_fit_into_one_text(laid_out):

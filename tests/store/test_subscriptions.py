@@ -1,5 +1,7 @@
 """Queues for several consumers: each who subscribes takes each message for itself, and the last one takes it away."""
 
+from functools import partial
+
 import pytest
 
 from qmcore.errors import (
@@ -441,18 +443,29 @@ class TestLooking:
 
 
 class TestBesideOthers:
-    def test_the_last_subscription_stays_while_a_transaction_has_messages_that_are_to_come(self, store, both):
-        xid = both.xid(7, b"global", b"branch")
-        both.tpc_begin(xid)
+    def test_what_was_prepared_for_those_who_have_gone_since_is_discarded_and_counted(self, store, both, caplog):
+        both.tpc_begin(both.xid(7, b"global", b"branch"))
         both.enqueue("Q", "x")
         both.tpc_prepare()
-        both.unsubscribe("Q", "two")
-        (refused,) = Work(lambda: both.unsubscribe("Q", "one")).results()
-        assert isinstance(refused, InUseError)
-        assert "'one' is the last subscription of queue 'Q'" in refused.message
+        for name in ("one", "two"):
+            Work(partial(both.unsubscribe, "Q", name)).results()
+        Work(lambda: both.subscribe("Q", "late")).results()
         both.tpc_commit()
-        assert drain(both, "Q:one") == ["x"]
-        both.unsubscribe("Q", "one")
+        assert drain(both, "Q:late") == []
+        assert (both.usage("Q").enqueued, both.usage("Q").discarded, both.usage("Q").messages) == (1, 1, 0)
+        assert rows(both) == (0, 0, 0, 0)
+        assert "1 message of a transaction is discarded" in caplog.text
+        sound(store, both)
+
+    def test_what_is_prepared_is_for_those_who_had_subscribed_then(self, store, both):
+        both.tpc_begin(both.xid(7, b"global", b"branch"))
+        both.enqueue("Q", "x")
+        both.tpc_prepare()
+        Work(lambda: both.unsubscribe("Q", "one")).results()
+        Work(lambda: both.subscribe("Q", "late")).results()
+        both.tpc_commit()
+        assert counts(both, "two", "late") == [1, 1, 0]
+        assert drain(both, "Q:two") == ["x"]
         sound(store, both)
 
     def test_nothing_is_moved_to_where_nobody_would_get_it(self, space):

@@ -16,6 +16,7 @@ from qmcore.acts.enqueue_in_transaction import bring_to_memory, by_queue
 from qmcore.acts.expiry import make_room
 from qmcore.acts.routes import route_of, source_of
 from qmcore.acts.sending import Part, send
+from qmcore.acts.settling_recipients import UnsettledError, refuse_unsettled, settle_again
 from qmcore.acts.transaction_part import NO_USE, Branch, leave_numbers, left_numbers
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import NoSpaceError, OperatingSystemError, OutcomeUnknownError, QueueError, SystemFailureError
@@ -81,7 +82,7 @@ def commit_and_take(
         result = _commit_and_take(volume, branch, outgoing, successor, name)
     except (OperatingSystemError, SystemFailureError, OutcomeUnknownError):
         raise
-    except QueueError:
+    except (QueueError, UnsettledError):
         return None
     left = branch.reserved[len(outgoing) :]
     if successor is None or result is None:
@@ -106,6 +107,7 @@ def commits_of(
     for queue_id in sorted(branch.spilled_to) if branch.may_spill else ():
         queue = known.by_id.get(queue_id)
         if queue is not None:
+            refuse_unsettled(known, branch, queue)
             stored.append(route_of(known, queue))
     items = branch.pending
     if outgoing:
@@ -133,6 +135,9 @@ def _commit_once(volume: Volume, busy: Sequence[Branch], decides: Part | None, o
     try:
         results = send(volume, busy[0].opened, commits_of, busy[0], on, others=others)
         return results[-1] if isinstance(results[-1], Decided) else None
+    except UnsettledError as unsettled:
+        settle_again(volume, unsettled, on)
+        return _commit_once(volume, busy, decides, on)
     except (OperatingSystemError, SystemFailureError) as error:
         # The disk comes first, and decides: memory, which may be full, follows as soon as it can.
         if on is not None or not _is_committed(volume, busy):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qmcore import numbers
-from qmcore.acts.routes import route_of, source_of, with_recipients
+from qmcore.acts.routes import Arriving, for_message, route_of, source_of, with_recipients
 from qmcore.acts.sending import refusal, start_afterwards
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InvalidArgumentError
@@ -63,7 +63,9 @@ def to_error_queue(
     return Move(holding, None, NewTerms(route_of(known, target), routing.priority, now, None, None), origin)
 
 
-def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable, now: int) -> tuple[Move, bool]:
+def to_queue(
+    known: Definitions, queue: Queue, target: Queue, store: Store, found: Changeable, now: int
+) -> tuple[Move, bool]:
     """Return that a message goes to another queue for an administrator: it keeps its terms, its tries begin again.
 
     In an error queue it does not expire; from there it has its expiry back. The second value is whether that was over
@@ -77,7 +79,11 @@ def to_queue(known: Definitions, queue: Queue, target: Queue, found: Changeable,
         expires, before = None if has_outlived else before, None
     error = found.last_error if found.until_us == PARKED_UNTIL else ""
     origin = MoveOrigin(queue.name, name_of(known, found.holding), Reason.ADMIN.value, error, before)
-    terms = NewTerms(with_recipients(known, target), found.priority, found.moment_us, found.available_us, expires)
+    route = with_recipients(known, target)
+    if target.id in known.ruled:
+        message, body = store.listing.described(known.space, queue.name, found.holding.place.message_id)
+        route = for_message(known, route, Arriving.stored(message, body, origin))
+    terms = NewTerms(route, found.priority, found.moment_us, found.available_us, expires)
     return Move(found.holding, found.until_us, terms, origin), has_outlived
 
 

@@ -7,14 +7,15 @@ rest, which holds the limits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from itertools import repeat
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice, repeat
+from typing import Final, NamedTuple, TypeAlias
 
 from qmcore import names, numbers
 from qmcore.acts.expiry import make_room
 from qmcore.acts.room import no_memory
-from qmcore.acts.routes import with_recipients
+from qmcore.acts.routes import Arriving, for_message, with_recipients
 from qmcore.acts.sending import execute, no_such_message, send
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import BadQueueError, InvalidArgumentError, NoSpaceError
@@ -32,7 +33,10 @@ from qmcore.port import Unit, Volume
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Use
 from qmcore.times import MICROS
-from qmcore.transitions import NEVER, TOP, Arrival, Enqueue, Enqueued, Route, Terms, Times
+from qmcore.transitions import NEVER, TOP, Arrival, Enqueue, Enqueued, Guard, Route, Terms, Times
+
+Runs: TypeAlias = list[tuple[Route, list[Arrival]]]
+"""Messages that follow each other in a queue, by the routes that they come by."""
 
 _NO_TIMES: Final = Times(None, None, None, None)
 _NO_USUAL: Final = (0, 0, None, None, None)
@@ -115,6 +119,8 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
         terms = known.usual_terms.get((item.queue, control.type)) if is_usual else None
         if terms is None:
             terms = _terms_asked(known, item, route)
+        if known.ruled and route.queue_id in known.ruled:
+            route = for_message(known, route, _arriving(item))
         return [Enqueue(guard, route, (Arrival(item.body, item.size, item.pages, terms),))]
     routes = {name: route_to(known, name) for name in dict.fromkeys(item.queue for item in outgoing)}
     arrivals: dict[str, list[Arrival]] = {name: [] for name in routes}
@@ -125,7 +131,46 @@ def commands_for(opened: OpenSpace, known: Definitions, outgoing: Sequence[Outgo
             # To the same queue on the same terms, as most that come together: what was looked up holds.
             name, asked, told, terms = queue, control, headers, _terms_asked(known, item, routes[queue])
         arrivals[queue].append(_tuple(Arrival, (body, size, pages, terms, 0)))
+    if known.ruled:
+        return _by_recipients(known, guard, routes, arrivals, outgoing)
     return [Enqueue(guard, route, arrivals[name]) for name, route in routes.items()]
+
+
+def _by_recipients(
+    known: Definitions,
+    guard: Guard,
+    routes: Mapping[str, Route],
+    arrivals: Mapping[str, Sequence[Arrival]],
+    outgoing: Sequence[Outgoing],
+) -> list[Enqueue]:
+    """Return what the store is asked to do where consumers have rules: the messages of a queue in their order.
+
+    There is a value for all that are for the same consumers and follow each other.
+    """
+    commands = []
+    for name, route in routes.items():
+        if route.queue_id not in known.ruled:
+            commands.append(Enqueue(guard, route, arrivals[name]))
+            continue
+        its = [for_message(known, route, _arriving(item)) for item in outgoing if item.queue == name]
+        runs: Runs = []
+        for each, arrival in zip(its, arrivals[name], strict=True):
+            add_to_runs(runs, each, arrival)
+        commands += [Enqueue(guard, each, run) for each, run in runs]
+    return commands
+
+
+def add_to_runs(runs: Runs, route: Route, arrival: Arrival) -> None:
+    """Add a message to the last of several that come by the same route, or begin with it those that follow."""
+    if runs and runs[-1][0] == route:
+        runs[-1][1].append(arrival)
+    else:
+        runs.append((route, [arrival]))
+
+
+def _arriving(item: Outgoing) -> Arriving:
+    """Return a message as the rules of consumers see it."""
+    return Arriving.sent(item.control, item.headers, item.size, item.body)
 
 
 class Accepted(NamedTuple):
@@ -155,6 +200,8 @@ def accepted(known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[i
     for item, sequence in zip(outgoing, given or repeat(0), strict=False):
         route = routes[item.queue]
         terms = _terms_asked(known, item, route)
+        if known.ruled and route.queue_id in known.ruled:
+            route = for_message(known, route, _arriving(item))
         found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms, sequence)))
     return found
 
@@ -168,6 +215,8 @@ def arrival_of(known: Definitions, item: Accepted) -> tuple[Route, Arrival]:
         return item.route, item.arrival
     queue = known.queue(item.outgoing.queue)
     route = with_recipients(known, queue)
+    if known.ruled and route.queue_id in known.ruled:
+        route = for_message(known, route, _arriving(item.outgoing))
     its = item.arrival.terms
     return route, item.arrival._replace(terms=_terms(queue, route, item.outgoing, its.memory, its.place, ()))
 
@@ -194,14 +243,13 @@ def stopped(queue: Queue, what: str) -> BadQueueError:
 
 
 def _identifiers(opened: OpenSpace, outgoing: Sequence[Outgoing], results: Sequence[Enqueued]) -> list[str]:
-    """Return the identifiers of messages in their order; there is a result for each of their queues."""
+    """Return the identifiers of messages in their order; results are those of one queue after the other."""
     naming = opened.space.naming
     if len(results) == 1:
         return message_ids(opened.space.incarnation, results[0].sequences)
-    given = {
-        queue: iter(result.sequences)
-        for queue, result in zip(dict.fromkeys(item.queue for item in outgoing), results, strict=True)
-    }
+    sequences = chain.from_iterable(result.sequences for result in results)
+    counts = Counter(item.queue for item in outgoing)
+    given = {queue: iter(list(islice(sequences, count))) for queue, count in counts.items()}
     return [naming(next(given[item.queue])) for item in outgoing]
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from qmcore.acts.enqueue import Accepted, Outgoing, accepted, arrival_of
+from qmcore.acts.enqueue import Accepted, Outgoing, Runs, accepted, add_to_runs, arrival_of
 from qmcore.acts.expiry import make_room, with_room
 from qmcore.acts.room import RecentLevel
 from qmcore.acts.sending import send
+from qmcore.acts.settling_recipients import note_settled
 from qmcore.acts.transaction_part import (
     NO_USE,
     RESERVED_AT_A_TIME,
@@ -113,19 +114,26 @@ def spills_of_all(guard: Guard, known: Definitions, branch: Branch) -> list[Comm
 
 
 def by_queue(known: Definitions, items: Sequence[Accepted]) -> list[tuple[Route, list[Arrival]]]:
-    """Return how messages come that were accepted before, each with its number: for each queue, in one order."""
+    """Return how messages come that were accepted before, each with its number: for each queue, in one order.
+
+    A queue has several routes where its consumers want different ones of the messages.
+    """
     if len(items) == 1:
         (item,) = items
         route, arrival = (item.route, item.arrival) if item.known is known else arrival_of(known, item)
         return [(route, [arrival])]
-    routes: dict[int, Route] = {}
-    arrivals: dict[int, list[Arrival]] = {}
+    runs: dict[int, Runs] = {}
     for item in items:
         route, arrival = arrival_of(known, item)
-        routes[route.queue_id] = route
-        arrivals.setdefault(route.queue_id, []).append(arrival)
+        its = runs.get(route.queue_id)
+        if its is None:
+            runs[route.queue_id] = [(route, [arrival])]
+        elif its[-1][0] is route:
+            its[-1][1].append(arrival)
+        else:
+            add_to_runs(its, route, arrival)
     # In one order everywhere: their capacity limits are rows that others may want, too.
-    return [(routes[queue_id], arrivals[queue_id]) for queue_id in sorted(routes)]
+    return [run for queue_id in sorted(runs) for run in runs[queue_id]]
 
 
 # ---- acceptance ------------------------------------------------------------------------------------------------------
@@ -239,6 +247,8 @@ def spills(guard: Guard, known: Definitions, branch: Branch, items: Sequence[Acc
     holder = holder_of(branch, known.space, Role.ENQUEUED, 0)
     commands: list[Command] = []
     for route, arrivals in by_queue(known, items):
+        if route.consumers:
+            note_settled(known, branch, route.queue_id)
         branch.spilled_to.add(route.queue_id)
         commands.append(Enqueue(guard, route, arrivals, holder))
         # The first one makes it known.

@@ -23,6 +23,7 @@ from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
 from qmcore.queue import Delivery, Queue
 from qmcore.records import Changeable, Cursor
+from qmcore.store import Store
 from qmcore.transitions import Disposition
 from qmcore.values import dataclass
 
@@ -54,7 +55,7 @@ class Changed(NamedTuple):
     outlived: int = 0
 
 
-_Act: TypeAlias = Callable[[Definitions, Queue, Changeable], tuple[Disposition, bool] | None]
+_Act: TypeAlias = Callable[[Definitions, Queue, Store, Changeable], tuple[Disposition, bool] | None]
 """Says what becomes of a message, and whether its expiry is over; None where it stays as it is."""
 
 
@@ -84,7 +85,7 @@ def change(
 ) -> int:
     """Give the chosen messages other terms, and the places that these give them; return how many it was."""
 
-    def changed(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool]:
+    def changed(known: Definitions, queue: Queue, _: Store, found: Changeable) -> tuple[Disposition, bool]:
         return by_its_terms(known, queue, terms(found)), False
 
     return _in_steps(volume, opened, chosen, changed, progress).messages
@@ -98,8 +99,8 @@ def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now:
     if target == chosen.queue:
         raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
 
-    def moved(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool]:
-        return to_queue(known, queue, known.queue(target), found, now)
+    def moved(known: Definitions, queue: Queue, store: Store, found: Changeable) -> tuple[Disposition, bool]:
+        return to_queue(known, queue, known.queue(target), store, found, now)
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
     return _in_steps(volume, opened, chosen, moved, progress)
@@ -111,10 +112,10 @@ def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progres
     Those that came from nowhere, or from a queue that is gone, stay where they are, and are not counted.
     """
 
-    def moved(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool] | None:
+    def moved(known: Definitions, queue: Queue, store: Store, found: Changeable) -> tuple[Disposition, bool] | None:
         name = found.origin_queue or ""
         origin = known.queues.get(name) or known.takers.get(name)
-        return None if origin is None or origin == queue else to_queue(known, queue, origin, found, now)
+        return None if origin is None or origin == queue else to_queue(known, queue, origin, store, found, now)
 
     return _in_steps(volume, opened, chosen, moved, progress)
 
@@ -125,7 +126,7 @@ def unpark(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress
     Of a queue that groups messages the rest of their groups comes with them: it waits for what was parked of it.
     """
 
-    def freed(known: Definitions, queue: Queue, found: Changeable) -> tuple[Disposition, bool] | None:
+    def freed(known: Definitions, queue: Queue, _: Store, found: Changeable) -> tuple[Disposition, bool] | None:
         if found.until_us != PARKED_UNTIL:
             return None
         if found.available_us != PARKED_UNTIL:
@@ -198,7 +199,7 @@ def _one_step(
     found = [
         each for number in dict.fromkeys(numbers) if (each := store.states.changeable(queue.id, number)) is not None
     ]
-    its = [becomes for each in found if (becomes := act(known, queue, each)) is not None]
+    its = [becomes for each in found if (becomes := act(known, queue, store, each)) is not None]
     dispose(unit, opened, queue, store, [disposition for disposition, _ in its])
     outlived = sum(has_outlived for _, has_outlived in its)
     if outlived:

@@ -6,12 +6,16 @@ its identifier can end it (`acts/in_doubt.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from qmcore.acts import rolling_back
 from qmcore.acts.commit import consumed_from
 from qmcore.acts.enqueue_in_transaction import bring_to_memory, spills_of_all
 from qmcore.acts.expiry import with_room
 from qmcore.acts.returning import Cause, Ending
 from qmcore.acts.sending import send
+from qmcore.acts.settling_recipients import UnsettledError, refuse_unsettled, settle_again
 from qmcore.acts.transaction_part import NO_USE, Branch, holder_of, leave_numbers
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.port import Volume
@@ -55,7 +59,7 @@ def prepare(volume: Volume, branch: Branch, xid: Xid, decider: str = "", *, purp
             volume,
             [branch.opened],
             now,
-            lambda: send(volume, branch.opened, _preparation, (branch, xid, decider), purpose=purpose),
+            lambda: _send(volume, branch, (branch, xid, decider), purpose),
         )
     branch.recorded = True
     for result in results:
@@ -75,6 +79,14 @@ def _beginning(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid |
     return [Begin(opened.guard(known), holder_of(branch, known.space, Role.DEQUEUED, 0), xid)]
 
 
+def _send(volume: Volume, branch: Branch, asked: tuple[Branch, Xid, str], purpose: Purpose) -> Sequence[Any]:
+    while True:
+        try:
+            return send(volume, branch.opened, _preparation, asked, purpose=purpose)
+        except UnsettledError as unsettled:
+            settle_again(volume, unsettled)
+
+
 def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid, str]) -> list[Command]:
     branch, xid, decider = asked
     guard, holds = opened.guard(known), branch.holds.get(Delivery.PERSIST, NO_USE)
@@ -83,6 +95,10 @@ def _preparation(opened: OpenSpace, known: Definitions, asked: tuple[Branch, Xid
         if queue is not None:
             # What a commit would be refused for is refused now: the commit of a prepared one never is.
             consumed_from(known, queue)
+    for queue_id in branch.spilled_to:
+        queue = known.by_id.get(queue_id)
+        if queue is not None:
+            refuse_unsettled(known, branch, queue)
     commands = spills_of_all(guard, known, branch)
     # What is spilled by this very work is there.
     spilled = branch.spilled + len(branch.pending) if branch.spilled else 0

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+from qmcore.condition import BodyPath, Header, Subject
 from qmcore.definitions import Definitions
 from qmcore.errors import NoRecipientsError
+from qmcore.json_values import READ_MAX, TYPE, BodyValues
+from qmcore.message import Body, EnqueueControl, MessageInfo
+from qmcore.message_attributes import ATTRIBUTES
 from qmcore.order import Criterion
 from qmcore.queue import FOREVER, Queue
 from qmcore.records import TransactionRecord, Use
 from qmcore.times import MICROS
-from qmcore.transitions import Commit, Guard, Level, Route, Source
+from qmcore.transitions import Commit, Guard, Level, MoveOrigin, Route, Source
 
 _SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
 """What an order goes by in which the keys of all messages begin in the same way."""
@@ -46,6 +51,81 @@ def with_recipients(known: Definitions, queue: Queue) -> Route:
             queue=queue.name,
         )
     return route
+
+
+def for_message(known: Definitions, route: Route, message: Arriving) -> Route:
+    """Return how one message comes to a queue of `known.ruled`: to those that want it; refuse what nobody wants."""
+    consumers = known.index_of(route.queue_id).wanted_by(message.fact, message.headers)
+    if not consumers:
+        raise nobody_wants(known.by_id[route.queue_id])
+    return route._replace(consumers=consumers)
+
+
+def nobody_wants(queue: Queue) -> NoRecipientsError:
+    """Return the diagnostic for a message that is for no subscription of its queue."""
+    return NoRecipientsError(
+        f"no subscription of queue {queue.name!r} is for the message",
+        hint="Look at their rules and topics with qsublist, or subscribe a consumer to all messages: qsubscribe.",
+        queue=queue.name,
+    )
+
+
+class Arriving:
+    """What rules can ask of a message that takes its place: its values, by name, its headers and its body.
+
+    It was not tried there yet, and has no value of what a store gives it with its place.
+    """
+
+    __slots__ = ("_body", "_values", "headers")
+
+    def __init__(self, values: Mapping[str, object], headers: Mapping[str, str], body: BodyValues) -> None:
+        self.headers = headers
+        self._values = values
+        self._body = body
+
+    @classmethod
+    def sent(cls, control: EnqueueControl, headers: str | None, size: int, body: Body) -> Arriving:
+        """Return one that is enqueued: as its sender asks, with headers as JSON, and the size of its body."""
+        values = {
+            "priority": control.priority,
+            "corrid": control.corrid,
+            "type": control.type,
+            "subtype": control.subtype or None,
+            "size": size,
+            "retries": 0,
+            "reply_queue": control.reply_queue,
+            "failure_queue": control.failure_queue,
+            "urcode": control.urcode,
+            "appkey": control.appkey,
+            "client_id": control.client_id or None,
+        }
+        its = json.loads(headers) if headers else {}
+        is_read = control.type == TYPE and size <= READ_MAX
+        return cls(values, its, BodyValues(bytes(body) if is_read and body is not None else None))
+
+    @classmethod
+    def stored(cls, message: MessageInfo, body: bytes | None, origin: MoveOrigin | None = None) -> Arriving:
+        """Return one that is stored; its body, where that is read, and where it comes from, if it is moved."""
+        values = {name: known.get(message) for name, known in ATTRIBUTES.items() if known.asked} | {"retries": 0}
+        if origin is not None:
+            values |= {
+                "origin_queue": origin.queue,
+                "origin_msgid": origin.msgid,
+                "origin_reason": origin.reason,
+                "origin_error": origin.error or None,
+                "first_msgid": message.first_msgid,
+            }
+        return cls(values, message.headers, BodyValues.of(message.type, message.size, body))
+
+    def fact(self, subject: Subject) -> Any:
+        """Return the value of a property, a header or a path in the body; None where it has none."""
+        match subject:
+            case Header(name):
+                return self.headers.get(name)
+            case BodyPath(steps):
+                return self._body.at(steps)
+            case _:
+                return self._values.get(subject.name)
 
 
 def source_of(known: Definitions, queue: Queue) -> Source:

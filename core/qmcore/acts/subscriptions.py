@@ -1,17 +1,19 @@
-"""Acts on the consumers of queues for several: they subscribe, and unsubscribe.
+"""Acts on the consumers of queues for several: they subscribe, to all messages or some, change that, and unsubscribe.
 
-What is enqueued after a consumer has subscribed is for it, too; what was stored before is not. From the moment in which
+What is enqueued after a consumer has subscribed is for it, too; what was stored before is not. So it is where what it
+wants has changed. From the moment in which
 it unsubscribes nothing more comes for it, and it takes nothing more. What stood there for it goes a step at a time, by
 whoever looks after the queue space: a transaction that holds a message of it may still end in either way.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Final
 
 from qmcore.acts.disposing import dispose
-from qmcore.definitions import OpenSpace
+from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
@@ -23,14 +25,33 @@ MOST: Final = 1024
 """Consumers that may subscribe to a queue at one time."""
 
 
-def subscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str, now: int) -> Queue:
-    """Let a consumer subscribe to a queue for several, and return it; one that has done so already is as it was."""
+def subscribe(
+    unit: Unit,
+    opened: OpenSpace,
+    queue_name: str,
+    name: str,
+    now: int,
+    rule: str = "",
+    topics: tuple[str, ...] = (),
+) -> Queue:
+    """Let a consumer subscribe to a queue for several, and return it; one that has done so already is as it was.
+
+    Raises InUseError for one that has subscribed on other terms.
+    """
     known = opened.definitions(unit)
     queue = _for_several(known.queue(queue_name))
     full_name = f"{queue.name}:{name}"
     subscribed = known.subscribed.get(queue.id, ())
     found = next((each for each in subscribed if each.name == full_name), None)
     if found is not None:
+        if (found.rule, found.topics) != (rule, topics):
+            raise InUseError(
+                f"{name!r} has subscribed to queue {queue.name!r} for {_wanted(found)}, and not for"
+                f" {_wanted(dataclasses.replace(found, rule=rule, topics=topics))}",
+                hint="Change it with qsubchange, or QueueSpace.change_subscription.",
+                queue=queue.name,
+                subscription=name,
+            )
         return found
     if full_name in known.queues or full_name in known.takers:
         raise InvalidArgumentError(
@@ -41,28 +62,27 @@ def subscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str, now: in
         )
     if len(subscribed) >= MOST:
         raise NoSpaceError(f"queue {queue.name!r}", Resource.SUBSCRIPTIONS, used=len(subscribed), limit=MOST)
-    added = queue.consumer(unit.queues.subscriptions.add(queue, full_name, now))
+    added = queue.consumer(unit.queues.subscriptions.add(queue, full_name, now, rule, topics))
     memory = unit.memory(queue.space_id)
     if memory is not None:
         memory.counters.add(queue.space_id, added.id)
     return added
 
 
+def change(
+    unit: Unit, opened: OpenSpace, queue_name: str, name: str, rule: str = "", topics: tuple[str, ...] = ()
+) -> Queue:
+    """Change what messages of its queue are for a consumer from now on, and return it; what it has stays."""
+    _, found = _subscribed(opened.definitions(unit), queue_name, name)
+    if (found.rule, found.topics) == (rule, topics):
+        return found
+    unit.queues.subscriptions.change(found, rule, topics)
+    return dataclasses.replace(found, rule=rule, topics=topics)
+
+
 def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> None:
     """End a subscription: nothing more comes for that consumer, and it takes nothing more."""
-    known = opened.definitions(unit)
-    queue = _for_several(known.queue(queue_name))
-    full_name = f"{queue.name}:{name}"
-    found = next((each for each in known.subscribed.get(queue.id, ()) if each.name == full_name), None)
-    if found is None:
-        raise known.no_such_subscription(queue, name)
-    if len(known.subscribed[queue.id]) == 1 and unit.holdings.held_in(queue.id):
-        raise InUseError(
-            f"{name!r} is the last subscription of queue {queue.name!r}, and nobody would get the messages that a"
-            " transaction has for it",
-            hint="Wait until it has ended, or end it: qprinttrans lists those there are.",
-            queue=queue.name,
-        )
+    _, found = _subscribed(opened.definitions(unit), queue_name, name)
     unit.queues.subscriptions.end(found)
     # Who waits there learns that there is nothing to wait for.
     unit.waits.notify(found.id)
@@ -100,6 +120,23 @@ def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
         if memory is not None:
             memory.abandon(consumer.space_id, consumer.id)
         unit.queues.subscriptions.remove(consumer)
+
+
+def _subscribed(known: Definitions, queue_name: str, name: str) -> tuple[Queue, Queue]:
+    """Return a queue for several, and the consumer of that name which has subscribed to it."""
+    queue = _for_several(known.queue(queue_name))
+    full_name = f"{queue.name}:{name}"
+    found = next((each for each in known.subscribed.get(queue.id, ()) if each.name == full_name), None)
+    if found is None:
+        raise known.no_such_subscription(queue, name)
+    return queue, found
+
+
+def _wanted(consumer: Queue) -> str:
+    """Return what messages are for a consumer, in words."""
+    asked = [f"the rule {consumer.rule!r}"] if consumer.rule else []
+    asked += [f"topics {', '.join(map(repr, consumer.topics))}"] if consumer.topics else []
+    return " and ".join(asked) or "all messages"
 
 
 def _for_several(queue: Queue) -> Queue:

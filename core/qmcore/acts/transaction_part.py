@@ -49,6 +49,9 @@ class Branch:
     """The queues that it has taken messages of, or may have."""
     spilled_to: set[int] = dataclasses.field(default_factory=set)
     """The queues for which the store has messages of it, or may have."""
+    settled: dict[int, Sequence[tuple[int, str, tuple[str, ...]]] | None] = dataclasses.field(default_factory=dict)
+    """By which subscriptions of a queue for several, as `Definitions.terms_of` gives them, it is settled for whom those
+    messages are; None where that was by more than one state of them."""
     holds: dict[Delivery, Use] = dataclasses.field(default_factory=dict)
     pending: list[Accepted] = dataclasses.field(default_factory=list)
     brings: dict[Delivery, Use] = dataclasses.field(default_factory=dict)

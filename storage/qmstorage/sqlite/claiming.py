@@ -47,8 +47,9 @@ _BEGIN: Final = insert(trans).from_select(
 )
 """Records an active transaction, where its owner was not given up and the queue space has fewer than `most`."""
 _TAKE: Final = delete(ready).where(given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key"))
+_OF_SPILLED: Final = ("delay", "lifetime", "consumers")
 _HOLD: Final = insert(held).values(
-    {column.name: bindparam(column.name) for column in held.columns if column.name not in ("delay", "lifetime")}
+    {column.name: bindparam(column.name) for column in held.columns if column.name not in _OF_SPILLED}
 )
 
 

@@ -32,8 +32,27 @@ def upgrade() -> None:
         sa.Column(
             "going", sa.Boolean(), nullable=False, server_default=sa.false(), comment="a consumer that has unsubscribed"
         ),
+        sa.Column(
+            "rule", sa.Text(), nullable=False, server_default="", comment="of a consumer: what is true of its messages"
+        ),
+        sa.Column(
+            "topics",
+            sa.Text(),
+            nullable=False,
+            server_default="",
+            comment="of a consumer: patterns, a JSON array; or empty",
+        ),
     ):
         op.add_column("queue", column, schema=schema)
+    op.add_column(
+        "held",
+        sa.Column(
+            "consumers",
+            sa.LargeBinary(),
+            comment="of one that is to be enqueued for several: their numbers, 4 bytes for each",
+        ),
+        schema=schema,
+    )
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
         "share",
