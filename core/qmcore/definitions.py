@@ -20,7 +20,7 @@ from qmcore.errors import (
 )
 from qmcore.limits import Threshold
 from qmcore.port import Unit
-from qmcore.queue import Queue
+from qmcore.queue import ConsumerRecord, Queue
 from qmcore.records import Owner
 from qmcore.schedule import Following
 from qmcore.space import Limited, Space
@@ -406,9 +406,23 @@ class OpenSpace:
         queues = {queue.name: queue for queue in by_id.values()}
         if any(queue.definition.multiple_consumers for queue in queues.values()):
             found = unit.queues.subscriptions.of_space(space.id)
-            by_id = dict(by_id) | {each.id: by_id[each.queue_id].consumer(each) for each in found}
+            by_id = dict(by_id) | {each.id: self._consumer(by_id[each.queue_id], each) for each in found}
         its = generation, space, queues, by_id, versions, error_queues, self.page_size
         return Definitions(*its, interests=self._compiled(by_id.values()))
+
+    def _consumer(self, queue: Queue, record: ConsumerRecord) -> Queue:
+        """Return a consumer of a queue, the one that is known where nothing of either has changed."""
+        before = self.known.by_id.get(record.id) if self.known else None
+        if (
+            before is not None
+            and self.known is not None
+            and before.parent_id
+            and self.known.by_id.get(queue.id) is queue
+            and (before.name, before.since_us, before.going) == (record.full_name, record.since_us, record.going)
+            and (before.rule, before.topics) == (record.rule, record.topics)
+        ):
+            return before
+        return queue.consumer(record)
 
     def _compiled(self, queues: Iterable[Queue]) -> dict[tuple[str, tuple[str, ...]], Interest]:
         """Return what is compiled already of what consumers want, so that only what has changed is compiled anew."""

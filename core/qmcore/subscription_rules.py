@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from qmcore import topics
-from qmcore.condition import And, Comparison, Condition, Header, Not, OneOf, Operator, Or, Subject, reads_body
+from qmcore.condition import And, Comparison, Condition, Header, Not, OneOf, Operator, Or, Subject, all_of
 from qmcore.condition_parser import parse
 from qmcore.condition_truth import Facts, Test, compiled
 from qmcore.errors import InvalidArgumentError
@@ -45,29 +45,37 @@ def checked_rule(text: str | None) -> str:
 
 
 class Interest:
-    """What messages a consumer wants, compiled: the rule, if any, is true, and the topic fits a pattern, if any."""
+    """What messages a consumer wants: the rule, if any, is true, and the topic fits a pattern, if any.
 
-    __slots__ = ("keys", "reads_body", "test", "topics")
+    `keys` are the properties that have to have one of some values for the rule to be true.
+    """
+
+    __slots__ = ("_parts", "_tests", "keys", "topics")
 
     def __init__(self, rule: str, patterns: tuple[str, ...]) -> None:
-        condition = parse(rule) if rule else None
         self.topics = patterns
-        self.test: Test | None = None if condition is None else compiled(condition)
-        self.keys: tuple[_Key, ...] = () if condition is None else tuple(_keys(condition))
-        self.reads_body = condition is not None and reads_body(condition)
+        self._parts: tuple[Condition, ...] = tuple(_conjuncts(parse(rule))) if rule else ()
+        found = [(_key(part), at) for at, part in enumerate(self._parts)]
+        self.keys = [(key, at) for key, at in found if key is not None]
+        self._tests: dict[int | None, Test | None] = {}
+
+    def test(self, known: int | None = None) -> Test | None:
+        """Return the test of all parts of the rule but the one that is `known` to be true; None where that is all."""
+        if known not in self._tests:
+            condition = all_of([part for at, part in enumerate(self._parts) if at != known])
+            self._tests[known] = None if condition is None else compiled(condition)
+        return self._tests[known]
 
 
 class Index:
     """Who wants a message, of many consumers, each by its number with what it wants; None is every message."""
 
-    __slots__ = ("_by_topic", "_of_any", "reads_body")
+    __slots__ = ("_by_topic", "_of_any")
 
     def __init__(self, interests: Iterable[tuple[int, Interest | None]]) -> None:
         of_any: list[tuple[int, Interest | None]] = []
         by_pattern: dict[str, list[tuple[int, Interest | None]]] = {}
-        self.reads_body = False
         for number, its in interests:
-            self.reads_body = self.reads_body or (its is not None and its.reads_body)
             if its is None or not its.topics:
                 of_any.append((number, its))
             else:
@@ -91,76 +99,79 @@ class Index:
 
 
 class _Candidate(NamedTuple):
+    """A consumer, and what is left to be true of a message; None where nothing is."""
+
     number: int
-    test: Test
+    test: Test | None
 
 
 class _ByValue:
     """Consumers by a value that each compares a property with, where its rule says so in an AND at its top."""
 
-    __slots__ = ("_by_header", "_by_property", "_everything", "_others")
+    __slots__ = ("_by_header", "_by_property", "_others")
 
     def __init__(self, interests: Iterable[tuple[int, Interest | None]]) -> None:
         some = list(interests)
         shared = _shared(its for _, its in some if its is not None) if len(some) > 1 else Counter()
-        self._everything: list[int] = []
         self._others: list[_Candidate] = []
         self._by_property: dict[Subject, dict[Any, list[_Candidate]]] = {}
         self._by_header: dict[str, dict[Any, list[_Candidate]]] = {}
         for number, its in some:
-            if its is None or its.test is None:
-                self._everything.append(number)
-                continue
-            candidate = _Candidate(number, its.test)
-            if not its.keys:
-                self._others.append(candidate)
+            if its is None or not its.keys:
+                self._others.append(_Candidate(number, None if its is None else its.test()))
                 continue
             # What the fewest have in common leads to the fewest that are asked in vain.
-            of, values = min(its.keys, key=lambda key: sum(shared[key[0], value] for value in key[1]))
-            by_value = (
-                self._by_header.setdefault(of.name, {})
-                if isinstance(of, Header)
-                else self._by_property.setdefault(of, {})
-            )
+            (of, values), at = min(its.keys, key=lambda key: sum(shared[key[0][0], value] for value in key[0][1]))
+            if isinstance(of, Header):
+                by_value = self._by_header.setdefault(of.name, {})
+            else:
+                by_value = self._by_property.setdefault(of, {})
+            candidate = _Candidate(number, its.test(at))
             for value in values:
                 by_value.setdefault(value, []).append(candidate)
 
     def find(self, facts: Facts, headers: Mapping[str, str], found: set[int]) -> None:
         """Add the numbers of those that want a message."""
-        found.update(self._everything)
+        if self._others:
+            _ask(self._others, facts, found)
         if self._by_header:
-            few, many = (
-                (headers, self._by_header) if len(headers) < len(self._by_header) else (self._by_header, headers)
-            )
-            for name in few:
-                if name in many:
-                    _ask(self._by_header[name].get(facts(Header(name)), ()), facts, found)
+            # Whichever are fewer: a message may have many, and so may all rules together.
+            for name in headers if len(headers) < len(self._by_header) else self._by_header:
+                if name in self._by_header and name in headers:
+                    _ask(self._by_header[name].get(headers[name], ()), facts, found)
         for of, by_value in self._by_property.items():
             _ask(by_value.get(facts(of), ()), facts, found)
-        _ask(self._others, facts, found)
 
 
 def _shared(interests: Iterable[Interest]) -> Counter[tuple[Subject, Any]]:
     """Return how many rules compare a property with a value."""
-    return Counter((of, value) for its in interests for of, values in its.keys for value in values)
+    return Counter((of, value) for its in interests for (of, values), _ in its.keys for value in values)
 
 
 def _ask(candidates: Iterable[_Candidate], facts: Facts, found: set[int]) -> None:
     for number, test in candidates:
-        if number not in found and test(facts):
+        if number not in found and (test is None or test(facts)):
             found.add(number)
 
 
-def _keys(condition: Condition) -> Iterator[_Key]:
-    """Yield the properties that have to have one of some values for a condition to be true."""
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
+    """Yield the parts that all have to be true for a condition to be true."""
+    if isinstance(condition, And):
+        for part in condition.parts:
+            yield from _conjuncts(part)
+    else:
+        yield condition
+
+
+def _key(condition: Condition) -> _Key | None:
+    """Return the property that has to have one of some values for a condition to be true, where it says just that."""
     match condition:
-        case And(parts):
-            for part in parts:
-                yield from _keys(part)
         case Comparison(of, Operator.EQUAL, value):
-            yield of, (value,)
+            return of, (value,)
         case OneOf(of, values):
-            yield of, tuple(dict.fromkeys(values))
+            return of, tuple(dict.fromkeys(values))
+        case _:
+            return None
 
 
 def _subjects(condition: Condition) -> Iterator[Subject]:

@@ -40,6 +40,19 @@ for number in range(most):
 say(*sent)
 """
 
+PRODUCE_BY_TURNS = """
+device = open_device(sys.argv[1])
+space = device.open_space("SPACE")
+most = int(sys.argv[2])
+say("ready")
+heard()
+for number in range(most):
+    mark = "ab"[number % 2]
+    with space.transaction() if number % 3 else contextlib.nullcontext():
+        space.enqueue("TOPIC", f"{mark}{number}", headers={"mark": mark}, topic=f"x.{mark}")
+say("done")
+"""
+
 HOLD = """
 device = open_device(sys.argv[1])
 space = device.open_space("SPACE")
@@ -124,6 +137,40 @@ def test_what_is_enqueued_after_a_consumer_has_subscribed_in_another_process_is_
         assert its == sent[COUNT - len(its) :]
         assert len(its) <= COUNT - before
     assert drain(space, "TOPIC:first") == sent
+    sound(real_device)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [{"rule": "header.mark = 'a'"}, {"rule": "header.mark = 'b'"}],
+        [{"topics": ["*.a"]}, {"topics": ["*.b"]}],
+    ],
+    ids=["rule", "topics"],
+)
+def test_what_is_enqueued_after_a_change_in_another_process_is_by_the_new_terms(real_device, space, start, terms):
+    space.subscribe("TOPIC", "all")
+    space.subscribe("TOPIC", "some", **terms[0])
+    producer = start("import contextlib" + PRODUCE_BY_TURNS, real_device.path, COUNT)
+    producer.expect("ready")
+    producer.say()
+    moments = []
+    for turn in range(1, 7):
+        eventually(lambda at=turn: space.usage("TOPIC").enqueued > at * COUNT // 9, "some more messages")
+        before = space.usage("TOPIC").enqueued
+        space.change_subscription("TOPIC", "some", **terms[turn % 2])
+        moments.append((before, space.usage("TOPIC").enqueued))
+    producer.expect("done")
+    producer.finish()
+    sent = drain(space, "TOPIC:all")
+    assert sent == [f"{'ab'[number % 2]}{number}" for number in range(COUNT)]
+    taken = drain(space, "TOPIC:some")
+    for number, text in enumerate(sent):
+        # How many changes were over, and how many had begun, when it came: it is by the terms of one of them.
+        least, most = (sum(moment[at] <= number for moment in moments) for at in (1, 0))
+        by_each = {text[0] == "ab"[turns % 2] for turns in range(least, most + 1)}
+        assert (text in taken) in by_each, (number, moments)
+    assert taken == [text for text in sent if text in taken]
     sound(real_device)
 
 

@@ -170,7 +170,7 @@ def add_to_runs(runs: Runs, route: Route, arrival: Arrival) -> None:
 
 def _arriving(item: Outgoing) -> Arriving:
     """Return a message as the rules of consumers see it."""
-    return Arriving.sent(item.control, item.headers, item.size, item.body)
+    return Arriving.sent(item.control, item.size, item.body)
 
 
 class Accepted(NamedTuple):

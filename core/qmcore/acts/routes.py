@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from qmcore.condition import BodyPath, Header, Subject
@@ -12,12 +11,14 @@ from qmcore.errors import NoRecipientsError
 from qmcore.json_values import READ_MAX, TYPE, BodyValues
 from qmcore.message import Body, EnqueueControl, MessageInfo
 from qmcore.message_attributes import ATTRIBUTES
+from qmcore.names import TOPIC_HEADER
 from qmcore.order import Criterion
 from qmcore.queue import FOREVER, Queue
 from qmcore.records import TransactionRecord, Use
 from qmcore.times import MICROS
 from qmcore.transitions import Commit, Guard, Level, MoveOrigin, Route, Source
 
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 _SAME_HEAD: Final = frozenset((Criterion.FIFO, Criterion.LIFO))
 """What an order goes by in which the keys of all messages begin in the same way."""
 
@@ -76,32 +77,28 @@ class Arriving:
     It was not tried there yet, and has no value of what a store gives it with its place.
     """
 
-    __slots__ = ("_body", "_values", "headers")
+    __slots__ = ("_body", "_value", "headers")
 
-    def __init__(self, values: Mapping[str, object], headers: Mapping[str, str], body: BodyValues) -> None:
+    def __init__(self, value: Callable[[str], Any], headers: Mapping[str, str], body: BodyValues) -> None:
         self.headers = headers
-        self._values = values
+        self._value = value
         self._body = body
 
     @classmethod
-    def sent(cls, control: EnqueueControl, headers: str | None, size: int, body: Body) -> Arriving:
-        """Return one that is enqueued: as its sender asks, with headers as JSON, and the size of its body."""
-        values = {
-            "priority": control.priority,
-            "corrid": control.corrid,
-            "type": control.type,
-            "subtype": control.subtype or None,
-            "size": size,
-            "retries": 0,
-            "reply_queue": control.reply_queue,
-            "failure_queue": control.failure_queue,
-            "urcode": control.urcode,
-            "appkey": control.appkey,
-            "client_id": control.client_id or None,
-        }
-        its = json.loads(headers) if headers else {}
-        is_read = control.type == TYPE and size <= READ_MAX
-        return cls(values, its, BodyValues(bytes(body) if is_read and body is not None else None))
+    def sent(cls, control: EnqueueControl, size: int, body: Body) -> Arriving:
+        """Return one that is enqueued, as its sender asks, with a body of a size."""
+
+        def value(name: str) -> Any:
+            if name == "size":
+                return size
+            # What a sender cannot give, a new message does not have; nor what is empty.
+            return 0 if name == "retries" else None if (its := getattr(control, name, None)) == "" else its
+
+        headers = control.headers or _NO_HEADERS
+        if control.topic is not None:
+            headers = {**headers, TOPIC_HEADER: control.topic}
+        is_read = body is not None and size <= READ_MAX and control.type == TYPE
+        return cls(value, headers, BodyValues(bytes(body) if is_read and body is not None else None))
 
     @classmethod
     def stored(cls, message: MessageInfo, body: bytes | None, origin: MoveOrigin | None = None) -> Arriving:
@@ -115,17 +112,13 @@ class Arriving:
                 "origin_error": origin.error or None,
                 "first_msgid": message.first_msgid,
             }
-        return cls(values, message.headers, BodyValues.of(message.type, message.size, body))
+        return cls(values.get, message.headers, BodyValues.of(message.type, message.size, body))
 
     def fact(self, subject: Subject) -> Any:
         """Return the value of a property, a header or a path in the body; None where it has none."""
-        match subject:
-            case Header(name):
-                return self.headers.get(name)
-            case BodyPath(steps):
-                return self._body.at(steps)
-            case _:
-                return self._values.get(subject.name)
+        if isinstance(subject, Header):
+            return self.headers.get(subject.name)
+        return self._body.at(subject.steps) if isinstance(subject, BodyPath) else self._value(subject.name)
 
 
 def source_of(known: Definitions, queue: Queue) -> Source:
