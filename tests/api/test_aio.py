@@ -57,8 +57,17 @@ class TestCalls:
             async with space.transaction():
                 msgid = (await space.lock("NEWS", consumer="billing")).msgid
                 assert (await space.remove("NEWS", consumer="billing", msgid=msgid)).msgid == msgid
+            await space.change_subscription("NEWS", "billing", rule="priority > 60", topics=["order.#"])
+            await space.enqueue("NEWS", "for one", priority=1, topic="order.new")
+            await space.enqueue("NEWS", "for both", priority=100, topic="order.new")
+            assert [(await space.dequeue("NEWS", consumer=name)).text for name in ("audit", "billing")] == [
+                "for one",
+                "for both",
+            ]
             await space.unsubscribe("NEWS", "audit")
-            assert [(each.queue, each.name) for each in await space.subscriptions()] == [("NEWS", "billing")]
+            assert [(each.queue, each.name, each.topics) for each in await space.subscriptions()] == [
+                ("NEWS", "billing", ("order.#",))
+            ]
 
         run(device, story)
 
