@@ -51,8 +51,8 @@ class ManagingSchedules(SpaceHandle):
         `paused`: it makes no message until it is resumed.
 
         Exactly one message is made for each moment, within about a second, by whichever process works or waits on the
-        queue space; where nobody is attached, by the next one that is. While its queue is stopped or gone, or there is
-        no room, it is put off.
+        queue space; where nobody is attached, by the next one that is. While its queue is stopped or gone, there is no
+        room, or nobody would get it, it is put off.
 
         Raises InvalidArgumentError if the name is taken, if there is no such rule or time zone, or if the rule never
         comes, BadQueueError if the queue does not exist.

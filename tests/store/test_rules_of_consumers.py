@@ -322,6 +322,17 @@ class TestEachWay:
         both.dequeue("PLAIN")
         assert counts(both, "eu", "us") == [1, 1, 0]
 
+    def test_a_schedule_s_message_that_nobody_wants_is_put_off_until_somebody_does(self, both, clock):
+        both.create_schedule("each", "Q", "every 1m", b"x")
+        clock.advance(61)
+        both.dequeue("PLAIN")
+        assert counts(both) == [0]
+        both.change_subscription("Q", "eu", topics=["#"], rule="header.schedule = 'each'")
+        both.subscribe("Q", "all")
+        clock.advance(2)
+        both.dequeue("PLAIN")
+        assert counts(both, "eu", "all") == [1, 0, 1]
+
     def test_what_is_requeued_from_the_error_queue_goes_back_to_its_consumer_whatever_the_rule_is_now(self, both):
         both.enqueue("Q", "x", headers=EU)
         for _ in range(2):
