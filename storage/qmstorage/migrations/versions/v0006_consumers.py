@@ -10,6 +10,8 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
+_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     """Add the columns, by which queues go on as they did, and the table."""
@@ -33,11 +35,11 @@ def upgrade() -> None:
             "going", sa.Boolean(), nullable=False, server_default=sa.false(), comment="a consumer that has unsubscribed"
         ),
         sa.Column(
-            "rule", sa.Text(), nullable=False, server_default="", comment="of a consumer: what is true of its messages"
+            "rule", _TEXT, nullable=False, server_default="", comment="of a consumer: what is true of its messages"
         ),
         sa.Column(
             "topics",
-            sa.Text(),
+            _TEXT,
             nullable=False,
             server_default="",
             comment="of a consumer: patterns, a JSON array; or empty",
