@@ -40,8 +40,11 @@ class Deciding(ABC):
 
     gtrid: bytes
     place: Place
-    is_sent = True
-    """Whether the commit may be on its way, where `decide` has raised."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the commit may be on its way, where `decide` has raised."""
+        return True
 
     def is_lost(self, refusal: QueueError) -> bool:
         """Return whether it can never be asked any more, which was refused so."""
@@ -102,8 +105,6 @@ class DecidingQueueSpace(Deciding):
 class DecidingDatabase(Deciding):
     """A database of the application decides, by a row in its table of decisions."""
 
-    is_sent = False
-
     def __init__(
         self,
         database: ApplicationDatabase,
@@ -132,22 +133,22 @@ class DecidingDatabase(Deciding):
     def decide(self, asked: Decider, told: Sequence[Told]) -> None:
         """Write the decision into the transaction of the application, and commit that."""
         with self._noting_failure():
-            self.write(asked, told)
-            try:
-                self.is_sent = True
-                self._database.commit()
-            except BaseException:
-                self._suspect()
-                raise
+            self.write(asked, told, commits=True)
             self.count(asked)
 
-    def write(self, asked: Decider, told: Sequence[Told]) -> None:
-        """Write the decision into the transaction of the application, whose commit decides."""
+    @property
+    def is_sent(self) -> bool:
+        """Whether the database was sent the commit."""
+        return self._database.is_commit_sent
+
+    def write(self, asked: Decider, told: Sequence[Told], *, commits: bool = False) -> None:
+        """Write the decision into the transaction of the application, whose commit decides, or also commit that."""
         now, self._told = self._known.clock.now(), told
         if now - self._started_us > DECIDES_WITHIN_US:
             raise AbortedError("the transaction has begun more than a day ago, and is not committed any more")
         try:
-            decisions = self._database.table.decide(self.gtrid, asked.era, asked.decisions, told, now)
+            table = self._database.table
+            decisions = table.decide(self.gtrid, asked.era, asked.decisions, told, now, commits=commits)
             if decisions is None:
                 raise AbortedError(
                     f"database {self._database.name!r} was set back to an earlier state, or its table of decisions was"
@@ -155,17 +156,14 @@ class DecidingDatabase(Deciding):
                     hint="Begin it again; nothing of it remains.",
                 )
         except BaseException:
-            self._suspect()
+            # It may have been set back, or made anew: the next one asks, and counts anew.
+            self._known.is_outdated, self._known.era = True, None
             raise
         self._decisions = decisions
 
     def count(self, asked: Decider) -> None:
         """Note that it is decided, on the disk."""
         self._known.count(asked.era, self._decisions)
-
-    def _suspect(self) -> None:
-        # It may have been set back, or made anew: the next one asks, and counts anew.
-        self._known.is_outdated, self._known.era = True, None
 
     def is_lost(self, refusal: QueueError) -> bool:
         """Return whether the connection is lost, which does not come back."""

@@ -117,6 +117,7 @@ _TABLE = "qmstorage.decision_table:DecisionTable"
 _DATABASE = "qmstorage.participants:Participant"
 _SQLITE = "qmstorage.sqlite.participating:Participant"
 _SERVER = "qmstorage.postgres.participating:Participant"
+_SERVER_TABLE = "qmstorage.postgres.deciding_at_once:DecisionTable"
 _DRIVER = "qmstorage.participating_drivers:Participant"
 
 
@@ -143,9 +144,11 @@ def _steps(its: Party) -> Iterator[Step]:
     if decider in SPACES:
         yield from _points(f"{_DECIDING}:decide", its.place_kind(its.decider), None)
     else:
-        yield from _around(f"{_TABLE}.decide", BEFORE)
-        yield Step(Doom(f"{_DATABASE}.commit"), BEFORE)
-        yield Step(Doom(f"{_DATABASE}.commit", "return"), UNSYNCED if decider == SQLITE else AFTER)
+        yield Step(Doom(f"{_TABLE}.decide"), BEFORE)
+        # The decision and the commit are one message to a server of whose driver more is known.
+        commit = f"{_SERVER_TABLE}.commit_with" if decider in (SERVER, PLAIN) else f"{_DATABASE}.commit"
+        yield Step(Doom(commit), BEFORE)
+        yield Step(Doom(commit, "return"), UNSYNCED if decider == SQLITE else AFTER)
         if decider == SQLITE:
             yield Step(Doom(f"{_SQLITE}.commit", "return"), AFTER)
     if spaces:

@@ -55,10 +55,14 @@ class DecisionTable(Protocol):
     def counted(self, era_id: int) -> int | None:
         """Return how many decisions were made in an era; None where there is no such era."""
 
-    def decide(self, gtrid: bytes, era_id: int, known: int, told: Sequence[Told], now_us: int) -> int | None:
+    def decide(
+        self, gtrid: bytes, era_id: int, known: int, told: Sequence[Told], now_us: int, *, commits: bool = False
+    ) -> int | None:
         """Write a decision in the transaction of the application; return how many there are now in the era.
 
-        None where the era has fewer than are known. Raises AbortedError where others have ended it before.
+        None where the era has fewer than are known. Raises AbortedError where others have ended it before. If it
+        `commits`, the transaction is committed as `ApplicationDatabase.commit` does it, unless anything was refused; a
+        server may be sent both together.
         """
 
     def decided(self, gtrids: Collection[bytes]) -> dict[bytes, bool]:
@@ -108,6 +112,9 @@ class ApplicationDatabase(Protocol):
 
     cannot_decide: str
     """Why it cannot decide, whether it has the table or not; empty where it can."""
+
+    is_commit_sent: bool
+    """Whether the commit of the transaction may be on its way, be it done or not."""
 
     def open(self, *, belongs: bool = False) -> None:
         """Take the connection for the transaction. Raises InvalidArgumentError where it has one open, or is closed.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from qmcore.application_database import TABLE, WrittenDecision
@@ -41,12 +41,14 @@ IDENTITY: Final = f"SELECT told FROM {TABLE} WHERE id = '{_TABLE_ROW}'"  # noqa:
 # Each of them runs on any database of SQL: none needs more than the standard has.
 _INSERT: Final = f"INSERT INTO {TABLE} (id, kind, decisions, told, written_at) VALUES (:id, :kind, :n, :told, :at)"  # noqa: S608
 _COUNTED: Final = f"SELECT decisions FROM {TABLE} WHERE id = :id AND kind = 'era'"  # noqa: S608
-_COUNT: Final = f"UPDATE {TABLE} SET decisions = decisions + 1 WHERE id = :id AND kind = 'era' AND decisions >= :known"  # noqa: S608
+COUNT: Final = f"UPDATE {TABLE} SET decisions = decisions + 1 WHERE id = :era AND kind = 'era' AND decisions >= :known"  # noqa: S608
 _KIND: Final = f"SELECT kind FROM {TABLE} WHERE id = :id"  # noqa: S608
 _DECISIONS: Final = (
     f"SELECT id, told, written_at FROM {TABLE} WHERE kind = 'commit' AND written_at < :until ORDER BY written_at, id"  # noqa: S608
 )
-_FORGET: Final = f"DELETE FROM {TABLE} WHERE id = :id AND kind = 'commit'"  # noqa: S608
+_FORGET: Final = f"DELETE FROM {TABLE} WHERE kind = 'commit' AND id IN "  # noqa: S608
+_AT_ONCE: Final = 200
+"""How many decisions one statement removes."""
 _FORGET_OLD: Final = f"DELETE FROM {TABLE} WHERE kind = :kind AND written_at < :before"  # noqa: S608
 _NOBODY: Final = "[]"
 """Who is to be told of what is no decision; not an empty text, which some databases take for none."""
@@ -101,27 +103,41 @@ class DecisionTable:
         found = self._its.alone(lambda: self._its.run(_COUNTED, id=_of_era(era_id)))
         return int(found[0][0]) if found else None
 
-    def decide(self, gtrid: bytes, era_id: int, known: int, told: Sequence[Told], now_us: int) -> int | None:
+    def decide(
+        self, gtrid: bytes, era_id: int, known: int, told: Sequence[Told], now_us: int, *, commits: bool = False
+    ) -> int | None:
         """Write a decision in the transaction of the application; return how many there are now in the era.
 
-        None where the era has fewer than are known. Raises AbortedError where others have ended it before.
+        None where the era has fewer than are known. Raises AbortedError where others have ended it before. If it
+        `commits`, the transaction is committed, unless anything was refused.
         """
         row = {"id": gtrid.hex(), "kind": "commit", "n": 0, "told": _text_of(told), "at": now_us}
+        era = {"era": _of_era(era_id), "known": known}
 
         def decide() -> int | None:
-            era = _of_era(era_id)
-            count = (_COUNT, {"id": era, "known": known}), (_COUNTED, {"id": era})
             try:
-                *_, counted, _ = self._its.run_all([*self._its.to_be_durable, *count, (_INSERT, row)])
+                return self.write(era, row, commits=commits)
             except self._its.integrity_error as error:
                 raise AbortedError(
                     f"others have ended the transaction on {self._its.name!r}, because its process was taken for dead,"
                     " or was late",
                     hint="Begin it again; nothing of it remains.",
                 ) from error
-            return int(counted[0][0]) if counted and int(counted[0][0]) > known else None
 
-        return self._its.do(decide)
+        decisions = self._its.do(decide)
+        if commits and decisions is not None:
+            self._its.commit()
+        return decisions
+
+    def write(self, era: Mapping[str, object], row: Mapping[str, object], *, commits: bool) -> int | None:
+        """Count a decision in an era, and insert its row; return how many there are now, None where they are too few.
+
+        If it `commits`, the transaction is about to be committed, and may be here.
+        """
+        del commits
+        count = (COUNT, era), (_COUNTED, {"id": era["era"]})
+        *_, counted, _ = self._its.run_all([*self._its.to_be_durable, *count, (_INSERT, row)])
+        return int(counted[0][0]) if counted and int(counted[0][0]) > int(str(era["known"])) else None
 
     def decided(self, gtrids: Collection[bytes]) -> dict[bytes, bool]:
         """Return of which transactions it is written that they commit (True), or that they never will."""
@@ -154,7 +170,9 @@ class DecisionTable:
 
         def forget() -> None:
             old = _FORGET_OLD, {"kind": "rollback", "before": opposites_before_us}
-            self._its.run_all([*((_FORGET, {"id": gtrid.hex()}) for gtrid in sorted(gtrids)), old])
+            its = sorted(gtrids)
+            forget = [_FORGET + _list_of(its[at : at + _AT_ONCE]) for at in range(0, len(its), _AT_ONCE)]
+            self._its.run_all([*((statement, {}) for statement in forget), old])
 
         self._its.alone(forget)
 
@@ -167,8 +185,13 @@ def _of_era(era_id: int) -> str:
     return f"era-{era_id:x}"
 
 
+def _list_of(gtrids: Sequence[bytes]) -> str:
+    return "(" + ", ".join(f"'{gtrid.hex()}'" for gtrid in gtrids) + ")"
+
+
 def _text_of(told: Sequence[Told]) -> str:
-    return json.dumps([[branch.hex(), place] for branch, place in told], ensure_ascii=False)
+    # In ASCII, which a connection has whatever its encoding.
+    return json.dumps([[branch.hex(), place] for branch, place in told])
 
 
 def _told_of(text: str) -> list[Told]:

@@ -23,6 +23,8 @@ class Participant(ABC):
     name = ""
     """What the database is called, once its connection is open."""
     cannot_decide = ""
+    is_commit_sent = False
+    """Whether the commit of the transaction may be on its way."""
     has_begun = False
     is_named_at_begin = False
     lists_others = False
@@ -94,6 +96,7 @@ class Participant(ABC):
 
     def commit(self) -> None:
         """Commit the transaction, on the disk."""
+        self.is_commit_sent = True
         self.do(self._its.commit)
         self._is_open = False
 

@@ -81,14 +81,6 @@ class _OfPsycopg(joined_by_tasks.OfPsycopg):
         """Roll back."""
         self._ask(self._original.rollback)
 
-    def tpc_commit(self, gid: str) -> None:
-        """Commit what is prepared."""
-        self._ask(lambda: self._original.tpc_commit(gid))
-
-    def tpc_rollback(self, gid: str) -> None:
-        """Roll back what is prepared."""
-        self._ask(lambda: self._original.tpc_rollback(gid))
-
     def pipeline(self) -> contextlib.AbstractContextManager[None]:
         """Send each statement by itself: a pipeline of a task is none of a thread."""
         return contextlib.nullcontext()

@@ -45,6 +45,11 @@ class ParticipatingConnection:
         """The name of the driver."""
         return type(self.driver).__module__.partition(".")[0]
 
+    @property
+    def commits_plainly(self) -> bool:
+        """Whether the library does nothing in the transaction before it commits, and can be told of that afterwards."""
+        return True
+
     def joinable(self, given: object) -> object:
         """Return the connection by which calls join the transaction, of the one that the application has given."""
         return given
@@ -113,6 +118,18 @@ class OfSqlAlchemy(ParticipatingConnection):
         self.dialect, its = bind.dialect, bind.engine.url
         self.url = its.create(its.drivername, host=its.host, port=its.port, database=its.database)
 
+    @property
+    def commits_plainly(self) -> bool:
+        """Whether nobody listens to the commit who may do something before, and a session has nothing left to send."""
+        given = self._given
+        if self._is_session and (
+            given.dispatch.before_commit
+            or given.in_nested_transaction()
+            or any((given.new, given.dirty, given.deleted))
+        ):
+            return False
+        return not self.connection.dispatch.commit
+
     def has_transaction(self) -> bool:
         """Return whether SQLAlchemy has begun one."""
         return bool(self._given.in_transaction())
@@ -171,6 +188,11 @@ class _OfDjango(ParticipatingConnection):
 
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
+
+    @property
+    def commits_plainly(self) -> bool:
+        """Whether no block of Django's is open, in which it refuses the commit."""
+        return not self._wrapper.in_atomic_block
 
     def joinable(self, given: object) -> object:
         """Return that of the driver: Django's is for calls inside of atomic() alone."""

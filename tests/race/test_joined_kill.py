@@ -54,7 +54,7 @@ BEFORE = {
         ("qmcore.acts.preparing:prepare", "call"),
         ("qmcore.acts.preparing:prepare", "return"),
         (f"{_TABLE}.decide", "call"),
-        (f"{_TABLE}.decide", "return"),
+        (f"{_DATABASE}.commit", "call"),
     ],
     "server": [
         *IN_HANDLER,
@@ -68,6 +68,7 @@ BEFORE = {
 AFTER = {
     "file": [
         (f"{_DATABASE}.commit", "return"),
+        (f"{_TABLE}.decide", "return"),
         ("qmcore.acts.recovering:complete", "call"),
         ("qmcore.acts.recovering:complete", "return"),
         ("qmadmin.consumers.joined_databases:commit_with", "return"),

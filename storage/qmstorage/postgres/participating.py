@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,16 +17,18 @@ from qmcore.xid import Xid
 from qmstorage import joined, participants
 from qmstorage.participating_connections import has_begun, unreachable
 from qmstorage.postgres import interrupted_statements, translate
+from qmstorage.postgres.deciding_at_once import DecisionTable
 from qmstorage.postgres.joining import Cursor, leads_to
+from qmstorage.postgres.one_journey import beginning, send, with_names
 
 if TYPE_CHECKING:
     from qmcore.port import Volume
 
 T = TypeVar("T")
 
-_BEGIN: Final = (
-    "SELECT set_config('qmadmin.transaction', %s, true), current_setting('synchronous_commit'),"
-    " current_setting('transaction_read_only'), pg_is_in_recovery()"
+_MARK: Final = (
+    "SELECT set_config('qmadmin.transaction', '{}', true), current_setting('synchronous_commit') = 'off',"
+    " current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery()"
 )
 _LOOK: Final = "SELECT current_setting('qmadmin.transaction', true), pg_current_xact_id_if_assigned() IS NOT NULL"
 _PROPERTIES: Final = (
@@ -46,13 +47,10 @@ _DURABLE: Final = (
 )
 _LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '1s'"
 _ASIDE: Final = "qmadmin_aside"
+_TRUE: Final = b"t"
 _MAKE_ANOTHER: Final = "Make another one, and run all of it again when the server is back."
 _GONE: Final = "42704"
 """The state of the server where no such transaction is prepared."""
-
-
-def _with_names(statement: str) -> str:
-    return re.sub(r":(\w+)", r"%(\1)s", statement)
 
 
 class Participant(participants.Participant):
@@ -61,6 +59,14 @@ class Participant(participants.Participant):
     to_be_durable = ((_DURABLE, {}),)
 
     integrity_error = psycopg.IntegrityError
+
+    is_committed = False
+    """Whether the server has committed the transaction with the decision, which the library does not know."""
+
+    @property
+    def table(self) -> DecisionTable:
+        """Its table of decisions, which may not be there."""
+        return DecisionTable(self, self._its)
 
     def refuse_closed(self) -> None:
         """Refuse a connection that is closed, or in a transaction."""
@@ -94,17 +100,11 @@ class Participant(participants.Participant):
     def begin_marked(self) -> None:
         """Begin the transaction with a setting that is local to it."""
         self._mark = os.urandom(8).hex()
-
-        def begin() -> None:
-            # What begins the transaction is sent with it.
-            with self._driver.pipeline(), Cursor(self._driver) as cursor:
-                _, level, readonly, standby = cursor.execute(_BEGIN, [self._mark]).fetchone() or ("", "", "off", False)
-            if standby or readonly == "on":
-                self.cannot_decide = "it can only be read there"
-            elif level == "off":
-                self.cannot_decide = "its commits need not be on the disk (synchronous_commit is off)"
-
-        self.do(begin)
+        _, marked = self.do(lambda: send(self._driver, beginning(self._driver), _MARK.format(self._mark)))
+        if marked.get_value(0, 2) == _TRUE:
+            self.cannot_decide = "it can only be read there"
+        elif marked.get_value(0, 1) == _TRUE:
+            self.cannot_decide = "its commits need not be on the disk (synchronous_commit is off)"
 
     def is_marked(self) -> bool:
         """Return whether the transaction that is open has the mark."""
@@ -122,12 +122,13 @@ class Participant(participants.Participant):
             )
         if status != TransactionStatus.INTRANS:
             return False
-        ((mark, self._has_written),) = self.do(lambda: self.run(_LOOK))
-        return str(mark) == self._mark
+        (found,) = self.do(lambda: send(self._driver, _LOOK))
+        self._has_written = found.get_value(0, 1) == _TRUE
+        return found.get_value(0, 0) == self._mark.encode()
 
     def has_written(self) -> bool:
         """Return whether the transaction has a number, as it has when it has changed or locked anything."""
-        return bool(self._has_written)
+        return self._has_written
 
     def is_of(self, volume: Volume) -> bool:
         """Return whether the schema of a volume is in it."""
@@ -181,7 +182,7 @@ class Participant(participants.Participant):
         """Prepare the transaction, on the disk."""
         self._prepared = xid
         try:
-            self.do(lambda: self.run(f"PREPARE TRANSACTION '{_gid(xid)}'"))
+            self.do(lambda: send(self._driver, f"PREPARE TRANSACTION '{_gid(xid)}'"))
         except AbortedError:
             # The server has rolled it back.
             self._prepared = None
@@ -193,6 +194,7 @@ class Participant(participants.Participant):
         if prepared is not None:
             self.end_prepared(prepared, commits=True)
             self._prepared = None
+        if prepared is not None or self.is_committed:
             self._its.finish()
             self._is_open = False
         else:
@@ -200,11 +202,11 @@ class Participant(participants.Participant):
 
     def end_prepared(self, xid: Xid, *, commits: bool) -> None:
         """Commit or roll back what is prepared, on the disk; nothing is done where there is none."""
-        driver, gid = self._driver, _gid(xid)
+        how = "COMMIT" if commits else "ROLLBACK"
 
         def end() -> None:
             try:
-                (driver.tpc_commit if commits else driver.tpc_rollback)(gid)
+                send(self._driver, f"{how} PREPARED '{_gid(xid)}'")
             except psycopg.Error as error:
                 if error.sqlstate != _GONE:
                     raise
@@ -239,7 +241,7 @@ class Participant(participants.Participant):
 
     def _sent(self, statement: str, values: Mapping[str, object]) -> Cursor:
         cursor = Cursor(self._driver)
-        cursor.execute(_with_names(statement) if values else statement, values or None)
+        cursor.execute(with_names(statement) if values else statement, values or None)
         return cursor
 
     def alone(self, work: Callable[[], T]) -> T:
@@ -264,9 +266,10 @@ class Participant(participants.Participant):
         try:
             return work()
         except psycopg.Error as error:
-            raise self._refusal(error) from error
+            raise self.refusal(error) from error
 
-    def _refusal(self, error: psycopg.Error) -> QueueError:
+    def refusal(self, error: psycopg.Error) -> QueueError:
+        """Return an error of the driver as ours."""
         words = translate.words(error)
         if translate.is_connection_lost(error) and not self.name:
             return unreachable(error)
