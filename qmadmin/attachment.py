@@ -386,6 +386,11 @@ class SpaceHandle:
             lambda unit: act(unit, attachment.opened, *given, **named), Purpose.ADMINISTRATION
         )
 
+    def _subscribe(self, act: Callable[Concatenate[Unit, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
+        """Run an act that changes who subscribes, whatever transactions applications have open; return its result."""
+        attachment = self._attachment
+        return attachment.volume.write(lambda unit: act(unit, attachment.opened, *given, **named), Purpose.SUBSCRIBING)
+
     def _run(self, act: Callable[Concatenate[Volume, OpenSpace, P], T], *given: P.args, **named: P.kwargs) -> T:
         """Run an act on the queue space that uses several transactions of the store; return its result."""
         attachment = self._attachment

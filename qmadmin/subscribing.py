@@ -39,7 +39,7 @@ class Subscribing(SpaceHandle):
         topics, BadQueueError if there is no such queue, NoSpaceError at more than 1,024 subscriptions of a queue.
         """
         checked, now, terms = names.subscription_name(name), self._now, _terms(rule, topics)
-        return _subscription(queue, self._write(subscriptions.subscribe, queue, checked, now, *terms))
+        return _subscription(queue, self._subscribe(subscriptions.subscribe, queue, checked, now, *terms))
 
     def change_subscription(
         self, queue: str, name: str, *, rule: str | None = None, topics: Iterable[str] = ()
@@ -50,7 +50,7 @@ class Subscribing(SpaceHandle):
         stays. Raises as `subscribe` does, and BadQueueError if there is no such subscription.
         """
         checked, terms = names.subscription_name(name), _terms(rule, topics)
-        return _subscription(queue, self._write(subscriptions.change, queue, checked, *terms))
+        return _subscription(queue, self._subscribe(subscriptions.change, queue, checked, *terms))
 
     @destructive("subscription {handle.name}/{queue}:{name}")
     def unsubscribe(self, queue: str, name: str) -> None:
@@ -60,7 +60,7 @@ class Subscribing(SpaceHandle):
         still commit. The name can be subscribed anew at once, and has nothing then. Raises BadQueueError if there is no
         such subscription.
         """
-        self._write(subscriptions.unsubscribe, queue, names.subscription_name(name))
+        self._subscribe(subscriptions.unsubscribe, queue, names.subscription_name(name))
 
     def subscriptions(self, queue: str | None = None) -> list[Subscription]:
         """Return the subscriptions to a queue, or to all queues of the queue space, by queue and name."""

@@ -389,6 +389,10 @@ class Volume(Protocol):
         """Return what a doctor has to say of what is around the store of a device: its server, settings and rights."""
 
     @property
+    def sweeps(self) -> bool:
+        """Whether consumers of queues for several leave something to be swept, as they work beside each other."""
+
+    @property
     def syncs_apart(self) -> bool:
         """Whether a work whose purpose is `apart` has to be brought to the disk by `sync`."""
 

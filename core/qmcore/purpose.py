@@ -29,6 +29,8 @@ class Promise(NamedTuple):
     """It is durable on a device, too, whose commits need not be."""
     decided: bool = False
     """What it does is decided, and durable elsewhere: where a crash takes it away, it is done again."""
+    unhindered: bool = False
+    """It does not wait for transactions that applications have open, where others can write beside those."""
     apart: bool = False
     """Where the volume syncs apart, the call returns before the disk has it, and `Volume.sync` brings it there."""
 
@@ -58,17 +60,28 @@ class Purpose(enum.Enum):
     """An import goes on to its next stage, or on within it."""
     FOLLOWING = Promise(alone=True, again=True)
     """Memory does what the disk says."""
+    SUBSCRIBING = Promise(durable=True, alone=True, unhindered=True)
+    """A consumer subscribes or unsubscribes; what an open transaction of an application brings is seen to later."""
     ADMINISTRATION = Promise(durable=True, alone=True)
     """An administrator changes definitions, devices, or what others have left; it looks, and then acts."""
 
     def __init__(
-        self, durable: bool, alone: bool, patient: bool, again: bool, always: bool, decided: bool, apart: bool
+        self,
+        durable: bool,
+        alone: bool,
+        patient: bool,
+        again: bool,
+        always: bool,
+        decided: bool,
+        unhindered: bool,
+        apart: bool,
     ) -> None:
         self.durable = durable
         self.alone = alone
         self.patient = patient
         self.again = again
         self.always = always
+        self.unhindered = unhindered
         self.apart = apart
         self.settles = ((durable and not apart) or decided) and not again
         """Whether messages may come and go for good: what was told to have come stays, and comes once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from qmcore.message import MessageInfo, Reason
 from qmcore.two_phase import Told
@@ -48,6 +48,20 @@ class Counted(NamedTuple):
 
     sequences: Sequence[int]
     space: Use
+
+
+class Swept(NamedTuple):
+    """What a sweep has done after consumers: the places that it has `looked` at, and `last` of which message.
+
+    So many messages have `gone`.
+    """
+
+    looked: int
+    last: int
+    gone: int
+
+
+NOTHING_SWEPT: Final = Swept(0, 0, 0)
 
 
 class Figures(NamedTuple):

@@ -21,6 +21,7 @@ from qmcore.records import (
     Place,
     Role,
     Routing,
+    Swept,
     Use,
 )
 from qmcore.selection import Choice
@@ -295,20 +296,26 @@ class ShareRecords(Protocol):
     """Messages of queues for several consumers, and the places that they have left."""
 
     def locked(self, message_ids: Sequence[int]) -> dict[int, int]:
-        """Return how many places each of these messages has left, 0 where it came with one.
+        """Return how many places each of these messages has left, 0 where it came with one; there may be less by now.
 
-        Nobody else changes that before the end. Whoever parts with messages in several steps asks for all of them at
-        first: others take them in the same order.
+        Of one that somebody else sees to they are too many. It is for those who have found that messages have expired.
         """
 
     def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
-        """Return at most `limit` messages of a queue for several that have expired, and when; others wait for us."""
+        """Return at most `limit` messages of a queue for several that have expired, and when; others pass them over."""
 
     def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
         """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
 
-    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
-        """Forget when messages expire."""
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> int:
+        """Forget when messages expire, unless somebody else is taking a place; return of how many."""
+
+    def sweep(self, space_id: int, beyond: int, limit: int, *, patiently: bool) -> Swept:
+        """Do what consumers leave undone which end their places: a message with none goes, and is counted out.
+
+        At most so many places are looked at, those of messages with numbers beyond one. Whoever does so `patiently`
+        waits a little for others who are at it.
+        """
 
 
 class HoldRecords(Protocol):

@@ -97,6 +97,9 @@ class SubscriptionRecords(Protocol):
     def end(self, consumer: Queue) -> None:
         """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
 
+    def is_over(self, consumer: Queue) -> bool:
+        """Return whether nothing more can come for a consumer that has unsubscribed, from a transaction still open."""
+
     def remove(self, consumer: Queue) -> None:
         """Remove a consumer with what stands there and its counters, and change the generation."""
 

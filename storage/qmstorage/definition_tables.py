@@ -159,6 +159,7 @@ queue = Table(
         comment="of a consumer: the queue that it subscribes to; else 0. It is defined as that is",
     ),
     Column("going", Boolean, nullable=False, server_default=false(), comment="a consumer that has unsubscribed"),
+    Column("ended_in", BigInteger, comment="on PostgreSQL, of one that is going: the number of the transaction"),
     Column("rule", Text, nullable=False, server_default="", comment="of a consumer: what is true of its messages"),
     Column(
         "topics", Text, nullable=False, server_default="", comment="of a consumer: patterns, a JSON array; or empty"

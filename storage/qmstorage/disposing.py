@@ -110,7 +110,8 @@ def _remove(unit: SqlUnit, store: Store, command: Dispose, why: Removal, its: Se
 
 def _remove_places(store: Store, command: Dispose, why: Removal, its: Sequence[Holding]) -> None:
     """Delete what a consumer has of messages, and those of which no other has anything."""
-    source, gone = command.source, set(store.shares.part([each.place.message_id for each in its]))
+    source, ids = command.source, [each.place.message_id for each in its]
+    gone = set(store.shares.part(source.queue_id, ids, why))
     last = [each for each in its if each.place.message_id in gone]
     for each in last:
         _forget_expiry(store, source, each)
@@ -129,7 +130,7 @@ def count_places_out(store: Store, guard: Guard, source: Source, its: Use, last:
 
 def _forget_expiry(store: Store, source: Source, holding: Holding) -> None:
     if holding.expires_us is not None:
-        store.states.unmake_expiring(source.parent_id, holding.place.message_id, holding.expires_us)
+        store.shares.forget_expiry(source.parent_id, holding.place.message_id, holding.expires_us)
 
 
 def _use_of(its: Sequence[Holding]) -> Use:
@@ -164,7 +165,7 @@ def _move(unit: SqlUnit, store: Store, command: Dispose, moves: Sequence[Move], 
     copied = set[int]()
     if command.source.parent_id:
         ours = [each.holding.place.message_id for each in moves]
-        copied = set(ours).difference(store.shares.part(ours))
+        copied = set(ours).difference(store.shares.part(command.source.queue_id, ours, None))
     for sequence, (holding, until, terms, origin) in zip(
         _count_over(unit, store, command, moves, copied), moves, strict=True
     ):

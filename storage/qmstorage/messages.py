@@ -18,7 +18,7 @@ from qmcore.row_rules import RULES
 from qmcore.space import Space
 from qmcore.transitions import Arrival, MoveOrigin
 from qmstorage import bodies, rows
-from qmstorage.schema import history, message, ready
+from qmstorage.schema import history, message, ready, share, spent
 from qmstorage.sql import bindparam, exists, func, select, tuple_, update
 from qmstorage.statements import Row, Statement, given, insert_into
 from qmstorage.unit_part import StorePart
@@ -36,8 +36,13 @@ _DISCARD = rows.FORGET.returning(message.c.pages, message.c.size, message.c.body
 _PEEK = select(ready.c.message_id, ready.c.retries).where(
     given(ready.c.queue_id, "of_queue"), given(ready.c.order_key, "of_key")
 )
+_ENDED = select(func.count()).where(spent.c.message_id == share.c.message_id).scalar_subquery()
 _KEY_OF = select(message.c.order_key).where(
-    _ITS_ID, given(message.c.queue_id, "of_queue"), ~exists().where(history.c.message_id == message.c.id)
+    _ITS_ID,
+    given(message.c.queue_id, "of_queue"),
+    ~exists().where(history.c.message_id == message.c.id),
+    # Nobody has a place of it any more.
+    ~exists().where(share.c.message_id == message.c.id, share.c.places <= _ENDED),
 )
 _KEY_IN_MEMORY = select(message.c.order_key).where(_ITS_ID, given(message.c.queue_id, "of_queue"))
 _AT_ONCE = 8

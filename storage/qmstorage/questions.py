@@ -25,6 +25,7 @@ from qmstorage.schema import (
     ready,
     share,
     space,
+    spent,
     trans,
 )
 from qmstorage.sql import (
@@ -77,11 +78,19 @@ _OF_SEVERAL = message.c.queue_id.in_(select(queue.c.id).where(queue.c.multiple_c
 """A message of a queue for several consumers, which stands in a place of each. All of them are on disk."""
 
 
+_ENDED = select(func.count()).where(spent.c.message_id == share.c.message_id).scalar_subquery()
+"""How many places of a message are over that were not subtracted yet."""
+_SWEPT_NEXT = select(share.c.message_id).where(_of_space(share.c.message_id), share.c.places <= _ENDED)
+"""What nobody has a place of: it goes with the next sweep, and is no message any more."""
+
+
 def _placing(*tables: Table, shares: bool) -> list[tuple[str, Statement]]:
     places = _places(*tables).subquery("places")
     several = select(places.c.message_id).group_by(places.c.message_id).having(func.count() > 1)
+    unplaced: ColumnElement[bool] = message.c.id.not_in(select(places.c.message_id))
     more: list[tuple[str, Statement]] = []
     if shares:
+        unplaced = and_(unplaced, message.c.id.not_in(_SWEPT_NEXT))
         several = several.where(places.c.message_id.not_in(select(share.c.message_id)))
         there = select(func.count()).select_from(places).where(places.c.message_id == share.c.message_id)
         more = [
@@ -89,17 +98,28 @@ def _placing(*tables: Table, shares: bool) -> list[tuple[str, Statement]]:
                 "{} that fewer or more consumers have a place for than are counted",
                 _counted(
                     select(share.c.message_id).where(
-                        _of_space(share.c.message_id), share.c.places != there.scalar_subquery()
+                        _of_space(share.c.message_id), share.c.places != there.scalar_subquery() + _ENDED
                     )
                 ),
-            )
+            ),
+            (
+                "{} that is gone, or came with a single place, and that consumers are still counted for",
+                _counted(
+                    union(
+                        select(spent.c.message_id).where(
+                            _of_space(spent.c.message_id), spent.c.message_id.not_in(select(share.c.message_id))
+                        ),
+                        select(share.c.message_id).where(
+                            _of_space(share.c.message_id), share.c.message_id.not_in(select(message.c.id))
+                        ),
+                    )
+                ),
+            ),
         ]
     return [
         (
             "{} without a place in a queue: nobody can ever dequeue it",
-            _counted(
-                select(message.c.id).where(_of_space(message.c.id), message.c.id.not_in(select(places.c.message_id)))
-            ),
+            _counted(select(message.c.id).where(_of_space(message.c.id), unplaced)),
         ),
         ("{} in more than one place", _counted(several)),
         *more,

@@ -13,12 +13,16 @@ from qmcore.numbers import random_number
 from qmcore.queue import ConsumerRecord, Queue, QueueDefinition
 from qmstorage import rows
 from qmstorage.schema import (
+    chunk,
     due,
     forwarding,
     held,
     history,
+    message,
     queue,
     ready,
+    share,
+    spent,
     threshold,
     waiter,
 )
@@ -26,6 +30,7 @@ from qmstorage.spaces import damaged
 from qmstorage.sql import (
     bindparam,
     delete,
+    exists,
     insert,
     literal,
     select,
@@ -35,7 +40,7 @@ from qmstorage.sql import (
 from qmstorage.statements import Row, given
 from qmstorage.unit_part import UnitPart
 
-_OF_CONSUMER: Final = {"parent_id": 0, "going": False, "rule": "", "topics": ""}
+_OF_CONSUMER: Final = {"parent_id": 0, "going": False, "rule": "", "topics": "", "ended_in": None}
 """What says of a consumer how it subscribes, and what a queue has there."""
 
 IS_QUEUE: Final = queue.c.parent_id == literal(0)
@@ -63,6 +68,13 @@ _CHANGE = (
 )
 _REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
 _EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding, of_several=True)
+_OVER = (given(message.c.queue_id, "of_queue"), message.c.id.in_(select(spent.c.message_id)))
+_REMOVE_OVER = [
+    delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(*_OVER))),
+    rows.forgetting(*_OVER),
+    *(delete(table).where(~exists().where(message.c.id == table.c.message_id)) for table in (share, spent)),
+]
+"""Deletes the messages of a queue for several which nobody has a place of, and which were not swept yet."""
 
 _CONSUMERS = (
     select(
@@ -140,6 +152,9 @@ class Queues(UnitPart):
     def remove(self, old: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
         self.empty(old.id)
+        if old.definition.multiple_consumers:
+            for statement in _REMOVE_OVER:
+                self.run(statement, of_queue=old.id)
         self.unit.counters.remove(old.space_id, old.id)
         self.run(_REMOVE, queue_id=old.id)
         self.unit.change_generation(old.space_id)
@@ -177,6 +192,11 @@ class Subscriptions(UnitPart):
         # No name of a queue has a character that cannot be printed.
         self.run(_END_SUBSCRIPTION, of_queue=consumer.id, new_name=f"\x7f{consumer.id}", new_version=random_number())
         self.unit.change_generation(consumer.space_id)
+
+    def is_over(self, consumer: Queue) -> bool:
+        """Return whether nothing more can come for a consumer that has unsubscribed, from a transaction still open."""
+        del consumer
+        return True
 
     def remove(self, consumer: Queue) -> None:
         """Remove a consumer with what stands there and its counters, and change the generation."""

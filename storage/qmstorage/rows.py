@@ -9,7 +9,7 @@ from qmcore.message_rows import BODY_ID, FIELDS
 from qmcore.order import head_before, head_of, head_on_top
 from qmcore.transitions import ALL_OPTIONS, NEVER, TOP, USUAL_OPTIONS, Arrival, Route, Terms, Times
 from qmstorage import bodies
-from qmstorage.schema import chunk, expiring, message, share
+from qmstorage.schema import chunk, expiring, message, share, spent
 from qmstorage.sql import ColumnElement, Table, delete, select, union_all
 from qmstorage.statements import Row, Statement, given
 
@@ -48,7 +48,7 @@ def emptying(states: Sequence[Table], *others: Table, of_several: bool = False) 
     return [
         delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(message.c.id.in_(numbers)))),
         forgetting(message.c.id.in_(numbers)),
-        *((delete(share).where(share.c.message_id.in_(numbers)),) if of_several else ()),
+        *(delete(table).where(table.c.message_id.in_(numbers)) for table in ((share, spent) if of_several else ())),
         *(delete(table).where(given(table.c.queue_id, "of_queue")) for table in (*states, expiring, *others)),
     ]
 

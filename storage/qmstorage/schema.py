@@ -62,6 +62,7 @@ __all__ = [
     "schedule",
     "share",
     "space",
+    "spent",
     "threshold",
     "trans",
     "version",
@@ -138,6 +139,18 @@ share = Table(
     Column("message_id", NUMBER, primary_key=True, autoincrement=False),
     Column("places", Integer, nullable=False, comment="how many are left"),
     comment="messages of a queue for several that came with more than one place",
+)
+
+spent = Table(
+    "spent",
+    metadata,
+    Column("message_id", BigInteger, nullable=False),
+    Column("consumer_id", Integer, nullable=False),
+    Column("how", SmallInteger, nullable=False, comment="0: dequeued, 1: expired, 2: discarded, 3: moved"),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("message_id", "consumer_id"),
+    comment="on PostgreSQL: places that are over and were not subtracted in share yet",
+    **NARROW,
 )
 
 ready = Table(

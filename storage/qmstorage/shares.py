@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from qmcore.records import Holding, Place
+from qmcore.records import NOTHING_SWEPT, Holding, Place, Swept
+from qmcore.transitions import Removal
 from qmstorage import selection
 from qmstorage.schema import chunk, due, expiring, message, ready, share
 from qmstorage.sql import bindparam, case, delete, elements, insert, select, update
@@ -26,8 +27,8 @@ _EXPIRING = (
     .where(given(expiring.c.queue_id, "of_queue"), expiring.c.expires_at <= bindparam("now"))
     .order_by(expiring.c.expires_at, expiring.c.message_id)
     .limit(bindparam("most"))
-    # What others are about to remove is waited for: to pass it over would leave it to be dequeued meanwhile.
-    .with_for_update()
+    # Others may keep it for as long as an application likes. They see to it.
+    .with_for_update(skip_locked=True)
 )
 _READY_PLACE = (
     select(ready.c.order_key, ready.c.retries, message.c.pages, message.c.size)
@@ -73,8 +74,12 @@ class Shares(StorePart):
         found = ((number, self.one(_LEFT, of_message=number)) for number in message_ids)
         return {number: row[0] for number, row in found if row is not None}
 
-    def part(self, message_ids: Sequence[int]) -> list[int]:
-        """Count down one place of each of these messages; return those of which it was the last, in their order."""
+    def part(self, consumer_id: int, message_ids: Sequence[int], how: Removal | None) -> list[int]:
+        """End the place that a consumer has of each of these messages; return those whose last it was, in their order.
+
+        `how` it ends is None where the message is moved. Others may delete them later, where that is not known now.
+        """
+        del consumer_id, how
         last = []
         for number, places in self.locked(message_ids).items():
             if places > 1:
@@ -96,6 +101,10 @@ class Shares(StorePart):
             its = queue_id, holding.place.message_id, holding.expires_us
             self.store.states.unmake_expiring(*its)
             self.store.states.make_expiring(*its)
+
+    def forget_expiry(self, queue_id: int, message_id: int, expires_us: int) -> None:
+        """Forget when a message of a queue for several expires, which goes."""
+        self.store.states.unmake_expiring(queue_id, message_id, expires_us)
 
     def split(self, message_id: int, new_id: int) -> None:
         """Store a copy of a message under another number, with a body of its own: others keep this one."""
@@ -119,7 +128,13 @@ class Shares(StorePart):
             ]
         return its
 
-    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> None:
-        """Forget when messages expire."""
+    def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> int:
+        """Forget when messages expire, unless somebody else is taking a place; return of how many."""
         for number, expires in expired.items():
             self.store.states.unmake_expiring(queue_id, number, expires)
+        return len(expired)
+
+    def sweep(self, space_id: int, beyond: int, limit: int, *, patiently: bool) -> Swept:
+        """Do what consumers have left to do of messages whose places they have ended: nothing, where they do it all."""
+        del space_id, beyond, limit, patiently
+        return NOTHING_SWEPT

@@ -25,7 +25,9 @@ from qmstorage.schema import (
     owner,
     queue,
     schedule,
+    share,
     space,
+    spent,
     trans,
 )
 from qmstorage.sql import (
@@ -59,6 +61,9 @@ _QUEUE_IDS = select(queue.c.id).where(given(queue.c.space_id, "space_id"))
 _REMOVE_QUEUES = delete(queue).where(given(queue.c.space_id, "space_id"))
 _REMOVE_BODIES = delete(chunk).where(chunk.c.body_id.between(bindparam("low"), bindparam("high")))
 _REMOVE_MESSAGES = rows.forgetting(message.c.id.between(bindparam("low"), bindparam("high")))
+_REMOVE_SHARES, _REMOVE_SPENT = (
+    delete(table).where(table.c.message_id.between(bindparam("low"), bindparam("high"))) for table in (share, spent)
+)
 _ITS_IMPORTS = select(import_job.c.id).where(given(import_job.c.space_id, "space_id"))
 _EMPTY = [
     delete(import_batch).where(import_batch.c.import_id.in_(_ITS_IMPORTS)),
@@ -120,7 +125,7 @@ class Spaces(UnitPart):
         low = numbers.number(space_id, 0)
         for (queue_id,) in self.all(_QUEUE_IDS, space_id=space_id):
             self.unit.queues.empty(queue_id)
-        for removal in (_REMOVE_MESSAGES, _REMOVE_BODIES):
+        for removal in (_REMOVE_MESSAGES, _REMOVE_BODIES, _REMOVE_SHARES, _REMOVE_SPENT):
             self.run(removal, low=low, high=numbers.number(space_id + 1, 0) - 1)
         self.run(_REMOVE_QUEUES, space_id=space_id)
         for statement in _EMPTY:

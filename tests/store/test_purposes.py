@@ -84,7 +84,7 @@ def cut(unit, _opened):
 
 ALONE = {purpose for purpose in Purpose if purpose.alone}
 ONCE = {purpose for purpose in Purpose if not purpose.again}
-FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.COMPLETING, Purpose.ADMINISTRATION}
+FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.COMPLETING, Purpose.SUBSCRIBING, Purpose.ADMINISTRATION}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ FOR_GOOD = {Purpose.MESSAGES, Purpose.PROMISE, Purpose.COMPLETING, Purpose.ADMIN
     ids=lambda given: given.__name__ if callable(given) else "",
 )
 def test_a_work_is_refused_that_does_what_its_purpose_does_not_allow(store, space, act, allowed):
-    space.enqueue_many("Q", "abcdef")
+    space.enqueue_many("Q", "abcdefgh")
     attachment = attachment_of(space)
 
     def standing():

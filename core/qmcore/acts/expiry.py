@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from qmcore.acts import thresholds
+from qmcore.acts import sweeping, thresholds
 from qmcore.acts.disposing import back, dispose, name_of, to_error_queue
 from qmcore.acts.identifying import numbers_of
 from qmcore.acts.stores import stores
@@ -53,7 +53,6 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
     expired = store.shares.expiring(queue.id, now, limit)
     if not expired:
         return 0
-    # All at once, and before any place: others take them in the same order.
     left = store.shares.locked(list(expired))
     for consumer in [each for each in known.by_id.values() if each.parent_id == queue.id]:
         dispositions: list[Disposition] = []
@@ -68,8 +67,8 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
             )
         dispose(unit, opened, consumer, store, dispositions)
         tell_expired(unit, opened, consumer, dispositions)
-    store.shares.no_longer_expiring(queue.id, expired)
-    return len(expired)
+    # Where others have places of all of them, the next one looks again.
+    return len(expired) if store.shares.no_longer_expiring(queue.id, expired) else 0
 
 
 def is_over(holding: Holding, now: int) -> bool:
@@ -195,7 +194,10 @@ def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callab
 
 
 def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) -> int:
-    """Remove all that has expired or outlived its retention, a step at a time; return how many messages it was."""
+    """Remove all that has expired or outlived its retention, and that no consumer has a place of, a step at a time.
+
+    Return how many messages it was.
+    """
 
     def step(unit: Unit) -> int:
         return sum(_clean(unit, opened, queue, now) for queue in opened.definitions(unit).queues.values())
@@ -205,7 +207,7 @@ def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) ->
             return volume.write_on(on, step)
         return volume.write(step, Purpose.TIDY)
 
-    total = 0
+    total = sweeping.sweep(volume, opened, on=on)
     while count := run():
         total += count
     return total

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from qmcore.acts import following, in_doubt, scheduling, subscriptions, thresholds
+from qmcore.acts import following, in_doubt, scheduling, subscriptions, sweeping, thresholds
 from qmcore.acts.expiry import expire, forget_outlived, has_outlived, kept_from
 from qmcore.acts.returning import Cause, Ending, give_back
 from qmcore.acts.stores import stores
@@ -46,13 +46,17 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
     def pending(unit: Unit) -> bool:
         return _has_work(unit, opened.definitions(unit).named(name), now)
 
-    if volume.read(pending) and not volume.readonly and not volume.is_joined():
+    may_write = not volume.readonly and not volume.is_joined()
+    if volume.read(pending) and may_write:
         freshen_each(volume, opened, [name], now)
+    if may_write:
+        sweeping.sweep(volume, opened)
 
 
 def freshen_all(volume: Volume, opened: OpenSpace, now: int) -> None:
     """Do the same in all queues that have something to do."""
     freshen_each(volume, opened, volume.read(lambda unit: queues_with_work(unit, opened, now)), now)
+    sweeping.sweep(volume, opened)
 
 
 def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: int, *, one_step: bool = False) -> None:
@@ -114,6 +118,8 @@ def run(volume: Volume, opened: OpenSpace, clock: Clock, *, one_step: bool) -> b
         # What is in the way there is told to those who use that queue.
         with contextlib.suppress(QueueError):
             freshen_each(volume, opened, [name], clock.now(), one_step=one_step)
+    with contextlib.suppress(QueueError):
+        sweeping.sweep(volume, opened, patiently=False, most=sweeping.MOST_STEPS if one_step else None)
     with contextlib.suppress(QueueError):
         subscriptions.part_with_those_going(volume, opened, STEP, one_step=one_step)
     if attached:

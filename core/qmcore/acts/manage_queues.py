@@ -7,6 +7,7 @@ import dataclasses
 from qmcore.acts import in_doubt
 from qmcore.acts.looking import usage
 from qmcore.acts.stores import stores
+from qmcore.acts.sweeping import sweep_alone
 from qmcore.attributes import attributes_of, plain
 from qmcore.definitions import Definitions, OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resource
@@ -144,6 +145,7 @@ def refuse_in_use(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int,
                 hint="End it, or force it with -f.",
                 queue=name,
             )
+        sweep_alone(unit, queue.space_id)
         messages = usage(unit, queue, now).messages
         if messages and not purge:
             raise InUseError(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from qmcore import device, space
 from qmcore.acts import in_doubt, thresholds
 from qmcore.acts.stores import stores
+from qmcore.acts.sweeping import sweep_alone
 from qmcore.definitions import OpenSpace, no_such_space
 from qmcore.device import DeviceEntry, Extent
 from qmcore.errors import (
@@ -395,6 +396,7 @@ def _refuse_attached(unit: Unit, found: Space, me: Owner | None = None) -> None:
 
 
 def _refuse_full(unit: Unit, found: Space) -> None:
+    sweep_alone(unit, found.id)
     held = messages(unit, found)
     if held:
         raise InUseError(

@@ -132,10 +132,6 @@ def give_back(
     """Return what a transaction held of these queues to where it belongs now, and delete what it would have brought."""
     known = opened.definitions(unit)
     queue_ids = list(queue_ids)
-    consumers = [queue_id for queue_id in queue_ids if queue_id in known.by_id and known.by_id[queue_id].parent_id]
-    if consumers:
-        its = [each for number in consumers for each in unit.holdings.held(transaction_id, number)[0]]
-        unit.shares.locked([each.place.message_id for each in its])
     for store in stores(unit, known.space.id):
         for queue_id in queue_ids:
             queue = known.by_id.get(queue_id)

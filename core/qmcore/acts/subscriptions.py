@@ -98,7 +98,7 @@ def part_with_those_going(volume: Volume, opened: OpenSpace, limit: int, *, one_
         while volume.write(partial(_part, opened=opened, consumer=consumer, limit=limit), Purpose.MESSAGES):
             if one_step:
                 return
-        volume.write(partial(_remove_empty, opened=opened, consumer=consumer), Purpose.ADMINISTRATION)
+        volume.write(partial(_remove_empty, opened=opened, consumer=consumer), Purpose.SUBSCRIBING)
 
 
 def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
@@ -106,15 +106,14 @@ def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
     if consumer.id not in opened.definitions(unit).by_id:
         return 0
     found = unit.states.standing(consumer.id, consumer.messages_of, FIRST_CHOICE, limit)
-    unit.shares.locked([each.place.message_id for each in found])
     dispose(unit, opened, consumer, unit, [Remove(each, Removal.DISCARDED) for each in found])
     return len(found)
 
 
 def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
-    """Remove a consumer for which nothing stands any more, unless a transaction holds something of it."""
+    """Remove a consumer for which nothing stands any more, unless a transaction holds something of it, or brings it."""
     its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
-    is_there = consumer.id in opened.definitions(unit).by_id
+    is_there = consumer.id in opened.definitions(unit).by_id and unit.queues.subscriptions.is_over(consumer)
     if is_there and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
         memory = unit.memory(consumer.space_id)
         if memory is not None:

@@ -85,7 +85,8 @@ def settle(connection: psycopg.Connection[Any], address: Address) -> str:
         return now
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
-        connection.execute(f"SELECT pg_advisory_xact_lock({keys.key(address.schema, keys.Kind.VOLUME, 0)})")
+        for kind in (keys.Kind.JOINED, keys.Kind.VOLUME):
+            connection.execute(f"SELECT pg_advisory_xact_lock({keys.key(address.schema, kind, 0)})")
         before = _home(connection, address)
         if before not in (None, now):
             _succeed(connection, address)

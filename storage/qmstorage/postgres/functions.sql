@@ -149,7 +149,10 @@ BEGIN
         -- The key of one that a commit is to enqueue is empty: it has no place yet.
         SELECT nullif(m.order_key, '') INTO place_key FROM {device}.message AS m
         WHERE m.id = candidates[i] AND m.queue_id = of_queue
-          AND NOT EXISTS (SELECT FROM {device}.history AS h WHERE h.message_id = m.id);
+          AND NOT EXISTS (SELECT FROM {device}.history AS h WHERE h.message_id = m.id)
+          AND (consumers IS NULL OR NOT EXISTS (
+            SELECT FROM {device}.share AS s WHERE s.message_id = m.id
+            AND s.places <= (SELECT count(*) FROM {device}.spent AS p WHERE p.message_id = m.id)));
         IF place_key IS NULL AND has_memory THEN
           SELECT nullif(m.order_key, '') INTO place_key FROM {memory}.message AS m
           WHERE m.id = candidates[i] AND m.queue_id = of_queue;
@@ -549,7 +552,7 @@ BEGIN
       INSERT INTO {store}.held (trans_id, message_id, queue_id, order_key, retries, pages, size, expires_at, role)
       VALUES (of_transaction, number, of_queue, key, tries, its.pages, its.size, its.expires_at, of_role);
     ELSIF of_parent IS NOT NULL THEN
-      PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, ARRAY[number], true);
+      PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, ARRAY[number], at_time, true);
     ELSE
       gone := 1;
       gone_size := its.size;
@@ -587,7 +590,7 @@ BEGIN
         answer := NULL;
       END LOOP;
       IF of_transaction IS NULL AND of_parent IS NOT NULL THEN
-        PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, numbers, true);
+        PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, numbers, at_time, true);
       END IF;
     ELSE
       FOR its IN FORGET FROM {store} WHERE m.id = ANY(numbers) RETURNING m.* LOOP
@@ -714,14 +717,6 @@ BEGIN
     END IF;
   END IF;
 
-  IF parents IS NOT NULL THEN
-    -- Those of all consumers in one order, as everybody who parts with messages takes them.
-    PERFORM FROM {device}.share AS s
-    WHERE s.message_id IN (
-      SELECT h.message_id FROM unnest(queues[2 : sources + 1]) AS q (id)
-      JOIN {device}.held AS h ON h.queue_id = q.id AND h.trans_id = of_transaction)
-    ORDER BY s.message_id FOR UPDATE;
-  END IF;
   FOR i IN 2 .. sources + 1 LOOP
     WITH its AS (
       DELETE FROM {device}.held AS h
@@ -737,7 +732,7 @@ BEGIN
     all_held := all_held + its_gone;
     IF parents[i - 1] > 0 THEN
       -- Only what no other consumer has goes. The counters of both are written there, but for the queue space's.
-      answer := {device}.qm_part(of_space, of_slot, queues[i], parents[i - 1], numbers, false);
+      answer := {device}.qm_part(of_space, of_slot, queues[i], parents[i - 1], numbers, at_time, false);
       all_gone := all_gone + answer[1];
       all_pages := all_pages + answer[2];
       all_size := all_size + answer[3];
@@ -837,18 +832,18 @@ $function$;
 
 
 -- A consumer of a queue for several has taken messages: its place of each goes, and a message with the last of its
--- places. The rows of `share` are taken in one order, so that two that part with the same messages do not wait for each
--- other.
+-- places, if that is known here.
 --
 -- of_space       the queue space; of_slot: whose rows of the counters are written.
 -- of_queue       the consumer; of_parent: the queue that it has subscribed to.
--- numbers        the messages, of which each has a record.
+-- numbers        the messages, of which each has a record. at_time: now.
 -- alone          the call is all that is done: the queue space is counted too, and bodies that are kept apart stay,
 --                which the caller reads, and removes.
 --
 -- It gives how many messages have gone, their pages and their size.
 CREATE FUNCTION {device}.qm_part(
-  of_space integer, of_slot integer, of_queue integer, of_parent integer, numbers bigint[], alone boolean
+  of_space integer, of_slot integer, of_queue integer, of_parent integer, numbers bigint[], at_time bigint,
+  alone boolean
 ) RETURNS bigint[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
@@ -865,12 +860,8 @@ DECLARE
 BEGIN
   SELECT count(*), coalesce(sum(m.pages), 0)::bigint, coalesce(sum(m.size), 0)::bigint
   INTO its_count, its_pages, its_size FROM {device}.message AS m WHERE m.id = ANY(numbers);
-  PERFORM FROM {device}.share AS s WHERE s.message_id = ANY(numbers) ORDER BY s.message_id FOR UPDATE;
-  UPDATE {device}.share AS s SET places = s.places - 1 WHERE s.message_id = ANY(numbers);
-  SELECT array_agg(t.number) INTO last_numbers FROM unnest(numbers) AS t (number)
-  WHERE NOT EXISTS (SELECT FROM {device}.share AS s WHERE s.message_id = t.number AND s.places > 0);
-  IF last_numbers IS NOT NULL THEN
-    DELETE FROM {device}.share AS s WHERE s.message_id = ANY(last_numbers);
+  last_numbers := {device}.qm_spend(of_queue, numbers, 0, at_time);
+  IF last_numbers <> '{}' THEN
     WITH its AS (
       FORGET FROM {device} WHERE m.id = ANY(last_numbers) RETURNING m.id, m.pages, m.size, m.expires_at, m.body_id
     )
@@ -881,9 +872,10 @@ BEGIN
     INTO gone, gone_pages, gone_size, moments, expiring_numbers, bodies FROM its AS t;
     IF moments IS NOT NULL THEN
       DELETE FROM {device}.expiring AS e WHERE e.ctid = ANY(ARRAY(
-        SELECT (SELECT o.ctid FROM {device}.expiring AS o
-                WHERE o.queue_id = of_parent AND o.expires_at = t.moment AND o.message_id = t.number)
-        FROM unnest(moments, expiring_numbers) AS t (moment, number)));
+        SELECT f.place FROM unnest(moments, expiring_numbers) AS t (moment, number) CROSS JOIN LATERAL (
+          SELECT o.ctid AS place FROM {device}.expiring AS o
+          WHERE o.queue_id = of_parent AND o.expires_at = t.moment AND o.message_id = t.number FOR UPDATE SKIP LOCKED
+        ) AS f));
     END IF;
     IF bodies IS NOT NULL AND NOT alone THEN
       DELETE FROM {device}.chunk AS c WHERE c.body_id = ANY(bodies);
@@ -896,11 +888,166 @@ BEGIN
     ARRAY[of_queue, of_parent, 0], ARRAY[its_count, gone, gone], ARRAY[its_pages, gone_pages, gone_pages],
     ARRAY[its_size, gone_size, gone_size]
   ) AS t (id, number, room, bytes)
-  WHERE t.id > 0 OR alone
+  WHERE t.id = of_queue OR (t.number > 0 AND (t.id > 0 OR alone))
   ON CONFLICT (space_id, queue_id, slot) DO UPDATE
   SET messages = c.messages + excluded.messages, pages = c.pages + excluded.pages, size = c.size + excluded.size,
       dequeued = c.dequeued + excluded.dequeued;
   RETURN ARRAY[gone, gone_pages, gone_size];
+END
+$function$;
+
+
+-- The places of a consumer are over. Nothing waits here, and nobody for it, however long the transaction is open: each
+-- consumer adds rows of its own to `spent`, which qm_sweep subtracts in `share` later. Only of a message that has no
+-- place but this one the row goes at once: nobody else but a sweep can have it, which is passed over.
+--
+-- of_queue       the consumer. numbers: the messages; each has a place of the consumer, which ends here.
+-- how            as in `spent`; at_time: now.
+--
+-- It gives those of the messages whose last place that was: the caller deletes them. There may be more of them, where
+-- other transactions do the same beside this.
+CREATE FUNCTION {device}.qm_spend(of_queue integer, numbers bigint[], how integer, at_time bigint)
+RETURNS bigint[] LANGUAGE plpgsql AS $function$
+#variable_conflict use_variable
+DECLARE
+  last_numbers bigint[];
+BEGIN
+  -- A transaction that sees all as it was once must not lock what a sweep has written since then.
+  IF current_setting('transaction_isolation') = 'read committed' THEN
+    last_numbers := ARRAY(
+      SELECT s.message_id FROM {device}.share AS s
+      WHERE s.message_id = ANY(numbers)
+        AND s.places - (SELECT count(*) FROM {device}.spent AS p WHERE p.message_id = s.message_id) < 2
+      ORDER BY s.message_id FOR UPDATE SKIP LOCKED);
+    IF last_numbers <> '{}' THEN
+      DELETE FROM {device}.spent AS p WHERE p.message_id = ANY(last_numbers);
+      DELETE FROM {device}.share AS s WHERE s.message_id = ANY(last_numbers);
+    END IF;
+  END IF;
+  INSERT INTO {device}.spent (message_id, consumer_id, how, at)
+  SELECT s.message_id, of_queue, how, at_time FROM {device}.share AS s WHERE s.message_id = ANY(numbers);
+  -- One that came with a single place has never had a row.
+  RETURN ARRAY(
+    SELECT t.number FROM unnest(numbers) AS t (number)
+    WHERE NOT EXISTS (SELECT FROM {device}.share AS s WHERE s.message_id = t.number));
+END
+$function$;
+
+
+-- What consumers have recorded in `spent` is subtracted in `share`, and messages go that have no place any more. What
+-- another transaction has is passed over, so that nothing waits here.
+--
+-- volume_lock    the key of the volume's lock.
+-- of_space       the queue space; of_slot: whose rows of the counters are written.
+-- most           how many rows of `spent` are looked at, of messages with numbers beyond that of `beyond`; or those of
+--                `of_messages` alone.
+-- turn           the key of a lock that whoever sweeps has, where given; it is asked for so many times, each five
+--                milliseconds after the one before, as `looks` says. Without it the sweep goes on all the same.
+--
+-- It gives a list of numbers: how many rows it has looked at, the number of the last message, and how many messages
+-- have gone.
+CREATE FUNCTION {device}.qm_sweep(
+  volume_lock bigint, of_space integer, of_slot integer, most bigint, beyond bigint DEFAULT 0,
+  of_messages bigint[] DEFAULT NULL, turn bigint DEFAULT NULL, looks integer DEFAULT 0
+) RETURNS bigint[] LANGUAGE plpgsql AS $function$
+#variable_conflict use_variable
+DECLARE
+  numbers bigint[] := of_messages;
+  seen bigint := 0;
+  last_seen bigint := 0;
+  shared bigint[];
+  places bigint[];
+  swept bigint[];
+  counts bigint[];
+  hows bigint[];
+  less bigint[];
+  less_by bigint[];
+  gone bigint[];
+  gone_how bigint[];
+  queues bigint[];
+  all_pages bigint[];
+  sizes bigint[];
+  its_hows bigint[];
+  moments bigint[];
+  bodies bigint[];
+BEGIN
+  IF pg_advisory_xact_lock_shared(volume_lock) IS NULL
+     OR current_setting('transaction_isolation') <> 'read committed' THEN
+    RETURN ARRAY[0, 0, 0]::bigint[];
+  END IF;
+  FOR look IN 1 .. looks LOOP
+    EXIT WHEN pg_try_advisory_xact_lock(turn);
+    PERFORM pg_sleep(0.005);
+  END LOOP;
+  IF numbers IS NULL THEN
+    SELECT array_agg(DISTINCT t.message_id), count(*), max(t.message_id) INTO numbers, seen, last_seen
+    FROM (
+      SELECT p.message_id FROM {device}.spent AS p
+      WHERE p.message_id > greatest(beyond, of_space::bigint << 48) AND p.message_id < (of_space + 1)::bigint << 48
+      ORDER BY p.message_id LIMIT most
+    ) AS t;
+  END IF;
+  SELECT array_agg(f.message_id), array_agg(f.places::bigint) INTO shared, places
+  FROM (
+    SELECT s.message_id, s.places FROM {device}.share AS s
+    WHERE s.message_id = ANY(numbers) ORDER BY s.message_id FOR UPDATE SKIP LOCKED
+  ) AS f;
+  IF shared IS NULL THEN
+    RETURN ARRAY[seen, last_seen, 0];
+  END IF;
+  -- How a message goes is how the last of its places went.
+  WITH its AS (
+    DELETE FROM {device}.spent AS p WHERE p.message_id = ANY(shared) RETURNING p.message_id, p.how, p.at
+  ), of_each AS (
+    SELECT i.message_id, count(*) AS number, (array_agg(i.how ORDER BY i.at DESC))[1]::bigint AS how
+    FROM its AS i GROUP BY i.message_id
+  )
+  SELECT array_agg(e.message_id), array_agg(e.number), array_agg(e.how) INTO swept, counts, hows FROM of_each AS e;
+  SELECT array_agg(u.number) FILTER (WHERE u.left_over > 0), array_agg(u.count) FILTER (WHERE u.left_over > 0),
+         array_agg(u.number) FILTER (WHERE u.left_over < 1), array_agg(u.how) FILTER (WHERE u.left_over < 1)
+  INTO less, less_by, gone, gone_how
+  FROM (
+    SELECT t.number, t.count, t.how, h.places - t.count AS left_over
+    FROM unnest(swept, counts, hows) AS t (number, count, how)
+    JOIN unnest(shared, places) AS h (number, places) ON h.number = t.number
+  ) AS u;
+  IF less IS NOT NULL THEN
+    UPDATE {device}.share AS s SET places = s.places - less_by[array_position(less, s.message_id)]
+    WHERE s.message_id = ANY(less);
+  END IF;
+  IF gone IS NULL THEN
+    RETURN ARRAY[seen, last_seen, 0];
+  END IF;
+  DELETE FROM {device}.share AS s WHERE s.message_id = ANY(gone);
+  WITH its AS (
+    FORGET FROM {device} WHERE m.id = ANY(gone)
+    RETURNING m.id, m.queue_id, m.pages, m.size, m.expires_at, m.body_id, gone_how[array_position(gone, m.id)] AS how
+  )
+  SELECT array_agg(t.id), array_agg(t.queue_id::bigint), array_agg(t.pages), array_agg(t.size), array_agg(t.how),
+         array_agg(t.expires_at), array_agg(t.body_id) FILTER (WHERE t.body_id IS NOT NULL)
+  INTO gone, queues, all_pages, sizes, its_hows, moments, bodies FROM its AS t;
+  IF bodies IS NOT NULL THEN
+    DELETE FROM {device}.chunk AS c WHERE c.body_id = ANY(bodies);
+  END IF;
+  -- What somebody has here who looks for what has expired, he forgets himself.
+  DELETE FROM {device}.expiring AS e WHERE e.ctid = ANY(ARRAY(
+    SELECT f.place FROM unnest(queues, moments, gone) AS t (queue_id, moment, number) CROSS JOIN LATERAL (
+      SELECT o.ctid AS place FROM {device}.expiring AS o
+      WHERE o.queue_id = t.queue_id AND o.expires_at = t.moment AND o.message_id = t.number FOR UPDATE SKIP LOCKED
+    ) AS f));
+  INSERT INTO {device}.counter AS c (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                     dequeued, expired, discarded, moved)
+  SELECT of_space, q.id, of_slot, 0, 0, -count(*), -sum(t.pages)::bigint, -sum(t.size)::bigint, 0,
+         count(*) FILTER (WHERE t.how = 0), count(*) FILTER (WHERE t.how = 1), count(*) FILTER (WHERE t.how = 2),
+         count(*) FILTER (WHERE t.how = 3)
+  FROM unnest(queues, all_pages, sizes, its_hows) AS t (queue_id, pages, size, how)
+  CROSS JOIN LATERAL unnest(ARRAY[0, t.queue_id]) AS q (id)
+  GROUP BY q.id
+  ON CONFLICT (space_id, queue_id, slot) DO UPDATE
+  SET messages = c.messages + excluded.messages, pages = c.pages + excluded.pages, size = c.size + excluded.size,
+      dequeued = c.dequeued + excluded.dequeued, expired = c.expired + excluded.expired,
+      discarded = c.discarded + excluded.discarded, moved = c.moved + excluded.moved;
+  RETURN ARRAY[seen, last_seen, cardinality(gone)];
 END
 $function$;
 

@@ -179,24 +179,32 @@ def _in_savepoint(
     driver: psycopg.Connection[Any], volume: PostgresVolume, work: Callable[[Unit], T]
 ) -> tuple[PostgresUnit, T, bool]:
     """Do the work; return also whether the transaction has written. If it raises, it is undone, and nothing else."""
+    is_locked = False
     with Cursor(driver) as plain, Cursor(driver) as cursor:
         cursor.format = Format.BINARY
-        plain.execute(f"SAVEPOINT {_SAVEPOINT}; {volume.lock.together}", prepare=False)
+        plain.execute(f"SAVEPOINT {_SAVEPOINT}", prepare=False)
         try:
+            plain.execute(volume.lock.together_joined, prepare=False)
+            is_locked = True
             slot = counter_slots.free_slot(plain, volume.address.schema, counter_slots.FOR_TRANSACTION)
             if volume.is_durable:
                 _refuse_undurable(slot.synchronous_commit, volume.path)
             if slot.isolation != "read committed":
                 _refuse_old_definitions(plain, volume.address.schema)
-            unit = volume.unit_on(cursor, slot.number, row_type=slot.row_type)
+            unit = volume.unit_on(cursor, slot.number, row_type=slot.row_type, lock_key=volume.lock.key_of_joined)
             unit.purpose = Purpose.MESSAGES
             result = work(unit)
             _tell(plain, volume.address.schema, unit.notifications.queues)
         except BaseException:
             if driver.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-                plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}", prepare=False)
+                release = volume.lock.release if is_locked else ""
+                plain.execute(f"ROLLBACK TO {_SAVEPOINT}; RELEASE {_SAVEPOINT}; {release}", prepare=False)
             raise
-        plain.execute(f"RELEASE {_SAVEPOINT}; SELECT pg_current_xact_id_if_assigned() IS NOT NULL", prepare=False)
+        plain.execute(
+            f"RELEASE {_SAVEPOINT}; {volume.lock.release}; SELECT pg_current_xact_id_if_assigned() IS NOT NULL",
+            prepare=False,
+        )
+        plain.nextset()
         plain.nextset()
         (has_written,) = plain.fetchone() or (True,)
         return unit, result, has_written
@@ -219,12 +227,15 @@ class Cursor(psycopg.Cursor[Any]):
 def _refuse_old_definitions(plain: psycopg.Cursor[Any], schema: str) -> None:
     """Raise what the server does where a definition has changed since the transaction began to see.
 
-    It may see things as they were before it took the lock of the volume: also a queue that was destroyed meanwhile.
+    It may see things as they were before it took the lock of the volume: also a queue that was destroyed meanwhile. The
+    rows are not kept: whoever changes definitions later does not wait for that, and the next call looks again.
     """
+    plain.execute("SAVEPOINT qmadmin_definitions")
     plain.execute(
         f"SELECT FROM {quoted(schema)}.space JOIN {quoted(schema)}.counter AS main"
         " ON main.space_id = space.id AND main.queue_id = 0 AND main.slot = 0 FOR SHARE OF main"
     )
+    plain.execute("ROLLBACK TO qmadmin_definitions; RELEASE qmadmin_definitions", prepare=False)
 
 
 def _tell(plain: psycopg.Cursor[Any], schema: str, arrivals: set[int]) -> None:

@@ -23,6 +23,8 @@ class Kind(enum.StrEnum):
     QUEUE = "queue"
     CLAIM = "claim"
     TURN = "turn"
+    SWEEP = "sweep"
+    JOINED = "joined"
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from qmstorage.schema import chunk, counter, due, expiring, forwarding, held, message, ready
+from qmstorage.schema import chunk, counter, due, expiring, forwarding, held, message, ready, share, spent
 from qmstorage.texts import Dialect
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _CHURNS: Final = {
     # what is stored: a scan from the head of a queue passes over those that it has not removed.
     table.name: "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = {threshold},"
     " autovacuum_analyze_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0"
-    for table in (message, ready, due, held, expiring, chunk)
+    for table in (message, ready, due, held, expiring, chunk, share, spent)
 }
-_READ_FROM_THE_HEAD: Final = (ready.name, due.name, expiring.name)
+_READ_FROM_THE_HEAD: Final = (ready.name, due.name, expiring.name, spent.name)
 """Vacuum leaves the entries of an index where few pages of a table have dead rows; with a large backlog those at the
 head, which each dequeue passes over, are always few."""
 DEAD_ROWS: Final = 20_000

@@ -19,6 +19,7 @@ from qmstorage.postgres.history import SharedHistory
 from qmstorage.postgres.imports import SharedImports
 from qmstorage.postgres.messages import SharedMessages
 from qmstorage.postgres.owners import SharedWaits
+from qmstorage.postgres.queues import SharedQueues
 from qmstorage.postgres.shares import SharedShares
 from qmstorage.postgres.spaces import SharedSpaces
 from qmstorage.postgres.states import SharedStates
@@ -79,6 +80,7 @@ class PostgresUnit(Transitions):
     messages = LastingPartOf(SharedMessages)
     shares = LastingPartOf(SharedShares)
     bodies = LastingPartOf(SharedBodies)
+    queues = PartOf(SharedQueues)
     history = PartOf(SharedHistory)
     capacity_commands = PartOf(SharedCapacityCommands)
     spaces = PartOf(SharedSpaces)
@@ -93,6 +95,7 @@ class PostgresUnit(Transitions):
         *,
         schema: str,
         slot: int,
+        lock_key: int | None = None,
         row_type: int = 0,
         memories: Mapping[int, Texts] | None = None,
         liveness: Liveness | None = None,
@@ -101,7 +104,7 @@ class PostgresUnit(Transitions):
         super().__init__(cursor, texts, memories)
         self.clock = clock or self.clock
         self.schema = schema
-        self.lock_key = keys.key(schema, keys.Kind.VOLUME, 0)
+        self.lock_key = keys.key(schema, keys.Kind.VOLUME, 0) if lock_key is None else lock_key
         self.slot = slot
         self.row_type = row_type
         self.heard: list[str] = []

@@ -189,7 +189,8 @@ def _take_alone(connection: psycopg.Connection[Any], address: Address, schemas: 
     connection.execute(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
     try:
         for name in schemas:
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [keys.key(name, keys.Kind.VOLUME, 0)])
+            for kind in (keys.Kind.JOINED, keys.Kind.VOLUME):
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", [keys.key(name, kind, 0)])
             connection.execute(f"LOCK TABLE {quoted(name)}.owner IN ACCESS EXCLUSIVE MODE")
     except psycopg.errors.LockNotAvailable as error:
         raise InUseError(

@@ -71,6 +71,7 @@ class PostgresVolume:
     """One schema of a database, as the engine's port wants it."""
 
     syncs_apart = False
+    sweeps = True
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class PostgresVolume:
         Raises OutcomeUnknownError where the connection was lost while the commit was under way.
         """
         self.check_place()
-        if purpose.alone and self.is_joined():
+        if purpose.alone and not purpose.unhindered and self.is_joined():
             raise joining.would_wait_for_itself(self.path)
         result, actions = self.tried(partial(self._written, work, purpose))
         for action in actions:
@@ -341,17 +342,24 @@ class PostgresVolume:
         return unit
 
     def unit_on(
-        self, cursor: Any, slot: int, memories: Mapping[int, Texts] | None = None, *, row_type: int = 0
+        self,
+        cursor: Any,
+        slot: int,
+        memories: Mapping[int, Texts] | None = None,
+        *,
+        row_type: int = 0,
+        lock_key: int | None = None,
     ) -> PostgresUnit:
         """Return a unit in the transaction of a cursor, with these memories or those that are attached.
 
-        `row_type` is what lets messages come in it.
+        `row_type` is what lets messages come in it; `lock_key` that of the lock of the volume, if it is another one.
         """
         return PostgresUnit(
             cursor,
             self._texts,
             schema=self._schema,
             slot=slot,
+            lock_key=lock_key,
             row_type=row_type,
             memories=self.memories.attached if memories is None else memories,
             liveness=self._liveness,

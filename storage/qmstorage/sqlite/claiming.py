@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from qmcore.message_rows import BODY_ID, EXPIRES, ID, PAGES, SIZE, fault_in
 from qmcore.records import Outcome, Place, Role, Use
 from qmcore.refusals import STALE, Reason, Refused
-from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Source, Taken
+from qmcore.transitions import Claim, Claimed, Empty, Guard, Holder, Removal, Source, Taken
 from qmstorage import claiming, disposing, rows
 from qmstorage.claiming import Read, Store
 from qmstorage.messages import Sound
@@ -139,7 +139,7 @@ def _consume_places(unit: Transitions, command: Claim, parts: Sequence[Read]) ->
     source = command.source
     for store, its, _ in parts:
         _take_out(store, source, its)
-        gone = set(store.shares.part([row[ID] for _, _, row in its]))
+        gone = set(store.shares.part(source.queue_id, [row[ID] for _, _, row in its], Removal.DEQUEUED))
         last = [each for each in its if each[2][ID] in gone]
         for _, _, row in last:
             if row[EXPIRES] is not None:

@@ -109,6 +109,7 @@ class ReadOnlyVolume:
     readonly = True
     has_vanished = False
     syncs_apart = False
+    sweeps = False
 
     def __init__(self, path: str, probe: Probe) -> None:
         self.path = path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from qmcore.purpose import WrongPurposeError
 from qmcore.records import Outcome, Role, Use
 from qmcore.refusals import STALE, Reason, Refused
-from qmcore.transitions import NO_LIMIT, Admit, Admitted, Arrival, Commit, Committed, Reached, Route, Source
+from qmcore.transitions import NO_LIMIT, Admit, Admitted, Arrival, Commit, Committed, Reached, Removal, Route, Source
 from qmstorage import claiming, disposing, settling
 from qmstorage.schema import held, history, trans
 from qmstorage.sql import bindparam, insert, literal, select, update
@@ -159,7 +159,7 @@ def _consume(unit: Transitions, command: Commit, gone: Sequence[_Gone], now: int
 
 def _consume_places(unit: Transitions, command: Commit, source: Source, its: Sequence[Row]) -> None:
     """Let go the places of a consumer that the transaction holds, and the messages of which no other has one."""
-    last = set(unit.shares.part([number for number, _, _ in its]))
+    last = set(unit.shares.part(source.queue_id, [number for number, _, _ in its], Removal.DEQUEUED))
     gone = [each for each in its if each[0] in last]
     unit.holdings.release_held(command.transaction_id, source.queue_id, _DEQUEUED)
     for number, _, _, expires in unit.messages.charged([number for number, _, _ in gone]):

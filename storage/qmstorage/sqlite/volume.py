@@ -60,6 +60,7 @@ class SqliteVolume:
 
     readonly = False
     syncs_apart = True
+    sweeps = False
 
     def __init__(
         self,

@@ -35,6 +35,9 @@ def upgrade() -> None:
             "going", sa.Boolean(), nullable=False, server_default=sa.false(), comment="a consumer that has unsubscribed"
         ),
         sa.Column(
+            "ended_in", sa.BigInteger(), comment="on PostgreSQL, of one that is going: the number of the transaction"
+        ),
+        sa.Column(
             "rule", _TEXT, nullable=False, server_default="", comment="of a consumer: what is true of its messages"
         ),
         sa.Column(
@@ -64,3 +67,22 @@ def upgrade() -> None:
         schema=schema,
         comment="messages of a queue for several that came with more than one place",
     )
+    op.create_table(
+        "spent",
+        sa.Column("message_id", sa.BigInteger(), nullable=False),
+        sa.Column("consumer_id", sa.Integer(), nullable=False),
+        sa.Column("how", sa.SmallInteger(), nullable=False, comment="0: dequeued, 1: expired, 2: discarded, 3: moved"),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("message_id", "consumer_id", name=op.f("spent_pkey")),
+        schema=schema,
+        comment="on PostgreSQL: places that are over and were not subtracted in share yet",
+        sqlite_with_rowid=False,
+    )
+    if op.get_context().dialect.name == "postgresql":
+        # Each row is written once and deleted once, as in the tables of messages.
+        for table, more in ("share", ""), ("spent", ", vacuum_index_cleanup = on"):
+            op.execute(
+                f'ALTER TABLE "{schema}".{table} SET (autovacuum_vacuum_scale_factor = 0,'
+                " autovacuum_vacuum_threshold = 20000, autovacuum_analyze_scale_factor = 0.2,"
+                f" autovacuum_vacuum_cost_delay = 0{more})"
+            )
