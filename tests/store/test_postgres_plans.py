@@ -29,7 +29,7 @@ from qmcore.times import MICROS
 from qmstorage.bulk_read import FORMS, reading
 from qmstorage.postgres import tables
 from tests.fix_postgres import database_of
-from tests.fix_store import Store, attachment_of, make_queue
+from tests.fix_store import Store, attachment_of, count_rows, make_queue
 from tests.fix_storm import session_of
 
 ROWS = 1_000
@@ -226,7 +226,9 @@ class Filled:
         plan = json.loads(told)
         text = plan["Query Text"]
         # Values have their names in the statements of a function, and are numbered in all others.
-        if self.cursor.is_explaining and re.search(r"\b(of_\w+|place|numbers?)\b", text) and "$1" not in text:
+        named = r"\b(of_\w+|place|numbers?|last_numbers|shared|swept|less|gone)\b"
+        # What one function calls of another tells its statements by itself.
+        if self.cursor.is_explaining and re.search(named, text) and "$1" not in text and ".qm_" not in text:
             self.run_in_functions.add(text)
             self.cursor.plans.append((text, "run in a function", plan["Plan"]))
 
@@ -430,6 +432,62 @@ def test_what_the_functions_run_touches_few_rows(filled, mode, monkeypatch):
             space.enqueue(queue, space.dequeue(queue).body)
             space.enqueue("ERRORS", taken[0].body)
     assert len(filled.run_in_functions) > 30
+    filled.refuse_waste()
+
+
+def fill_shares(filled, queue):
+    """Put messages of a queue for several there that each consumer but the last is done with."""
+    *done, last = [filled.space.queue(f"{queue.name}:{each.name}") for each in filled.space.subscriptions(queue.name)]
+    first = (queue.space_id << 48) + (1 << 40) + ((queue.id * 10) << 20)
+    values = {"queue": queue.id, "last": last.id, "first": first, "rows": ROWS}
+    only, number = "FROM generate_series(1, %(rows)s) AS n", "%(first)s + n"
+    key = f"'\\xff'::bytea || int8send({number})"
+    for statement in (
+        "message (id, queue_id, order_key, priority, enqueued_at, pages, size, urcode, appkey, type, body)"  # noqa: ISC004
+        f" SELECT {number}, %(queue)s, {key}, 50, 0, 1, 1, 0, 0, 'STRING', 'x'",
+        f"ready (queue_id, order_key, message_id, retries) SELECT %(last)s, {key}, {number}, 0",
+        f"share (message_id, places) SELECT {number}, {len(done) + 1}",
+        *(f"spent (message_id, consumer_id, how, at) SELECT {number}, {each.id}, 0, 0" for each in done),
+    ):
+        filled.connection.execute(f"INSERT INTO {filled.schema}.{statement} {only}", values)
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("statistics", ["fresh", "never"])
+def test_consumers_and_sweeps_touch_few_rows(filled, mode, statistics, clock, monkeypatch):
+    monkeypatch.setattr("qmcore.acts.sweeping.STEP", 20)
+    space, names = filled.space, ("one", "two", "three")
+    queue = make_queue(space, "SEVERAL", multiple_consumers=True, retries=1)
+    for name in names:
+        space.subscribe("SEVERAL", name)
+    fill_shares(filled, queue)
+    if statistics == "fresh":
+        for table in ("share", "spent", "message", "ready"):
+            filled.connection.execute(f"ANALYZE {filled.schema}.{table}")
+    filled.plan_for(mode)
+    # As where the queue space has no memory: the function looks for the first messages by itself.
+    guard = OpenSpace.guard
+    monkeypatch.setattr(OpenSpace, "guard", lambda its, known: guard(its, known)._replace(memory_pages=0))
+    space.enqueue("SEVERAL", b"x")
+    space.enqueue("SEVERAL", b"x", corrid="c", expires_in=50)
+    space.enqueue("SEVERAL", b"x", delay=20, expires_in=50)
+    arrive(space, "SEVERAL", 20)
+    for name in names:
+        assert space.dequeue("SEVERAL", consumer=name, corrid="c").body == b"x"
+        assert space.dequeue("SEVERAL", consumer=name).body == b"x"
+        assert len(space.dequeue_many("SEVERAL", 3, consumer=name)) == 3
+        with space.transaction():
+            space.enqueue("SEVERAL", space.dequeue("SEVERAL", consumer=name).body)
+        with space.transaction() as transaction:
+            assert len(space.dequeue_many("SEVERAL", 2, consumer=name)) == 2
+            transaction.rollback()
+    clock.advance(30)
+    assert space.dequeue("SEVERAL:one")
+    clock.advance(30)
+    assert space.dequeue("SEVERAL:one")
+    assert space.usage("SEVERAL").expired == 1
+    assert count_rows(space, "spent")[0] < ROWS
+    assert len(filled.run_in_functions) > 15
     filled.refuse_waste()
 
 
