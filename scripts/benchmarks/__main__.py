@@ -1,4 +1,4 @@
-"""The command line: `scripts/bench [options]` for SQLite; `postgres`, `archives`, `millions` stand before them."""
+"""The command line: `scripts/bench [options]` for SQLite; `postgres`, `archives`, `consumers`, `millions` go first."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def main() -> None:
         from benchmarks import archives
 
         sys.exit(archives.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["consumers"]:
+        from benchmarks import consumers
+
+        sys.exit(consumers.main(sys.argv[2:]))
     if sys.argv[1:2] == ["millions"]:
         from benchmarks import millions
 

@@ -552,7 +552,21 @@ BEGIN
       INSERT INTO {store}.held (trans_id, message_id, queue_id, order_key, retries, pages, size, expires_at, role)
       VALUES (of_transaction, number, of_queue, key, tries, its.pages, its.size, its.expires_at, of_role);
     ELSIF of_parent IS NOT NULL THEN
-      PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, ARRAY[number], at_time, true);
+      -- Most often others have places of it, and one row is all that there is to do.
+      INSERT INTO {device}.spent (message_id, consumer_id, how, at)
+      SELECT number, of_queue, 0, at_time FROM {device}.share AS s
+      WHERE s.message_id = number
+        AND s.places - (SELECT count(*) FROM {device}.spent AS p WHERE p.message_id = number) > 1;
+      IF FOUND THEN
+        INSERT INTO {device}.counter AS c (space_id, queue_id, slot, generation, sequence, messages, pages, size,
+                                           enqueued, dequeued, expired, discarded, moved)
+        VALUES (of_space, of_queue, of_slot, 0, 0, -1, -its.pages, -its.size, 0, 1, 0, 0, 0)
+        ON CONFLICT (space_id, queue_id, slot) DO UPDATE
+        SET messages = c.messages - 1, pages = c.pages + excluded.pages, size = c.size + excluded.size,
+            dequeued = c.dequeued + 1;
+      ELSE
+        PERFORM {device}.qm_part(of_space, of_slot, of_queue, of_parent, ARRAY[number], at_time, true);
+      END IF;
     ELSE
       gone := 1;
       gone_size := its.size;
