@@ -375,6 +375,25 @@ class TestSweeps:
         assert swept(space) == (0, (0, 0, 0, 0, 0))
         sound(arena, space)
 
+    def test_what_has_expired_waits_for_one_that_does_not_go_on_and_reaches_the_error_queue(
+        self, arena, space, connect, clock
+    ):
+        make_queue(space, "K", multiple_consumers=True, keep_expired=True, expiration=5)
+        for name in ("one", "two"):
+            space.subscribe("K", name)
+        space.enqueue("K", "x")
+        space.dequeue("K:two")
+        stopped = connect()
+        stopped.execute(f"SELECT FROM {arena.schema}.share FOR UPDATE")
+        clock.advance(6)
+        beside(lambda: space.usage("K:one"))
+        assert (space.usage("ERRORS").messages, space.usage("K").messages) == (0, 1)
+        stopped.rollback()
+        assert drain(space, "K:one") == []
+        assert drain(space, "ERRORS") == ["x"]
+        assert rows(space) == (0, 0, 0, 0, 0)
+        sound(arena, space)
+
     def test_it_goes_a_thousand_at_a_time_to_the_end(self, arena, space, connect, monkeypatch):
         monkeypatch.setattr("qmcore.acts.sweeping.STEP", 3)
         space.subscribe("Q", "three")

@@ -98,7 +98,8 @@ def part_with_those_going(volume: Volume, opened: OpenSpace, limit: int, *, one_
         while volume.write(partial(_part, opened=opened, consumer=consumer, limit=limit), Purpose.MESSAGES):
             if one_step:
                 return
-        volume.write(partial(_remove_empty, opened=opened, consumer=consumer), Purpose.SUBSCRIBING)
+        if volume.read(partial(_is_over, opened=opened, consumer=consumer)):
+            volume.write(partial(_remove_empty, opened=opened, consumer=consumer), Purpose.SUBSCRIBING)
 
 
 def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
@@ -110,11 +111,16 @@ def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
     return len(found)
 
 
+def _is_over(unit: Unit, opened: OpenSpace, consumer: Queue) -> bool:
+    """Return whether a consumer that has unsubscribed is still there, and nothing more can come for it."""
+    return consumer.id in opened.definitions(unit).by_id and unit.queues.subscriptions.is_over(consumer)
+
+
 def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
     """Remove a consumer for which nothing stands any more, unless a transaction holds something of it, or brings it."""
     its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
-    is_there = consumer.id in opened.definitions(unit).by_id and unit.queues.subscriptions.is_over(consumer)
-    if is_there and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
+    is_over = _is_over(unit, opened, consumer)
+    if is_over and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
         memory = unit.memory(consumer.space_id)
         if memory is not None:
             memory.abandon(consumer.space_id, consumer.id)

@@ -107,11 +107,12 @@ class SharedShares(Shares):
     def locked(self, message_ids: Sequence[int]) -> dict[int, int]:
         """Return how many places each of these messages has left, 0 where it came with one; nobody sweeps it.
 
-        Very many are those of one that somebody else does that with, who sees to it.
+        Very many are those of one that somebody else does that with: the next one sees to it, and it stays as it is.
         """
         self._swept(of_space=message_ids[0] >> numbers.SEQUENCE_BITS, of_messages=list(message_ids))
         there: dict[int, int] = dict(self.all(_LEFT, ids=list(message_ids)))
         ours: dict[int, int] = dict(self.all(_LOCK, ids=list(message_ids)))
+        self._swept_elsewhere = there.keys() - ours.keys()
         return {number: ours.get(number, _UNKNOWN if number in there else 0) for number in message_ids}
 
     def expire_again(self, queue_id: int, holding: Holding) -> None:
@@ -126,13 +127,14 @@ class SharedShares(Shares):
 
     def expiring(self, queue_id: int, now_us: int, limit: int) -> dict[int, int]:
         """Return at most `limit` messages of a queue for several that have expired, and when; others pass them over."""
-        self._taken: set[int] = set()
+        self._taken, self._swept_elsewhere = set[int](), set[int]()
         return super().expiring(queue_id, now_us, limit)
 
     def places_of(self, consumer_id: int, queue_id: int, expired: Mapping[int, int]) -> list[Holding]:
         """Return where these messages of a queue for several stand for a consumer, but for what somebody takes."""
-        its = {"beyond": consumer_id - queue_id, "of_messages": queue_id, "ids": list(expired)}
-        due_ones = {"of_queue": consumer_id, "ids": list(expired)}
+        ids = [number for number in expired if number not in self._swept_elsewhere]
+        its = {"beyond": consumer_id - queue_id, "of_messages": queue_id, "ids": ids}
+        due_ones = {"of_queue": consumer_id, "ids": ids}
         seen = {row[0] for row in (*self.all(_READY_SEEN, **its), *self.all(_DUE_SEEN, **due_ones))}
         if not seen:
             return []
@@ -147,9 +149,8 @@ class SharedShares(Shares):
 
     def no_longer_expiring(self, queue_id: int, expired: Mapping[int, int]) -> int:
         """Forget when messages expire, unless somebody else is taking a place; return of how many."""
-        return super().no_longer_expiring(
-            queue_id, {number: at for number, at in expired.items() if number not in self._taken}
-        )
+        others = self._taken | self._swept_elsewhere
+        return super().no_longer_expiring(queue_id, {each: at for each, at in expired.items() if each not in others})
 
     def sweep(self, space_id: int, beyond: int, limit: int, *, patiently: bool) -> Swept:
         """Subtract at most so many places that are over, of messages with numbers beyond one; return what came of it.
