@@ -96,6 +96,7 @@ def test_each_consumer_gets_each_message_once(real_device, space, start):
         assert sorted(its) == sorted([*sent[0], *sent[1]])
         # Those of one sender come in their order.
         assert [text for text in its if text[0] == "a"] == sent[0]
+    assert space.usage("TOPIC").messages == 0
     assert count_rows(space, "message", "share") == (len(drain(space, "OUT")), 0)
     sound(real_device)
 
@@ -228,5 +229,6 @@ def test_a_consumer_that_dies_gets_its_messages_back_and_the_others_have_theirs(
     assert space.dequeue("TOPIC:two", wait=60).text == "a"
     with contextlib.suppress(QueueError):
         drain(space, "TOPIC:one")
+    assert space.usage("TOPIC").messages == 0
     assert count_rows(space, "message", "share") == (0, 0)
     sound(real_device)

@@ -409,7 +409,7 @@ class TestRights:
             ("REVOKE ALL ON ALL TABLES IN SCHEMA qmadmin_memory FROM {}", "DELETE on 8 tables, INSERT on 8 tables"),
             ("REVOKE ALL ON SCHEMA qmadmin FROM {}", "USAGE on schema qmadmin"),
             ("REVOKE ALL ON ALL SEQUENCES IN SCHEMA qmadmin FROM {}", "USAGE on "),
-            ("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA qmadmin FROM PUBLIC, {}", "EXECUTE on 6 functions"),
+            ("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA qmadmin FROM PUBLIC, {}", "EXECUTE on 8 functions"),
         ],
     )
     def test_a_role_that_lacks_rights_is_told_and_gets_them_by_the_remedy(self, shared, hand, role, change, lacks):

@@ -77,14 +77,20 @@ _PACK_OF_QUEUE: Final = [SENT[kind] for kind in _OF_QUEUE.values()]
 
 
 class Kind(enum.Enum):
-    """What a call brings: one message that asks for nothing special, several of that kind, or others."""
+    """What a call brings: one message that asks for nothing special, to one or all consumers, several, or others."""
 
     ALONE = "qm_enqueue"
+    FOR_ALL = "qm_enqueue_for_all"
     SEVERAL = "qm_enqueue_several"
     SPECIAL = "qm_enqueue_special"
 
 
-_TYPES: Final = {Kind.ALONE: _ALONE, Kind.SEVERAL: _SEVERAL, Kind.SPECIAL: _SEVERAL | _SPECIAL}
+_TYPES: Final = {
+    Kind.ALONE: _ALONE,
+    Kind.FOR_ALL: _ALONE | {"consumers": "int4[]"},
+    Kind.SEVERAL: _SEVERAL,
+    Kind.SPECIAL: _SEVERAL | _SPECIAL,
+}
 
 _NOTHING_SPECIAL: Final[Values] = dict.fromkeys(_SPECIAL) | {
     "has_memory": False,
@@ -108,7 +114,7 @@ _LONG: Final = SENT["int8"]
 def call_of(schema: str, kind: Kind) -> Call:
     """Return the call of the function in a schema."""
     values = [f"{name} => %({name})s::{its}" for name, its in _TYPES[kind].items()]
-    if kind is Kind.ALONE:
+    if kind in (Kind.ALONE, Kind.FOR_ALL):
         values.append("brought => 1")
     called = f"SELECT {quoted(schema)}.qm_enqueue({', '.join(values)})"
     return Call(kind.value, called.replace("{device}", quoted(schema)), _TYPES[kind])
@@ -210,7 +216,7 @@ def is_small(command: Enqueue) -> bool:
     """Return whether a value brings one message, of which nothing is to be known but that it has come."""
     _, route, arrivals, holder = command
     terms, size = arrivals[0].terms, arrivals[0].size
-    is_special = route.levels or route.consumers or terms.memory or terms.before or holder is not None
+    is_special = route.levels or terms.memory or terms.before or holder is not None
     return len(arrivals) == 1 and size <= bodies.IN_ROW_MAX and not is_special
 
 
@@ -224,6 +230,14 @@ def values_of(command: Enqueue, common: list[Buffer | None], now: int) -> list[B
     guard, route, (arrival,), _ = command
     kinds, row = row_alone(guard, route, arrival, now)
     return [*common, _LONG(now), _LONG(arrival.pages), _LONG(arrival.size), kinds, row]
+
+
+def values_for_all(command: Enqueue, caller: Caller, mark: int, now: int) -> Values:
+    """Return the values of the one call for a small value that comes to several consumers."""
+    guard, route, (arrival,), _ = command
+    kinds, row = row_alone(guard, route, arrival, now)
+    its = {"consumers": list(route.consumers), "at_time": now, "pages": arrival.pages, "size": arrival.size}
+    return _of_queue(command, caller, mark) | its | {"kinds": kinds, "arrival": row}
 
 
 def enqueue(

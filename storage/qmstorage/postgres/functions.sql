@@ -35,6 +35,37 @@ IF arrival.expires_at IS NOT NULL THEN
 END IF;
 $piece$;
 
+-- It stands for each of several consumers, who are counted here; the queue is with the next statement.
+PIECE arrive_for_all AS $piece$
+arrival.id := coalesce(arrival.id, of_space::bigint << 48 | number);
+arrival.order_key := arrival.order_key || int8send(number # -(get_byte(kinds, 0) & 1)::bigint) || '\x80'::bytea;
+INSERT INTO {device}.counter AS c (space_id, queue_id, slot, generation, sequence, messages, pages, size, enqueued,
+                                   dequeued, expired, discarded, moved)
+SELECT of_space, q.id, of_slot, 0, 0, brought, pages, size, brought, 0, 0, 0, 0 FROM unnest(consumers) AS q (id)
+ON CONFLICT (space_id, queue_id, slot) DO UPDATE
+SET messages = c.messages + brought, pages = c.pages + excluded.pages, size = c.size + excluded.size,
+    enqueued = c.enqueued + brought;
+WITH stored AS (
+  INSERT INTO {device}.message SELECT * FROM unnest(ARRAY[arrival])
+), stands AS (
+  INSERT INTO {device}.ready (queue_id, order_key, message_id, retries)
+  SELECT q.id, arrival.order_key, arrival.id, 0 FROM unnest(consumers) AS q (id)
+  WHERE (arrival.available_at > at_time) IS NOT TRUE
+), shared AS (
+  INSERT INTO {device}.share (message_id, places)
+  SELECT arrival.id, cardinality(consumers) WHERE cardinality(consumers) > 1
+)
+$piece$;
+
+-- One message that comes is counted.
+PIECE count_one AS $piece$
+UPDATE {device}.counter AS c
+SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END, messages = c.messages + brought,
+    pages = c.pages + pages, size = c.size + size, enqueued = c.enqueued + brought,
+    highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, used_messages + brought) ELSE c.highest END
+WHERE {own_rows of {device}};
+$piece$;
+
 -- The rows of a slot: that of the queue space, and that of the queue. Each is looked for by its whole key. Together they
 -- would be looked for among the rows of all queues, where the server believes these few. Nobody else may write them: a
 -- row that has moved meanwhile would not be found again by its place, and not be counted.
@@ -182,18 +213,30 @@ BEGIN
   END IF;
 
   IF arrivals IS NULL THEN
-    {arrive}
-    UPDATE {device}.counter AS c
-    SET sequence = CASE WHEN mark IS NULL THEN c.sequence ELSE number END, messages = c.messages + brought,
-        pages = c.pages + pages, size = c.size + size, enqueued = c.enqueued + brought,
-        highest = CASE c.queue_id WHEN 0 THEN greatest(c.highest, used_messages + brought) ELSE c.highest END
-    WHERE {own_rows of {device}};
+    IF consumers IS NULL THEN
+      {arrive}
+      {count_one}
+    ELSE
+      IF EXISTS (SELECT FROM {device}.waiter AS w WHERE w.queue_id = ANY(consumers)) THEN
+        done := -2;
+      END IF;
+      {arrive_for_all}
+      {count_one}
+    END IF;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written = 2 AND mark IS NOT NULL AND arrival.expires_at IS NULL AND arrival.available_at IS NULL THEN
       RETURN ARRAY[done, number];
     END IF;
     numbers := ARRAY[number];
-    {arrive_later}
+    IF consumers IS NULL THEN
+      {arrive_later}
+    ELSE
+      INSERT INTO {device}.due (queue_id, available_at, message_id, order_key, retries)
+      SELECT p.id, arrival.available_at, arrival.id, arrival.order_key, 0 FROM unnest(consumers) AS p (id)
+      WHERE arrival.available_at > at_time;
+      INSERT INTO {device}.expiring (queue_id, expires_at, message_id)
+      SELECT of_queue, arrival.expires_at, arrival.id WHERE arrival.expires_at IS NOT NULL;
+    END IF;
   ELSE
     base := of_space::bigint << 48;
     numbers_of := ('{device}.sequence_' || of_space)::regclass;

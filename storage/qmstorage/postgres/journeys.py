@@ -48,6 +48,7 @@ class Journeys:
         self._mark = Prepared("qm_mark", own_marks.MARK, texts)
         self._tell = Prepared("qm_tell", own_marks.TELL, texts)
         self._enqueue = arriving.call_of(schema, Kind.ALONE)
+        self._enqueue_for_all = arriving.call_of(schema, Kind.FOR_ALL)
 
     def run(self, commands: Sequence[Command], purpose: Purpose) -> Sequence[Result] | Refused:
         """Execute commands, all or none, and commit them."""
@@ -90,6 +91,8 @@ class Journeys:
     def _enqueued(self, session: Session, command: Enqueue) -> Sequence[Result] | Refused:
         """Let one message arrive, in the journey of its commit."""
         guard, route, arrivals, _ = command
+        if route.consumers:
+            return self._enqueued_for_all(session, command)
         sent_for = session.sent_for
         if sent_for is None or sent_for[0] is not guard or sent_for[1] is not route:
             sent_for = guard, route, arriving.values_for(command, session, session.mark)
@@ -98,6 +101,27 @@ class Journeys:
         number = self.sent(session, step, guard.space_id, guard.incarnation, (route.queue_id,), arriving.answer_of_one)
         if isinstance(number, Refused):
             return number
+        return [Enqueued((arrivals[0].sequence or number,))]
+
+    def _enqueued_for_all(self, session: Session, command: Enqueue) -> Sequence[Result] | Refused:
+        """Let one message arrive for several consumers likewise; who waits for one of them is told after that."""
+        guard, route, arrivals, _ = command
+        values = arriving.values_for_all(command, session, session.mark, self._volume.clock.now())
+        step, is_awaited = self._enqueue_for_all.step(values), False
+
+        def read(sent: Sequence[bytes | None]) -> tuple[int, Sequence[bool]] | Refused:
+            nonlocal is_awaited
+            found = arriving.answer_of_one(sent)
+            if isinstance(found, Refused):
+                return found
+            number, (is_awaited,) = found
+            return number, ()
+
+        number = self.sent(session, step, guard.space_id, guard.incarnation, (), read)
+        if isinstance(number, Refused):
+            return number
+        if is_awaited:
+            wakeup_notify.tell(session, self._schema, set(route.consumers), self._volume.probe)
         return [Enqueued((arrivals[0].sequence or number,))]
 
     def _committed(self, session: Session, command: Commit) -> Sequence[Result] | Refused:
