@@ -37,6 +37,7 @@ GUIDES = {
     "How to": (
         "outbox-sqlalchemy",
         "outbox-django",
+        "publish-subscribe",
         "fastapi",
         "from-cron",
         "error-queue",
