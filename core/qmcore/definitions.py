@@ -109,13 +109,18 @@ class Definitions:
         """Return the queue of that name, or raise BadQueueError."""
         queue = self.queues.get(name)
         if queue is None:
-            raise BadQueueError(
-                f"there is no queue {name!r} in queue space {self.space.name!r}",
-                hint="List the queues with qinfo, or create it with qcreate.",
-                queue=name,
-                space=self.space.name,
-            )
+            raise self._no_such_queue(name)
         return queue
+
+    def _no_such_queue(self, name: str) -> BadQueueError:
+        words = f"there is no queue {name!r} in queue space {self.space.name!r}"
+        hint = "List the queues with qinfo, or create it with qcreate."
+        consumer = self.takers.get(name)
+        if consumer is not None:
+            parent = self.by_id[consumer.parent_id].name
+            words = f"{name!r} is a consumer of queue {parent!r} in queue space {self.space.name!r}, and no queue"
+            hint = f"Name the queue, {parent!r}; what is enqueued to it is for each consumer that wants it."
+        return BadQueueError(words, hint=hint, queue=name, space=self.space.name)
 
     def named(self, name: str) -> Queue:
         """Return the queue of that name, or `queue:consumer`; raises as `taker` does where there is none."""

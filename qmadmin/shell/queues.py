@@ -269,8 +269,7 @@ def qdestroy(session: Session, queue_name: str, purge: bool, force: bool) -> Out
         qdestroy -p -y orders
     """
     session.opened().destroy_queue(queue_name, purge=purge, force=force)
-    if session.queue == queue_name:
-        session.queue = None
+    session.forget_queue_if_gone()
     destroyed = Line(f"Queue '{queue_name}' destroyed", {"queue": queue_name})
     left = _schedules_of(session, queue_name)
     if not left:

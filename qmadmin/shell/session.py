@@ -17,7 +17,7 @@ from qmadmin.console.process import Exit
 from qmadmin.console.results import Column, Notice, Result, Shown, Table
 from qmadmin.shell import lines
 from qmadmin.shell.notices import UsageError
-from qmcore.errors import BadResourceError, QueueError
+from qmcore.errors import BadQueueError, BadResourceError, QueueError
 from qmcore.redacted import redacted
 from qmcore.values import dataclass
 
@@ -328,6 +328,14 @@ class Session:
             also = "" if self.at_terminal else " Or start qmadmin with -s SPACE."
             raise UsageError("No queue space is open", hint=f"Open one with qopen.{also}")
         return self.space
+
+    def forget_queue_if_gone(self) -> None:
+        """Forget the current queue, or consumer of one, where there is none of that name any more."""
+        if self.queue is not None:
+            try:
+                self.opened().queue(self.queue)
+            except BadQueueError:
+                self.queue = None
 
     def chosen(self) -> str:
         """Return the name of the current queue; UsageError if there is none."""

@@ -219,8 +219,7 @@ def qunsubscribe(session: Session, queue_name: str, subscription_name: str) -> O
         qunsubscribe -y orders billing
     """
     session.opened().unsubscribe(queue_name, subscription_name)
-    if session.queue == f"{queue_name}:{subscription_name}":
-        session.queue = None
+    session.forget_queue_if_gone()
     return Line(
         f"Subscription '{subscription_name}' to queue '{queue_name}' ended",
         {"queue": queue_name, "consumer": subscription_name},

@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 
+import pytest
+
 from qmadmin.console.render import PlainScreen
 from qmadmin.shell import complete
 from qmadmin.shell.catalogue import Catalogue
@@ -90,6 +92,7 @@ def test_the_longest_names_of_a_queue_and_of_a_consumer_fit_into_one_text(laid_o
     assert "has 128 bytes, the limit is 127" in ran.err
 
 
-def test_a_current_consumer_that_has_unsubscribed_is_forgotten(laid_out):
-    ran = laid_out.run(SEVERAL + "qset news:audit\nqunsub -y news audit\nqset")
+@pytest.mark.parametrize("end", ["qunsub -y news audit", "qdestroy -y news"])
+def test_a_current_consumer_that_is_gone_is_forgotten(laid_out, end):
+    ran = laid_out.run(SEVERAL + f"qset news:audit\n{end}\nqset")
     assert "No current queue is set" in ran.err

@@ -378,6 +378,11 @@ class TestBadInput:
             both.dequeue("Q", consumer="onne")
         assert "Did you mean 'one'?" in refused.value.hint
 
+    def test_nothing_is_enqueued_to_a_consumer(self, both):
+        with pytest.raises(BadQueueError, match="'Q:one' is a consumer of queue 'Q' in") as refused:
+            both.enqueue("Q:one", "x")
+        assert refused.value.hint.startswith("Name the queue, 'Q'")
+
     def test_a_queue_for_one_has_no_consumers_by_name(self, both):
         with pytest.raises(InvalidArgumentError, match="queue 'PLAIN' has one consumer"):
             both.dequeue("PLAIN", consumer="one")
@@ -507,6 +512,8 @@ class TestBesideOthers:
         for act in (both.create_queue, both.change_queue):
             with pytest.raises(InvalidArgumentError, match="queue 'Q' is for several consumers"):
                 act("NEW" if act == both.create_queue else "PLAIN", error_queue="Q")
+        with pytest.raises(InvalidArgumentError, match="cannot be the error queue of queue space"):
+            both.device.change_space(both.name, error_queue="Q")
 
     def test_one_that_goes_leaves_every_name_to_queues(self, store, both):
         number = both.queue("Q:one").id

@@ -14,6 +14,7 @@ from qmcore.errors import InUseError, InvalidArgumentError, NoSpaceError, Resour
 from qmcore.port import Unit
 from qmcore.queue import Queue, QueueDefinition
 from qmcore.records import Owner
+from qmcore.space import SpaceDefinition
 
 
 def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int) -> Queue:
@@ -36,7 +37,7 @@ def create(unit: Unit, opened: OpenSpace, definition: QueueDefinition, now: int)
             hint="Create it for one consumer, or name another error queue.",
             queue=definition.name,
         )
-    _refuse_error_queue(known, definition)
+    refuse_error_queue(known, definition, f"queue {definition.name!r}")
     used = len(known.queues) + unit.imports.promised_queues(known.space.id)
     if used >= limit:
         raise NoSpaceError(f"queue space {known.space.name!r}", Resource.QUEUES, used=used, limit=limit)
@@ -63,7 +64,7 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
                 hint="Destroy the queue and create it again.",
                 queue=old.name,
             )
-    _refuse_error_queue(opened.definitions(unit), definition)
+    refuse_error_queue(opened.definitions(unit), definition, f"queue {definition.name!r}")
     changed = dataclasses.replace(old, definition=definition)
     unit.queues.change(changed)
     limits = (old.definition.threshold, old.definition.memory_threshold)
@@ -73,14 +74,14 @@ def change(unit: Unit, opened: OpenSpace, definition: QueueDefinition) -> Queue:
     return changed
 
 
-def _refuse_error_queue(known: Definitions, definition: QueueDefinition) -> None:
-    """Refuse a queue for several consumers as the error queue of another one."""
+def refuse_error_queue(known: Definitions, definition: QueueDefinition | SpaceDefinition, whose: str) -> None:
+    """Refuse a queue for several consumers as the error queue of a queue, or of the queue space."""
     named = known.queues.get(definition.error_queue)
     if named is not None and named.definition.multiple_consumers:
         raise InvalidArgumentError(
-            f"queue {named.name!r} is for several consumers, and cannot be the error queue of {definition.name!r}",
+            f"queue {named.name!r} is for several consumers, and cannot be the error queue of {whose}",
             hint="Name a queue for one consumer.",
-            queue=definition.name,
+            queue=named.name,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from qmcore.acts import in_doubt, manage_spaces
+from qmcore.acts.manage_queues import refuse_error_queue
 from qmcore.definitions import OpenSpace
 from qmcore.errors import InUseError, InvalidArgumentError, Resource
 from qmcore.port import Unit
@@ -18,8 +19,10 @@ def redefine(unit: Unit, opened: OpenSpace, definition: SpaceDefinition, me: Own
     A limit cannot be lowered below what is in use. The memory for non-persistent messages changes only where nobody
     but `me` is attached, and loses them.
     """
-    present = opened.definitions(unit).space
+    known = opened.definitions(unit)
+    present = known.space
     _refuse_pages(present, definition)
+    refuse_error_queue(known, definition, f"queue space {present.name!r}")
     usage = manage_spaces.usage(unit, present)
     _refuse_below_use(present, definition, usage)
     resized = definition.memory != present.definition.memory
