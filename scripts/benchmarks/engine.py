@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import sqlite3
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import qmadmin
 from benchmarks.subject import BODY, QUEUE, WARM_UP, GoesOn, version_of
@@ -50,7 +50,8 @@ class Measured:
     commits: ClassVar = dict.fromkeys(
         ("produce", "produce_json", "produce_awaited", "produce_in_tasks", "consume", "produce_many", "consume_many",
          "answer", "work", "work_together"), 1,
-    ) | {"answer_on_second": 2, "answer_on_third": 3, "record_apart": 2, "record_together": 2}  # fmt: skip
+    ) | {"answer_on_second": 2, "answer_on_third": 3, "record_apart": 2, "record_together": 2,
+         "record_prepared": 3}  # fmt: skip
 
     driver = ""
     """The driver and its version; "" is that of PostgreSQL."""
@@ -198,23 +199,30 @@ class Client:
                             space.enqueue(WARM_UP, BODY, corrid=request.msgid)
 
     def record_apart(self, queue: str, goes_on: GoesOn) -> None:
-        """Dequeue a request, and write a row of the application in a file of its own, by two commits."""
-        with _application(self._space.device.config) as rows:
+        """Dequeue a request, and write a row in a file or a database of the application, by two commits."""
+        with _application(self._space.device.config) as (rows, write):
             found = True
             while goes_on(found):
                 with self._space.transaction():
                     found = self._space.dequeue(queue) is not None
-                with rows:
-                    rows.execute(_WRITE, (BODY,))
+                rows.execute(write, (BODY,))
+                rows.commit()
 
     def record_together(self, queue: str, goes_on: GoesOn) -> None:
-        """Do the same in one transaction, on which the application's file decides."""
-        with _application(self._space.device.config) as rows:
+        """Do the same in one transaction, on which the application's file or database decides."""
+        self._record(queue, goes_on, decides=True)
+
+    def record_prepared(self, queue: str, goes_on: GoesOn) -> None:
+        """Do the same in one transaction, for which the application's database prepares."""
+        self._record(queue, goes_on, decides=False)
+
+    def _record(self, queue: str, goes_on: GoesOn, *, decides: bool) -> None:
+        with _application(self._space.device.config) as (rows, write):
             found = True
             while goes_on(found):
-                with qmadmin.transaction(self._space, rows):
+                with qmadmin.transaction(self._space, rows, decider=rows if decides else None):
                     found = self._space.dequeue(queue) is not None
-                    rows.execute(_WRITE, (BODY,))
+                    rows.execute(write, (BODY,))
 
     def close(self) -> None:
         """Detach."""
@@ -228,18 +236,32 @@ def opened(url: str) -> Iterator[qmadmin.QueueSpace]:
         yield space
 
 
-_WRITE = "INSERT INTO request VALUES (?)"
-
-
 @contextlib.contextmanager
-def _application(url: str) -> Iterator[sqlite3.Connection]:
-    """Give a connection to a file of an application, which is made at its first use."""
-    with contextlib.closing(sqlite3.connect(f"{url}-application")) as connection:
+def _application(url: str) -> Iterator[tuple[Any, str]]:
+    """Give a connection to a file, or the database, of an application, and what writes a row there."""
+    connection: Any
+    if address_of(url) is None:
+        connection, made, write = sqlite3.connect(f"{url}-application"), "body BLOB", "INSERT INTO request VALUES (?)"
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("CREATE TABLE IF NOT EXISTS request (body BLOB)")
+    else:
+        import psycopg
+
+        connection = psycopg.connect(of_application(url))
+        made, write = "body bytea", "INSERT INTO request VALUES (%s)"
+        # The clients come at the same time.
+        connection.execute("SELECT pg_advisory_xact_lock(1)")
+    with contextlib.closing(connection):
+        connection.execute(f"CREATE TABLE IF NOT EXISTS request ({made})")
         qmadmin.create_decision_table(connection)
-        yield connection
+        connection.commit()
+        yield connection, write
+
+
+def of_application(url: str) -> str:
+    """Return the URL of the database that an application has beside that of a queue space."""
+    head, mark, parameters = url.partition("?")
+    return f"{head}_application{mark}{parameters}"
 
 
 @contextlib.contextmanager

@@ -31,6 +31,9 @@ class Measure:
     of_worker: str = ""
     """What the subject's process is asked for where this is about its worker: "work", "work_together" or "lose"."""
 
+    against: str = ""
+    """The measure of the same subject that it is compared with; by default it is the same of the first subject."""
+
     @property
     def works(self) -> list[str]:
         """The methods that it is about."""
@@ -49,6 +52,29 @@ MEASURES = (
     Measure("mixed", "producers beside as many consumers", produces=True, consumes=True),
     Measure("backlog", "dequeue, one at a time, from a backlog", produces=False, consumes=True, deep=True),
     Measure("answer", "transaction: dequeue, enqueue a reply", produces=False, consumes=True, consume="answer"),
+    Measure(
+        "record_apart",
+        "dequeue, then a row in a database of the application",
+        produces=False,
+        consumes=True,
+        consume="record_apart",
+    ),
+    Measure(
+        "record_together",
+        "the same together, the database decides (to two commits)",
+        produces=False,
+        consumes=True,
+        consume="record_together",
+        against="record_apart",
+    ),
+    Measure(
+        "record_prepared",
+        "the same together, the database prepares (to two commits)",
+        produces=False,
+        consumes=True,
+        consume="record_prepared",
+        against="record_apart",
+    ),
     Measure("enqueue_100", "enqueue_many of 100", produces=True, consumes=False, produce="produce_many", size=100),
     Measure("dequeue_100", "dequeue_many of 100", produces=False, consumes=True, consume="consume_many", size=100),
     Measure("worker", "worker, a function that does nothing", produces=False, consumes=False, of_worker="work"),
@@ -156,7 +182,8 @@ class Measurements:
         for (name, clients, subject), rates in self.rates.items():
             measure = titles[name]
             # Of what is lost none is the best.
-            bars = None if measure.of_worker == "lose" else self.rates.get((name, clients, against))
+            bar = (measure.against, clients, subject) if measure.against else (name, clients, against)
+            bars = None if measure.of_worker == "lose" else self.rates.get(bar)
             figures = summary(rates, bars)
             rows.append(
                 {

@@ -53,6 +53,7 @@ REQUIREMENTS = (
 BAR = next(iter(SUBJECTS))
 _SETTINGS = {
     "max_connections": "300",
+    "max_prepared_transactions": "100",
     "shared_buffers": "256MB",
     # No checkpoint falls into one measurement and not into its neighbour.
     "max_wal_size": "4GB",
@@ -184,6 +185,7 @@ class Run:
             prefix = f"qmadmin_bench_{os.getpid()}_{name}"
             host.url = resources.enter_context(database(self._url, prefix))
             host.deep_url = resources.enter_context(database(self._url, f"{prefix}_deep"))
+            resources.enter_context(database(self._url, f"{prefix}_application"))
             for url in (host.url, host.deep_url):
                 host.ask("set_up", url)
         except (peers_venv.NoPeersError, SubjectError) as error:

@@ -20,10 +20,11 @@ def markdown(result: Mapping[str, Any]) -> str:
     found = {(row["measure"], row["clients"], row["subject"]): row for row in result["results"]}
     lines = []
     for measure, clients in dict.fromkeys((row["measure"], row["clients"]) for row in _in_order(result)):
-        first = found[measure, clients, bar]
         rows = [found.get((measure, clients, name)) for name in others]
+        first = found.get((measure, clients, bar))
         ratios = ["" if row is None or row["ratio"] is None else f"{row['ratio']:.2f}" for row in rows]
-        lines.append([first["title"], _clients(clients), number(first["median"]), *ratios])
+        title = next(row["title"] for row in (first, *rows) if row is not None)
+        lines.append([title, _clients(clients), "" if first is None else number(first["median"]), *ratios])
     return "\n".join(
         [
             f"{machine.sentence(result['machine'])}; PostgreSQL {result['server']['version']}; {result['when'][:10]}.",
