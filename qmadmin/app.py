@@ -65,16 +65,6 @@ class AppHandler(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<handler of queue {self.queue!r}: {getattr(self.function, '__qualname__', self.function)}>"
 
-    def create_in(self, space: QueueSpace) -> None:
-        """Create its queue in a queue space, and let its consumer subscribe, where there are none."""
-        if self.consumer is None:
-            space.create_queue(self.queue, exist_ok=True)
-            return
-        space.create_queue(self.queue, exist_ok=True, multiple_consumers=True)
-        # One that has subscribed may have terms of its own.
-        if all(each.name != self.consumer for each in space.subscriptions(self.queue)):
-            space.subscribe(self.queue, self.consumer)
-
     def enqueue(self, body: Body, **options: Any) -> str | None:
         """Put a message on the queue of the handler; `options` are those of `QueueSpace.enqueue`.
 
@@ -157,15 +147,17 @@ class App:
                 device.create_space(self.space_name, exist_ok=True)
             opened = device.open_space(self.space_name, role=ROLE)
             if self._create and not device.readonly:
-                self._create_queues(opened)
+                self._create_queues(opened, *self._handlers.values())
         except BaseException:
             device.close()
             raise
         return opened
 
-    def _create_queues(self, space: QueueSpace) -> None:
-        for handler in self._handlers.values():
-            handler.create_in(space)
+    def _create_queues(self, space: QueueSpace, *handlers: AppHandler[..., Any]) -> None:
+        from qmadmin.handler_queues import create_for_handler
+
+        for handler in handlers:
+            create_for_handler(space, handler.queue, handler.consumer)
 
     @contextlib.contextmanager
     def using(self, space: QueueSpace) -> Iterator[App]:
@@ -179,7 +171,7 @@ class App:
                 f"the application runs on queue space {self.space.name!r} and cannot use {space.name!r} meanwhile",
                 hint="Stop it first.",
             )
-        self._create_queues(space)
+        self._create_queues(space, *self._handlers.values())
         hooks = {when: list(found) for when, found in self._hooks.items()}
         before = self._lent, hooks, self._statistics
         self._lent, self._statistics = space, {}
@@ -287,7 +279,7 @@ class App:
             with self._lock:
                 # Otherwise its queue is made when the queue space is opened.
                 if self._create and self._opened is not None and not self._opened.device.readonly:
-                    made.create_in(self._opened)
+                    self._create_queues(self._opened, made)
             return made
 
         return declare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from qmadmin.attachment import SpaceHandle
@@ -38,19 +39,29 @@ class Subscribing(SpaceHandle):
         for a rule or a topic that cannot be read, InUseError if the consumer has subscribed with another rule or other
         topics, BadQueueError if there is no such queue, NoSpaceError at more than 1,024 subscriptions of a queue.
         """
-        checked, now, terms = names.subscription_name(name), self._now, _terms(rule, topics)
-        return _subscription(queue, self._subscribe(subscriptions.subscribe, queue, checked, now, *terms))
+        wanted, patterns = _rule(rule), topic_patterns.checked(topics)
+        checked = names.subscription_name(name)
+        return _subscription(
+            queue, self._subscribe(subscriptions.subscribe, queue, checked, self._now, wanted, patterns)
+        )
 
     def change_subscription(
-        self, queue: str, name: str, *, rule: str | None = None, topics: Iterable[str] = ()
+        self,
+        queue: str,
+        name: str,
+        *,
+        rule: str | EllipsisType | None = ...,
+        topics: Iterable[str] | EllipsisType = ...,
     ) -> Subscription:
-        """Change the rule and the topics of a subscription; what is not given, it has no longer.
+        """Change the rule or the topics of a subscription; what is left out stays, None or () takes it away.
 
         What is enqueued once the call has returned is looked at by the new ones; what stands there for the consumer
         stays. Raises as `subscribe` does, and BadQueueError if there is no such subscription.
         """
-        checked, terms = names.subscription_name(name), _terms(rule, topics)
-        return _subscription(queue, self._subscribe(subscriptions.change, queue, checked, *terms))
+        wanted = None if isinstance(rule, EllipsisType) else _rule(rule)
+        patterns = None if isinstance(topics, EllipsisType) else topic_patterns.checked(topics)
+        checked = names.subscription_name(name)
+        return _subscription(queue, self._subscribe(subscriptions.change, queue, checked, wanted, patterns))
 
     @destructive("subscription {handle.name}/{queue}:{name}")
     def unsubscribe(self, queue: str, name: str) -> None:
@@ -83,8 +94,8 @@ def _subscription(queue: str, consumer: Queue) -> Subscription:
     return Subscription(queue, name, since, consumer.rule or None, consumer.topics)
 
 
-def _terms(rule: str | None, topics: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a rule and topics as they are kept."""
+def _rule(rule: str | None) -> str:
+    """Return a rule as it is kept."""
     from qmcore.subscription_rules import checked_rule
 
-    return checked_rule(rule), topic_patterns.checked(topics)
+    return checked_rule(rule)

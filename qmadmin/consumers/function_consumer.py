@@ -13,7 +13,7 @@ from qmadmin.consumers.decoding import decoded
 from qmadmin.consumers.function_handler import EventLoop, handler_of
 from qmadmin.consumers.hooks import HookedHandler, Hooks
 from qmadmin.consumers.reopening import reopen_until_stopped
-from qmcore.errors import QueueError
+from qmcore.errors import InvalidArgumentError, QueueError
 
 if TYPE_CHECKING:
     from qmadmin.consumers.statistics import Statistics
@@ -90,8 +90,15 @@ class FunctionConsumer:
         return None
 
     def _started(self, space: QueueSpace) -> Consumer:
-        for queue in self._handlers:
-            space.queue(queue)
+        for name in self._handlers:
+            queue = space.queue(name)
+            if queue.definition.multiple_consumers:
+                subscribed = ", ".join(repr(each.name) for each in space.subscriptions(name)) or "none"
+                raise InvalidArgumentError(
+                    f"queue {name!r} has several consumers, and its handler is for none of them",
+                    hint=f"Name one by consumer=; its subscriptions are: {subscribed}.",
+                    queue=name,
+                )
         consumer = self._consumer = Consumer(
             self.stop, self._policy, self._wording, space.device.clock, self._statistics
         )

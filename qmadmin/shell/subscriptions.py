@@ -126,12 +126,12 @@ def qsubchange(
     """
     if rule is None and patterns is None:
         raise UsageError("Nothing is to be changed", hint="Give a rule (-w), topics (-P), or both.")
-    space = session.opened()
-    before = next((each for each in space.subscriptions(queue_name) if each.name == subscription_name), None)
-    if before is not None:
-        rule = before.rule if rule is None else rule
-        patterns = before.topics if patterns is None else patterns
-    made = space.change_subscription(queue_name, subscription_name, rule=rule or None, topics=patterns or ())
+    made = session.opened().change_subscription(
+        queue_name,
+        subscription_name,
+        rule=... if rule is None else rule or None,
+        topics=... if patterns is None else patterns,
+    )
     return Line(f"Subscription '{made.name}' to queue '{made.queue}' changed", _terms(made))
 
 

@@ -27,6 +27,8 @@ class DriverCalls:
     def __init__(self, its: ParticipatingConnection) -> None:
         self._its = its
         self.dialect = its.dialect
+        # Which the caller handles, as in a block of except: it has interrupted nothing of this.
+        self._handled = sys.exc_info()[1]
 
     @property
     def driver(self) -> Any:
@@ -118,9 +120,9 @@ class DriverCalls:
         Returns whether it is closed.
         """
         error = sys.exc_info()[1]
-        while isinstance(error, Exception):
+        while isinstance(error, Exception) and error is not self._handled:
             error = error.__context__
-        if error is None or isinstance(error, GeneratorExit):
+        if error is None or error is self._handled or isinstance(error, GeneratorExit):
             return False
         self.close()
         return True

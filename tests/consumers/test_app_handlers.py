@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
+import pytest
+
 import qmadmin
 from qmadmin.consumers import Failure, Reply, Unavailable
 from tests.fix_app import Order, bodies
@@ -53,6 +55,47 @@ def test_a_queue_space_consumes_for_a_consumer(app: qmadmin.App) -> None:
     app.space.consume("news", lambda message: got.append(message.text), consumer="billing", until_empty=True)
     assert got == ["one"]
     assert [app.space.usage(f"news:{name}").messages for name in ("audit", "billing")] == [1, 0]
+
+
+def test_a_queue_for_several_has_no_handler_for_nobody(app: qmadmin.App) -> None:
+    app.space.create_queue("news", multiple_consumers=True)
+    app.space.subscribe("news", "billing")
+
+    @app.handler("news")
+    def read(message: qmadmin.Message) -> None:
+        del message
+
+    with pytest.raises(
+        qmadmin.InvalidArgumentError, match="'news' has several consumers, and its handler is for none"
+    ) as refused:
+        app.run(until_empty=True)
+    assert "consumer=; its subscriptions are: 'billing'" in refused.value.hint
+
+
+def test_a_queue_and_its_consumer_may_be_one_text(app: qmadmin.App) -> None:
+    got: list[str] = []
+    app.space.create_queue("news", multiple_consumers=True)
+
+    @app.handler("news:billing")
+    def bill(message: qmadmin.Message) -> None:
+        got.append(message.text)
+
+    app.enqueue("news", "one")
+    app.run(until_empty=True)
+    assert got == ["one"]
+    assert [each.name for each in app.space.subscriptions("news")] == ["billing"]
+
+
+def test_a_consumer_that_has_subscribed_with_a_rule_keeps_it(app: qmadmin.App) -> None:
+    app.space.create_queue("news", multiple_consumers=True)
+    app.space.subscribe("news", "billing", rule="priority > 50")
+
+    @app.handler("news", consumer="billing")
+    def bill(message: qmadmin.Message) -> None:
+        del message
+
+    app.run(until_empty=True)
+    assert [each.rule for each in app.space.subscriptions("news")] == ["priority > 50"]
 
 
 def test_a_handler_without_an_annotation_gets_the_message(app: qmadmin.App) -> None:

@@ -16,6 +16,7 @@ OF_OTHERS = {
     "BaseException",
     "Callable",
     "Connection",
+    "EllipsisType",
     "Iterable",
     "Iterator",
     "Literal",

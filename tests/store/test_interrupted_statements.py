@@ -62,6 +62,21 @@ def test_one_that_was_left_in_the_middle_of_a_copy_is_closed(pair, shop):
     assert shop.orders() == []
 
 
+@ONE
+@pytest.mark.parametrize("shop", [("server", "psycopg2")], indirect=True, ids="-".join)
+def test_what_the_caller_handles_meanwhile_has_interrupted_nothing(pair, shop):
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.raises(LookupError), qmadmin.transaction(pair.a, shop.connection):
+            shop.order("x")
+            raise LookupError from None
+    with qmadmin.transaction(pair.a, shop.connection):
+        pair.a.enqueue("OUT", "y")
+        shop.order("y")
+    assert (drain(pair.a, "OUT"), shop.orders()) == (["y"], ["y"])
+
+
 @pytest.mark.matrix(apart=True)
 @ONE
 @pytest.mark.parametrize(

@@ -99,11 +99,14 @@ class TestTerms:
         space.subscribe("Q", "all")
         space.enqueue("Q", "first", headers=EU)
         changed = space.change_subscription("Q", "one", topics=["a.#"])
+        assert changed.rule == space.subscriptions("Q")[1].rule is not None
+        changed = space.change_subscription("Q", "one", rule=None)
         assert (changed.rule, changed.topics) == (None, ("a.#",))
         assert [each.topics for each in space.subscriptions("Q")] == [(), ("a.#",)]
         space.enqueue("Q", "second", headers=EU)
         space.enqueue("Q", "third", topic="a.b")
         assert drain(space, "Q:one") == ["first", "third"]
+        assert space.change_subscription("Q", "one", topics=()) == space.subscribe("Q", "one")
         assert space.change_subscription("Q", "one") == space.subscribe("Q", "one")
         space.enqueue("Q", "fourth")
         assert drain(space, "Q:one") == ["fourth"]

@@ -70,14 +70,19 @@ def subscribe(
 
 
 def change(
-    unit: Unit, opened: OpenSpace, queue_name: str, name: str, rule: str = "", topics: tuple[str, ...] = ()
+    unit: Unit, opened: OpenSpace, queue_name: str, name: str, rule: str | None, topics: tuple[str, ...] | None
 ) -> Queue:
-    """Change what messages of its queue are for a consumer from now on, and return it; what it has stays."""
+    """Change what messages of its queue are for a consumer from now on, and return it; what it has stays.
+
+    None leaves a rule, or topics, as they are.
+    """
     _, found = _subscribed(opened.definitions(unit), queue_name, name)
-    if (found.rule, found.topics) == (rule, topics):
-        return found
-    unit.queues.subscriptions.change(found, rule, topics)
-    return dataclasses.replace(found, rule=rule, topics=topics)
+    changed = dataclasses.replace(
+        found, rule=found.rule if rule is None else rule, topics=found.topics if topics is None else topics
+    )
+    if changed != found:
+        unit.queues.subscriptions.change(found, changed.rule, changed.topics)
+    return changed
 
 
 def unsubscribe(unit: Unit, opened: OpenSpace, queue_name: str, name: str) -> None:
