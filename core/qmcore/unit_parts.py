@@ -79,6 +79,9 @@ class QueueRecords(Protocol):
     def remove(self, queue: Queue) -> None:
         """Remove a queue with the messages and counters that it has, and change the generation."""
 
+    def empty(self, queue_id: int) -> None:
+        """Delete all that stands in a queue, or for a consumer, with the messages: other consumers lose theirs too."""
+
 
 class SubscriptionRecords(Protocol):
     """Consumers of queues for several."""
@@ -98,10 +101,13 @@ class SubscriptionRecords(Protocol):
         """Record that a consumer has unsubscribed, whose name is free then, and change the generation."""
 
     def is_over(self, consumer: Queue) -> bool:
-        """Return whether nothing more can come for a consumer that has unsubscribed, from a transaction still open."""
+        """Return whether nothing stands for a consumer that has unsubscribed, and nothing more can come.
+
+        What an open transaction has taken stands there until that is committed.
+        """
 
     def remove(self, consumer: Queue) -> None:
-        """Remove a consumer with what stands there and its counters, and change the generation."""
+        """Remove a consumer for which nothing stands, with its counters, and change the generation."""
 
 
 class ScheduleRecords(Protocol):

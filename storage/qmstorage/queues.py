@@ -33,6 +33,7 @@ from qmstorage.sql import (
     exists,
     insert,
     literal,
+    or_,
     select,
     true,
     update,
@@ -68,6 +69,13 @@ _CHANGE = (
 )
 _REMOVE = delete(queue).where(given(queue.c.id, "queue_id"))
 _EMPTY = rows.emptying((ready, due, held, history), waiter, threshold, forwarding, of_several=True)
+_STANDS = select(queue.c.id).where(
+    given(queue.c.id, "of_queue"),
+    # In one statement: between two of them a message may come back from where the second looks to where the first did.
+    or_(*(exists().where(given(table.c.queue_id, "of_queue")) for table in (ready, due, held))),
+)
+_LEAVE = [delete(table).where(given(table.c.queue_id, "of_queue")) for table in (waiter, threshold, forwarding)]
+"""Deletes what there is for a consumer but messages: they are those of others too."""
 _OVER = (given(message.c.queue_id, "of_queue"), message.c.id.in_(select(spent.c.message_id)))
 _REMOVE_OVER = [
     delete(chunk).where(chunk.c.body_id.in_(select(message.c.body_id).where(*_OVER))),
@@ -160,7 +168,7 @@ class Queues(UnitPart):
         self.unit.change_generation(old.space_id)
 
     def empty(self, queue_id: int) -> None:
-        """Remove all that a queue has, its counters apart."""
+        """Delete all that stands in a queue, or for a consumer, with the messages: other consumers lose theirs too."""
         for statement in _EMPTY:
             self.run(statement, of_queue=queue_id)
 
@@ -194,13 +202,16 @@ class Subscriptions(UnitPart):
         self.unit.change_generation(consumer.space_id)
 
     def is_over(self, consumer: Queue) -> bool:
-        """Return whether nothing more can come for a consumer that has unsubscribed, from a transaction still open."""
-        del consumer
-        return True
+        """Return whether nothing stands for a consumer that has unsubscribed, and nothing more can come.
+
+        What an open transaction has taken stands there until that is committed.
+        """
+        return self.one(_STANDS, of_queue=consumer.id) is None
 
     def remove(self, consumer: Queue) -> None:
-        """Remove a consumer with what stands there and its counters, and change the generation."""
-        self.unit.queues.empty(consumer.id)
+        """Remove a consumer for which nothing stands, with its counters, and change the generation."""
+        for statement in _LEAVE:
+            self.run(statement, of_queue=consumer.id)
         self.unit.counters.forget(consumer.space_id, consumer.id)
         self.run(_REMOVE, queue_id=consumer.id)
         self.unit.change_generation(consumer.space_id)

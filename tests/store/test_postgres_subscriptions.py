@@ -230,6 +230,45 @@ class TestSubscribing:
         assert beside(lambda: space.usage("Q").discarded) == 1
         sound(arena, space)
 
+    def test_one_that_has_gone_stays_while_somebody_has_its_messages_and_others_keep_theirs(
+        self, arena, space, connect, clock
+    ):
+        for text in "ab":
+            space.enqueue("Q", text)
+        space.unsubscribe("Q", "two")
+        stopped = connect()
+        stopped.execute(f"SELECT FROM {arena.schema}.ready FOR UPDATE")
+        for _ in range(2):
+            clock.advance(2)
+            assert beside(lambda: space.usage("PLAIN").messages) == 0
+        assert arena.sql("SELECT count(*) FROM qm.queue WHERE going") == [(1,)]
+        stopped.rollback()
+        for _ in range(2):
+            clock.advance(2)
+            assert beside(lambda: space.usage("Q").messages) == 2
+        assert arena.sql("SELECT count(*) FROM qm.queue WHERE going") == [(0,)]
+        assert drain(space, "Q:one") == ["a", "b"]
+        assert rows(space) == (0, 0, 0, 0, 0)
+        sound(arena, space)
+
+    def test_what_somebody_deletes_of_one_that_has_gone_is_there_until_he_commits(self, arena, space, connect, clock):
+        for text in "ab":
+            space.enqueue("Q", text)
+        ((number,),) = arena.sql("SELECT id FROM qm.queue WHERE name = 'Q:two'")
+        space.unsubscribe("Q", "two")
+        other = connect()
+        other.execute(f"DELETE FROM {arena.schema}.ready WHERE queue_id = %s", [number])
+        clock.advance(2)
+        assert beside(lambda: space.usage("PLAIN").messages) == 0
+        assert arena.sql("SELECT count(*) FROM qm.queue WHERE going") == [(1,)]
+        other.rollback()
+        for _ in range(2):
+            clock.advance(2)
+            assert swept(space) == (2, (2, 0, 2, 2, 0))
+        assert arena.sql("SELECT count(*) FROM qm.queue WHERE going") == [(0,)]
+        assert drain(space, "Q:one") == ["a", "b"]
+        sound(arena, space)
+
     def test_the_thread_that_has_one_open_may_do_it(self, space, connect):
         connection = connect()
         space.enqueue("Q", "x", connection=connection)

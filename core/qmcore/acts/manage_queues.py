@@ -124,6 +124,7 @@ def destroy(unit: Unit, opened: OpenSpace, name: str, me: Owner, now: int, *, pu
     for consumer in [each for each in opened.definitions(unit).by_id.values() if each.parent_id == queue.id]:
         if memory is not None:
             memory.abandon(queue.space_id, consumer.id)
+        unit.queues.empty(consumer.id)
         unit.queues.subscriptions.remove(consumer)
     if memory is not None:
         memory.abandon(queue.space_id, queue.id)

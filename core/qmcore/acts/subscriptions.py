@@ -117,15 +117,13 @@ def _part(unit: Unit, opened: OpenSpace, consumer: Queue, limit: int) -> int:
 
 
 def _is_over(unit: Unit, opened: OpenSpace, consumer: Queue) -> bool:
-    """Return whether a consumer that has unsubscribed is still there, and nothing more can come for it."""
+    """Return whether a consumer that has unsubscribed is still there, with nothing, and nothing more can come."""
     return consumer.id in opened.definitions(unit).by_id and unit.queues.subscriptions.is_over(consumer)
 
 
 def _remove_empty(unit: Unit, opened: OpenSpace, consumer: Queue) -> None:
-    """Remove a consumer for which nothing stands any more, unless a transaction holds something of it, or brings it."""
-    its = consumer.id, consumer.messages_of, FIRST_CHOICE, 1
-    is_over = _is_over(unit, opened, consumer)
-    if is_over and not (unit.states.standing(*its) or unit.holdings.held_in(consumer.id)):
+    """Remove a consumer for which nothing stands any more, unless a transaction has something of it, or brings it."""
+    if _is_over(unit, opened, consumer):
         memory = unit.memory(consumer.space_id)
         if memory is not None:
             memory.abandon(consumer.space_id, consumer.id)

@@ -44,5 +44,6 @@ class SharedSubscriptions(Subscriptions):
         self.run(_NOTE_END, of_queue=consumer.id)
 
     def is_over(self, consumer: Queue) -> bool:
-        """Return whether nothing more can come for a consumer that has unsubscribed: older transactions have ended."""
-        return self.one(_IS_OVER, of_queue=consumer.id) is not None
+        """Return whether nothing stands for a consumer that has unsubscribed, and older transactions have ended."""
+        # In this order: what they have brought is seen by then.
+        return self.one(_IS_OVER, of_queue=consumer.id) is not None and super().is_over(consumer)
