@@ -66,6 +66,18 @@ def test_a_role_that_may_only_read_reads_and_changes_nothing(database_url, role)
             assert [(process.alive, told.calls) for process, told in reader.forwardings("SPACE")] == [(True, 7)]
 
 
+def test_a_role_that_may_only_read_counts_all_queues_whatever_is_to_be_done_there(database_url, role):
+    with lay_out(database_url) as device, device.open_space("SPACE") as ours:
+        make_queue(ours, "MANY", multiple_consumers=True)
+        ours.subscribe("MANY", "one")
+        ours.enqueue_many("MANY", ["a", "b"])
+        ours.enqueue("MANY", "c", expires_in=0.001)
+        with open_device(role(*READING)) as reader, reader.open_space("SPACE") as space:
+            assert reader.readonly
+            counted = {queue.name: usage.enqueued for queue, usage in space.usages(consumers=True)}
+            assert counted == {"Q": 1, "MANY": 3, "MANY:one": 3}
+
+
 def test_the_role_that_the_device_is_for_works_with_it_and_wakes_others(database_url, role):
     with lay_out(database_url, group=role.name) as device, open_device(role()) as member:
         assert not member.readonly

@@ -46,17 +46,22 @@ def freshen_now(volume: Volume, opened: OpenSpace, name: str, now: int) -> None:
     def pending(unit: Unit) -> bool:
         return _has_work(unit, opened.definitions(unit).named(name), now)
 
-    may_write = not volume.readonly and not volume.is_joined()
-    if volume.read(pending) and may_write:
-        freshen_each(volume, opened, [name], now)
-    if may_write:
+    is_pending = volume.read(pending)
+    if _may_write(volume):
+        freshen_each(volume, opened, [name] if is_pending else (), now)
         sweeping.sweep(volume, opened)
 
 
 def freshen_all(volume: Volume, opened: OpenSpace, now: int) -> None:
     """Do the same in all queues that have something to do."""
-    freshen_each(volume, opened, volume.read(lambda unit: queues_with_work(unit, opened, now)), now)
-    sweeping.sweep(volume, opened)
+    if _may_write(volume):
+        freshen_each(volume, opened, volume.read(lambda unit: queues_with_work(unit, opened, now)), now)
+        sweeping.sweep(volume, opened)
+
+
+def _may_write(volume: Volume) -> bool:
+    """Return whether what is due may be done here, and need not wait for a transaction that this thread has joined."""
+    return not volume.readonly and not volume.is_joined()
 
 
 def freshen_each(volume: Volume, opened: OpenSpace, names: Iterable[str], now: int, *, one_step: bool = False) -> None:
