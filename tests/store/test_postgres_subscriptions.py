@@ -402,6 +402,23 @@ class TestSweeps:
         assert reader.execute(f"SELECT count(*) FROM {arena.schema}.message").fetchone() == (50,)
         sound(arena, space)
 
+    def test_one_for_an_application_outlives_its_transaction_and_delays_nobody(self, arena, connect):
+        space = arena.space(messages=2)
+        make_queue(space, "Q", multiple_consumers=True)
+        make_queue(space, "PLAIN")
+        for name in ("one", "two"):
+            space.subscribe("Q", name)
+        for text in "ab":
+            space.enqueue("Q", text)
+            two_at_once(space, connect)
+        connection = connect()
+        space.enqueue("PLAIN", "y", connection=connection)
+        assert rows(space) == (0, 0, 0, 0, 0)
+        assert beside(lambda: space.enqueue("PLAIN", "z")) is not None
+        connection.rollback()
+        assert drain(space, "PLAIN") == ["z"]
+        sound(arena, space)
+
     def test_one_that_does_not_go_on_is_passed_over(self, arena, space, connect):
         space.enqueue("Q", "a")
         two_at_once(space, connect)

@@ -196,7 +196,8 @@ def with_room(volume: Volume, spaces: Sequence[OpenSpace], now: int, act: Callab
 def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) -> int:
     """Remove all that has expired or outlived its retention, and that no consumer has a place of, a step at a time.
 
-    Return how many messages it was.
+    Return how many messages it was. With `on`, a connection of the application, what has expired is removed in the
+    transaction of that: removing it may have to wait for what that has done.
     """
 
     def step(unit: Unit) -> int:
@@ -207,7 +208,7 @@ def make_room(volume: Volume, opened: OpenSpace, now: int, on: object = None) ->
             return volume.write_on(on, step)
         return volume.write(step, Purpose.TIDY)
 
-    total = sweeping.sweep(volume, opened, on=on)
+    total = sweeping.sweep(volume, opened)
     while count := run():
         total += count
     return total

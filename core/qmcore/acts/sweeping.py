@@ -22,20 +22,19 @@ MOST_STEPS: Final = 20
 """Steps of whoever does something else, and looks after the queue space by the way."""
 
 
-def sweep(
-    volume: Volume, opened: OpenSpace, *, patiently: bool = True, most: int | None = None, on: object = None
-) -> int:
+def sweep(volume: Volume, opened: OpenSpace, *, patiently: bool = True, most: int | None = None) -> int:
     """Sweep a queue space, at most so many steps; return how many messages have gone.
 
     Whoever does so `patiently` waits a little for others who are at it, and counts what they have done. It is done in
-    database transactions of its own, or in the transaction of the application's connection `on`.
+    database transactions of its own, also for an application that has one open: in that it would keep others from
+    sweeping, and what has gone from being counted out, until that is committed.
     """
     if not (volume.sweeps and has_queues_for_several(opened)):
         return 0
     gone, beyond, steps = 0, 0, 0
     while most is None or steps < most:
-        step = partial(_step, opened=opened, beyond=beyond, patiently=patiently and not steps and on is None)
-        swept = volume.write(step, Purpose.TIDY) if on is None else volume.write_on(on, step)
+        step = partial(_step, opened=opened, beyond=beyond, patiently=patiently and not steps)
+        swept = volume.write(step, Purpose.TIDY)
         gone, beyond, steps = gone + swept.gone, swept.last, steps + 1
         if swept.looked < STEP:
             break
