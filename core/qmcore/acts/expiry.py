@@ -54,7 +54,9 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
     if not expired:
         return 0
     left = store.shares.locked(list(expired))
-    for consumer in [each for each in known.by_id.values() if each.parent_id == queue.id]:
+    consumers = [each for each in known.by_id.values() if each.parent_id == queue.id]
+    # Those who have unsubscribed come first: the last place, which may be kept, is one of a consumer that is there.
+    for consumer in sorted(consumers, key=lambda each: not each.going):
         dispositions: list[Disposition] = []
         for holding in store.shares.places_of(consumer.id, queue.id, expired):
             number = holding.place.message_id
@@ -62,7 +64,7 @@ def _expire_places(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, no
             its_last = left[number] == 0
             dispositions.append(
                 expired_of(unit, opened, store, consumer, holding, now)
-                if its_last
+                if its_last or consumer.going
                 else Remove(holding, Removal.EXPIRED)
             )
         dispose(unit, opened, consumer, store, dispositions)
@@ -77,7 +79,9 @@ def is_over(holding: Holding, now: int) -> bool:
 
 
 def expired_of(unit: Unit, opened: OpenSpace, store: Store, queue: Queue, holding: Holding, now: int) -> Disposition:
-    """Return what becomes of a message that has expired."""
+    """Return what becomes of a message that has expired; one of a consumer that has unsubscribed is never kept."""
+    if queue.going:
+        return Remove(holding, Removal.DISCARDED)
     if queue.definition.keep_expired:
         return _kept(unit, opened, store, queue, holding, now)
     return Remove(holding, Removal.EXPIRED)

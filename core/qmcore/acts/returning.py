@@ -232,7 +232,13 @@ def _spent(
     ending: Ending,
     until: int | None,
 ) -> Disposition:
-    """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one."""
+    """Return what becomes of a message that is out of tries: it goes to its error queue, if there is one.
+
+    The place of a consumer that has unsubscribed goes alone.
+    """
+    if queue.going:
+        # There is no queue any more that it could be moved back to.
+        return Remove(holding, Removal.DISCARDED)
     known = opened.definitions(unit)
     verdict, named = ending.verdict_on(known, holding), routing.error_queue_from(queue.name)
     target, absent = known.error_queue_for(queue, named), known.error_queues_passed_over(queue, named)
