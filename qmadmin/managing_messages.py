@@ -254,8 +254,9 @@ class ManagingMessages(SpaceHandle):
 
         They keep everything that their senders asked for, their tries begin again, and they get new identifiers and a
         record of the old ones. In an error queue a message does not expire; when it leaves, it has its expiry again, or
-        none if that has passed. `outlived` is called with the number of messages whose expiry has passed. Raises
-        BadQueueError if there is no such queue.
+        none if that has passed. `outlived` is called with the number of messages whose expiry has passed. Messages that
+        nobody would get in a queue for several stay and are not counted; NoRecipientsError is raised if that is so of
+        all. Raises BadQueueError if there is no such queue.
         """
         chosen = self._chosen(queue, condition, delivery)
         moved = self._run(manage_messages.move_to, chosen, target, self._now, progress)
@@ -274,8 +275,8 @@ class ManagingMessages(SpaceHandle):
     ) -> int:
         """Move messages back to the queues that they were moved from, for example from the error queue.
 
-        Messages that were never moved, or whose queue no longer exists, stay and are not counted. The others change as
-        with `move`, which also describes `outlived`.
+        Messages that were never moved, or whose queue no longer exists or has nobody who would get them, stay and are
+        not counted. The others change as with `move`, which also describes `outlived`.
         """
         chosen = self._chosen(queue, condition, delivery)
         moved = self._run(manage_messages.requeue, chosen, self._now, progress)

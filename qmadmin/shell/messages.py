@@ -55,15 +55,17 @@ def _asked(session: Session) -> dict[str, Any]:
     return {"condition": session.criteria.whole, "delivery": session.criteria.delivery}
 
 
-def _change(session: Session, change: Callable[..., int], *new: object, **more: Any) -> int:
-    """Change the selected messages of the current queue, and show the progress; return how many were changed."""
+def _change(session: Session, change: Callable[..., int], *new: object, **more: Any) -> tuple[int, int]:
+    """Change the selected messages of the current queue, and show the progress; return how many were, and were not."""
     name, asked = session.chosen(), _asked(session)
     total = session.opened().count(name, **asked)
     with session.progress(f"Changing queue '{name}'", total, dots=False) as reached:
-        return change(name, *new, **asked, progress=reached, **more)
+        count = change(name, *new, **asked, progress=reached, **more)
+    return count, max(total - count, 0)
 
 
-def _changed(session: Session, what: str, count: int) -> Line:
+def _changed(session: Session, what: str, changed: tuple[int, int]) -> Line:
+    count, _ = changed
     return Line(f"{what} of {number(count)} changed", {"queue": session.chosen(), "messages": count})
 
 
@@ -182,16 +184,20 @@ def qchangequeue(session: Session, newqueue: str) -> Outcome:
 
     They get new identifiers, and keep a record of the queue that they came from and of their first identifier. Their
     retries begin again; everything else that their senders asked for stays. In an error queue they do not expire; when
-    they leave it they have their expiry again, or none if it has passed. Messages that a transaction holds are not
-    moved.
+    they leave it they have their expiry again, or none if it has passed. Messages that a transaction holds, or that
+    nobody would get in a queue for several, are not moved.
 
         qchangequeue -n errq
         qchangequeue -y errq
     """
     outlived: list[int] = []
-    count = _change(session, session.opened().move, newqueue, outlived=outlived.append)
-    moved = Line(f"{number(count)} moved to queue '{newqueue}'", {"queue": newqueue, "messages": count})
-    return [*_without_expiration(outlived), moved]
+    count, left = _change(session, session.opened().move, newqueue, outlived=outlived.append)
+    told = _without_expiration(outlived)
+    if left and session.opened().queue(newqueue).definition.multiple_consumers:
+        text = f"{number(left)} of queue '{session.chosen()}' would reach nobody in queue '{newqueue}'"
+        told.append(Notice.warning(text, "Look at the rules and topics of its subscriptions with qsublist."))
+    data: dict[str, Value] = {"queue": newqueue, "messages": count, "left": left}
+    return [*told, Line(f"{number(count)} moved to queue '{newqueue}'", data)]
 
 
 def _without_expiration(outlived: list[int]) -> list[Notice]:
@@ -355,7 +361,8 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
     """Move messages back to the queues that they came from, such as from the error queue once the cause is fixed.
 
     Their retries begin again, and they have their expiry again, or none if it has passed. Messages that were never
-    moved, whose queue no longer exists, or that a transaction holds stay where they are.
+    moved, whose queue no longer exists or has nobody who would get them, or that a transaction holds stay where they
+    are.
 
         qrequeue -y -w "origin_reason = 'retries'" errq
     """
@@ -368,6 +375,7 @@ def qrequeue(session: Session, queue_name: str, msgid: str | None, condition: Co
     moved = Line(f"{number(count)} moved back", {"queue": queue_name, "messages": count, "left": found - count})
     told = _without_expiration(outlived)
     if count < found:
-        text = f"{number(found - count)} of queue '{queue_name}' came from no queue that still exists"
-        told.append(Notice.warning(text, "Move them with qchangequeue."))
+        why = "came from no queue that still exists, or would reach nobody there"
+        text = f"{number(found - count)} of queue '{queue_name}' {why}"
+        told.append(Notice.warning(text, "Move them with qchangequeue, or look at the subscriptions with qsublist."))
     return [*told, moved]

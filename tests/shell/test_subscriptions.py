@@ -44,6 +44,15 @@ def test_programs_get_the_rule_and_the_topics_of_each(laid_out):
     }
 
 
+def test_what_nobody_wants_is_not_moved_and_that_is_said(laid_out):
+    laid_out.run(SEVERAL + "qsubch -P a.# news billing\nqsubch -P b news audit")
+    laid_out.run("qopen QSPACE\nqput -P a STRING 1\nqput -P c STRING 2\nqput -P a.x STRING 3")
+    ran = laid_out.run("format json\nqopen QSPACE\nqset STRING\nqchangequeue -y news\n")
+    assert json.loads(ran.out.splitlines()[-1])["rows"] == [{"queue": "news", "messages": 2, "left": 1}]
+    assert "1 message of queue 'STRING' would reach nobody in queue 'news'" in ran.err
+    assert rows(laid_out, "qget STRING")[0]["headers"] == {"topic": "c"}
+
+
 def test_a_consumer_is_watched_as_a_queue_is(laid_out):
     laid_out.run(SEVERAL + "qput news one\nqget news:billing")
     depths = {row["queue"]: row["messages"] for row in rows(laid_out, "qtop -n 1")}

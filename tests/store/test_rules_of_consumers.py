@@ -364,6 +364,27 @@ class TestEachWay:
             both.move("PLAIN", "Q")
         assert drain(both, "PLAIN") == ["x"]
 
+    def test_those_that_nobody_wants_stay_while_others_are_moved(self, store, both):
+        for text, headers in (("a", EU), ("b", {}), ("c", US), ("d", EU)):
+            both.enqueue("PLAIN", text, headers=headers)
+        assert both.move("PLAIN", "Q") == 3
+        assert drain(both, "PLAIN") == ["b"]
+        assert (drain(both, "Q:eu"), drain(both, "Q:us")) == (["a", "d"], ["c"])
+        sound(store, both)
+
+    @pytest.mark.parametrize("end", ["all", "some"])
+    def test_those_stay_that_nobody_wants_where_they_came_from(self, store, space, end):
+        space.subscribe("Q", "all")
+        for headers in (EU, US, EU):
+            space.enqueue("Q", headers["region"], headers=headers)
+        assert space.move("Q:all", "ERRORS") == 3
+        space.unsubscribe("Q", "all")
+        if end == "some":
+            space.subscribe("Q", "all", rule=OF_EU)
+        # They go back to the consumer that they came from, whatever it wants; its queue has nobody now.
+        assert space.requeue("ERRORS") == (3 if end == "some" else 0)
+        sound(store, space)
+
 
 class TestTransactions:
     @pytest.mark.parametrize("size", [1, 3 * MIB], ids=["kept", "spilled"])

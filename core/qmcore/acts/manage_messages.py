@@ -17,7 +17,7 @@ from qmcore.acts.disposing import back, by_its_terms, dispose, to_queue
 from qmcore.acts.stores import stores
 from qmcore.condition import Condition
 from qmcore.definitions import Definitions, OpenSpace
-from qmcore.errors import InvalidArgumentError
+from qmcore.errors import InvalidArgumentError, NoRecipientsError
 from qmcore.message import PARKED_UNTIL, State
 from qmcore.port import Unit, Volume
 from qmcore.purpose import Purpose
@@ -94,28 +94,44 @@ def change(
 def move_to(volume: Volume, opened: OpenSpace, chosen: Chosen, target: str, now: int, progress: Progress) -> Changed:
     """Move the chosen messages to another queue of the queue space.
 
-    They keep their terms, get new identifiers and remember the old ones.
+    They keep their terms, get new identifiers and remember the old ones. In a queue for several those that nobody would
+    get there stay where they are, and are not counted. Raises NoRecipientsError where that is so of all.
     """
+    refused: NoRecipientsError | None = None
     if target == chosen.queue:
         raise InvalidArgumentError(f"the messages are in queue {target!r} already", queue=target)
 
-    def moved(known: Definitions, queue: Queue, store: Store, found: Changeable) -> tuple[Disposition, bool]:
-        return to_queue(known, queue, known.queue(target), store, found, now)
+    def moved(known: Definitions, queue: Queue, store: Store, found: Changeable) -> tuple[Disposition, bool] | None:
+        nonlocal refused
+        try:
+            return to_queue(known, queue, known.queue(target), store, found, now)
+        except NoRecipientsError as error:
+            refused = error
+            return None
 
     volume.read(lambda unit: opened.definitions(unit).queue(target))
-    return _in_steps(volume, opened, chosen, moved, progress)
+    total = _in_steps(volume, opened, chosen, moved, progress)
+    if refused is not None and not total.messages:
+        raise refused
+    return total
 
 
 def requeue(volume: Volume, opened: OpenSpace, chosen: Chosen, now: int, progress: Progress) -> Changed:
     """Move the chosen messages back to the queues that they came from.
 
-    Those that came from nowhere, or from a queue that is gone, stay where they are, and are not counted.
+    Those that came from nowhere, or from a queue that is gone or where nobody would get them, stay where they are, and
+    are not counted.
     """
 
     def moved(known: Definitions, queue: Queue, store: Store, found: Changeable) -> tuple[Disposition, bool] | None:
         name = found.origin_queue or ""
         origin = known.queues.get(name) or known.takers.get(name)
-        return None if origin is None or origin == queue else to_queue(known, queue, origin, store, found, now)
+        if origin is None or origin == queue:
+            return None
+        try:
+            return to_queue(known, queue, origin, store, found, now)
+        except NoRecipientsError:
+            return None
 
     return _in_steps(volume, opened, chosen, moved, progress)
 
