@@ -27,6 +27,8 @@ def checked(patterns: Iterable[str]) -> tuple[str, ...]:
         raise InvalidArgumentError(
             f"topics are several patterns, got the text {names.shown(patterns)}", hint="Give a list of them."
         )
+    if not isinstance(patterns, Iterable):
+        raise InvalidArgumentError(f"topics are several patterns, got {patterns!r}", hint="Give a list of them.")
     found = tuple(sorted(set(map(_checked, patterns))))
     if len(found) > PATTERNS_MAX:
         raise InvalidArgumentError(f"{len(found)} topic patterns are given, the limit is {PATTERNS_MAX}")
@@ -38,6 +40,11 @@ def _checked(pattern: str) -> str:
     if not 1 <= size <= names.TOPIC_MAX:
         raise InvalidArgumentError(
             f"the topic pattern {names.shown(pattern)} has {size} bytes, and needs 1 to {names.TOPIC_MAX}"
+        )
+    if "," in pattern:
+        raise InvalidArgumentError(
+            f"the topic pattern {names.shown(pattern)} has a comma, which separates patterns",
+            hint=f"Give several patterns, or {ONE} in place of a word that has a comma.",
         )
     for word in pattern.split("."):
         if len(word) > 1 and (ONE in word or ANY in word):

@@ -74,6 +74,15 @@ def left(space):
 
 
 class TestTerms:
+    @pytest.mark.parametrize("topics", [["a,b"], "a", 5], ids=["comma", "text", "number"])
+    def test_what_are_no_topics_leaves_a_subscription_as_it_was(self, space, topics):
+        made = space.subscribe("Q", "one", topics=["a"])
+        for call in (space.subscribe, space.change_subscription):
+            with pytest.raises(InvalidArgumentError) as refused:
+                call("Q", "one", topics=topics)
+            assert "Give" in refused.value.hint
+        assert space.subscriptions("Q") == [made]
+
     def test_a_rule_and_topics_are_kept_and_shown_as_they_read_again(self, space):
         made = space.subscribe("Q", "one", rule="header.region='eu' and priority>20", topics=["b.#", "a.*", "b.#"])
         assert (made.rule, made.topics) == ("header.region = 'eu' AND priority > 20", ("a.*", "b.#"))

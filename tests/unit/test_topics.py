@@ -70,6 +70,8 @@ def test_no_pattern_takes_a_time_that_grows_with_its_wildcards():
         (["order.a*"], "the topic pattern 'order.a*' has 'a*' between dots"),
         (["order.##"], "the topic pattern 'order.##' has '##' between dots"),
         ([5], "the topic pattern must be"),
+        (5, "topics are several patterns, got 5"),
+        (["a", "b,c"], "the topic pattern 'b,c' has a comma, which separates patterns"),
         (["\ud800"], "topic pattern"),
         ([f"a.{number}" for number in range(PATTERNS_MAX + 1)], "101 topic patterns are given, the limit is 100"),
     ],
