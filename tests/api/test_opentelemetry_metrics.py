@@ -88,7 +88,7 @@ def test_one_look_serves_all_metrics_of_a_collection(
 ) -> None:
     looks = []
     usages = space.usages
-    monkeypatch.setattr(space, "usages", lambda: (looks.append(1), usages())[1])
+    monkeypatch.setattr(space, "usages", lambda **how: (looks.append(1), usages(**how))[1])
     for count in (1, 2):
         collected()
         assert len(looks) == count

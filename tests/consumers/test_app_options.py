@@ -143,7 +143,7 @@ def test_the_options_of_handlers_are_the_keys_of_services_and_those_of_the_forwa
 
 def test_a_queue_space_consumes_with_all_options_of_runs() -> None:
     taken = inspect.signature(qmadmin.QueueSpace.consume).parameters
-    assert RunOptions.__annotations__.keys() == taken.keys() - {"self", "queues", "handler", "options"}
+    assert RunOptions.__annotations__.keys() == taken.keys() - {"self", "queues", "handler", "consumer", "options"}
     for name in RunOptions.__annotations__:
         assert f"`{name}`" in (RunOptions.__doc__ or "")
 

@@ -25,7 +25,7 @@ def test_a_rule_that_cannot_be_read_refuses_what_it_would_be_asked_of_until_it_i
     assert "qsubchange" in refused.value.hint
     assert count_rows(space, "message") == (0,)
     space.change_subscription("Q", "one", rule="urcode = 0")
-    space.enqueue("Q", "x")
+    space.enqueue("Q", "x", topic="a")
     assert drain(space, "Q:one") == ["x"]
 
 

@@ -72,6 +72,11 @@ def broken(shared_store):
     return changed
 
 
+HELD_BY_NOBODY = (
+    "INSERT INTO held SELECT 77, message_id, queue_id, order_key, 0, 1, 5, NULL, 0, NULL, NULL, NULL FROM ready"
+)
+
+
 class TestAllIsWell:
     def test_what_is_sound_is_said_of_each_part(self, store, space, clock):
         for at in range(20):
@@ -454,7 +459,7 @@ class TestStore:
             ("UPDATE chunk SET body_id = body_id + 1000", "1 message that is gone, and whose large body is"),
             ("UPDATE message SET pages = pages + 1 WHERE id % 65536 = 1", "1 message whose pages are not counted"),
             (
-                "INSERT INTO held SELECT 77, message_id, queue_id, order_key, 0, 1, 5, NULL, 0, NULL, NULL FROM ready",
+                HELD_BY_NOBODY,
                 "2 messages that a transaction holds which is not there",
             ),
             ("UPDATE message SET queue_id = 77 WHERE id % 65536 = 1", "1 message of a queue that is not there"),
