@@ -195,8 +195,13 @@ class TestWhatIsWanted:
         with pytest.raises(NoRecipientsError, match="no subscription of queue 'Q' is for the message") as refused:
             both.enqueue("Q", "x", headers={"region": "asia"})
         assert "qsublist" in refused.value.hint
-        with pytest.raises(NoRecipientsError):
-            both.put_many([("PLAIN", b"y", PLAIN_CONTROL), ("Q", b"x", ASKS_EU), ("Q", b"z", PLAIN_CONTROL)])
+        several = [("PLAIN", b"y", PLAIN_CONTROL), ("Q", b"x", ASKS_EU), ("Q", b"z", PLAIN_CONTROL)]
+        with pytest.raises(NoRecipientsError, match="is for the message with index 2") as refused:
+            both.put_many(several)
+        assert refused.value.facts == {"queue": "Q", "index": 2}
+        with pytest.raises(NoRecipientsError) as refused, both.transaction():
+            both.put_many(several)
+        assert refused.value.facts == {"queue": "Q", "index": 2}
         with pytest.raises(NoRecipientsError), both.transaction():
             both.enqueue("PLAIN", "y")
             both.enqueue("Q", "x")

@@ -152,7 +152,11 @@ def _by_recipients(
         if route.queue_id not in known.ruled:
             commands.append(Enqueue(guard, route, arrivals[name]))
             continue
-        its = [for_message(known, route, _arriving(item)) for item in outgoing if item.queue == name]
+        its = [
+            for_message(known, route, _arriving(item), index)
+            for index, item in enumerate(outgoing)
+            if item.queue == name
+        ]
         runs: Runs = []
         for each, arrival in zip(its, arrivals[name], strict=True):
             add_to_runs(runs, each, arrival)
@@ -196,12 +200,12 @@ def accepted(known: Definitions, outgoing: Sequence[Outgoing], given: Sequence[i
     for item in outgoing:
         if item.queue not in routes:
             routes[item.queue] = route_to(known, item.queue)
-    found = []
+    found: list[Accepted] = []
     for item, sequence in zip(outgoing, given or repeat(0), strict=False):
         route = routes[item.queue]
         terms = _terms_asked(known, item, route)
         if known.ruled and route.queue_id in known.ruled:
-            route = for_message(known, route, _arriving(item))
+            route = for_message(known, route, _arriving(item), len(found) if len(outgoing) > 1 else None)
         found.append(Accepted(item, known, route, Arrival(item.body, item.size, item.pages, terms, sequence)))
     return found
 

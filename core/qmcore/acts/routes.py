@@ -54,20 +54,25 @@ def with_recipients(known: Definitions, queue: Queue) -> Route:
     return route
 
 
-def for_message(known: Definitions, route: Route, message: Arriving) -> Route:
-    """Return how one message comes to a queue of `known.ruled`: to those that want it; refuse what nobody wants."""
+def for_message(known: Definitions, route: Route, message: Arriving, index: int | None = None) -> Route:
+    """Return how one message comes to a queue of `known.ruled`: to those that want it; refuse what nobody wants.
+
+    `index` is where it is among those that come together, if there are several.
+    """
     consumers = known.index_of(route.queue_id).wanted_by(message.fact, message.headers)
     if not consumers:
-        raise nobody_wants(known.by_id[route.queue_id])
+        raise nobody_wants(known.by_id[route.queue_id], index)
     return route._replace(consumers=consumers)
 
 
-def nobody_wants(queue: Queue) -> NoRecipientsError:
+def nobody_wants(queue: Queue, index: int | None) -> NoRecipientsError:
     """Return the diagnostic for a message that is for no subscription of its queue."""
+    which: dict[str, Any] = {} if index is None else {"index": index}
     return NoRecipientsError(
-        f"no subscription of queue {queue.name!r} is for the message",
+        f"no subscription of queue {queue.name!r} is for the message{'' if index is None else f' with index {index}'}",
         hint="Look at their rules and topics with qsublist, or subscribe a consumer to all messages: qsubscribe.",
         queue=queue.name,
+        **which,
     )
 
 
