@@ -144,9 +144,9 @@ def blocks(plan):
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-def is_wasteful(plan, most):
+def is_wasteful(plan, most, dead=0):
     # What is inserted may be a large body. A row may have to be looked for in each of eight partitions.
-    allowed = BLOCKS + 40 * touched(plan)
+    allowed = BLOCKS + 40 * touched(plan) + dead
     return touched(plan) > most or (plan.get("Operation") != "Insert" and blocks(plan) > allowed)
 
 
@@ -304,9 +304,12 @@ class Filled:
                         f"INSERT INTO {schema}.expiring SELECT queue_id, %(later)s, id {only}", values
                     )
 
-    def refuse_waste(self, most=FEW):
-        """Fail where a statement touched more rows than that; the plans are shown."""
-        worst = {text: (mode, plan) for text, mode, plan in self.cursor.plans if is_wasteful(plan, most)}
+    def refuse_waste(self, most=FEW, dead=0):
+        """Fail where a statement touched more rows than that; the plans are shown.
+
+        `dead` rows may be passed over: who has an older snapshot, as autovacuum at times, keeps them in the index.
+        """
+        worst = {text: (mode, plan) for text, mode, plan in self.cursor.plans if is_wasteful(plan, most, dead)}
         shown = [f"{text}\n  {mode}\n    " + "\n    ".join(outline(plan)) for text, (mode, plan) in worst.items()]
         if shown:
             pytest.fail(f"{len(shown)} statements touch too many rows:\n" + "\n".join(shown), pytrace=False)
@@ -488,7 +491,7 @@ def test_consumers_and_sweeps_touch_few_rows(filled, mode, statistics, clock, mo
     assert space.usage("SEVERAL").expired == 1
     assert count_rows(space, "spent")[0] < ROWS
     assert len(filled.run_in_functions) > 15
-    filled.refuse_waste()
+    filled.refuse_waste(dead=len(names) * ROWS)
 
 
 def test_listing_touches_no_more_than_it_lists(filled):
