@@ -80,6 +80,8 @@ class Net:
 
 @pytest.fixture(scope="module")
 def shared_net(postgres_server, worker_database):
+    # A worker that takes tests of others may come back to this module, and begins anew.
+    postgres_server.sql("DROP SCHEMA IF EXISTS lost, lost_memory CASCADE", worker_database)
     with contextlib.closing(Net(f"{postgres_server.url(worker_database)}?schema=lost")) as net:
         yield net
 
