@@ -147,21 +147,14 @@ def _by_recipients(
 
     There is a value for all that are for the same consumers and follow each other.
     """
-    commands = []
-    for name, route in routes.items():
-        if route.queue_id not in known.ruled:
-            commands.append(Enqueue(guard, route, arrivals[name]))
-            continue
-        its = [
-            for_message(known, route, _arriving(item), index)
-            for index, item in enumerate(outgoing)
-            if item.queue == name
-        ]
-        runs: Runs = []
-        for each, arrival in zip(its, arrivals[name], strict=True):
-            add_to_runs(runs, each, arrival)
-        commands += [Enqueue(guard, each, run) for each, run in runs]
-    return commands
+    runs: dict[str, Runs] = {name: [] for name in routes}
+    following = {name: iter(its) for name, its in arrivals.items()}
+    for index, item in enumerate(outgoing):
+        route = routes[item.queue]
+        if route.queue_id in known.ruled:
+            route = for_message(known, route, _arriving(item), index)
+        add_to_runs(runs[item.queue], route, next(following[item.queue]))
+    return [Enqueue(guard, route, run) for its in runs.values() for route, run in its]
 
 
 def add_to_runs(runs: Runs, route: Route, arrival: Arrival) -> None:
