@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import generators
 from psycopg.errors import error_from_result
-from psycopg.pq import DiagnosticField, Escaping, ExecStatus, TransactionStatus
+from psycopg.pq import DiagnosticField, Escaping, ExecStatus
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -59,13 +59,6 @@ def with_values(driver: psycopg.Connection[Any], statement: str, values: Mapping
 
 def _journey(connection: PGconn, text: bytes) -> Generator[Any, Any, list[PGresult]]:
     """Do what the driver waits for."""
-    results: list[PGresult] = []
-    try:
-        connection.send_query(text)
-        results = yield from generators.execute(connection)
-    except KeyboardInterrupt:
-        # Nothing else can be sent before all of the answer was read.
-        if connection.transaction_status == TransactionStatus.ACTIVE:
-            yield from generators.execute(connection)
-        raise
+    connection.send_query(text)
+    results: list[PGresult] = yield from generators.execute(connection)
     return results
