@@ -100,7 +100,7 @@ def qsubscribe(
     """Let a consumer subscribe to a queue of the open queue space that was created with qcreate -m.
 
     What is enqueued from now on is for the consumer too; what was stored before is not. queue:consumer in place of a
-    queue's name means what stands there for the consumer. One that has subscribed already stays as it is.
+    queue's name means what stands there for the consumer. Subscribing again changes nothing; other terms are refused.
 
     With a rule or topics it gets only some of the messages; with both, those for which both hold.
 

@@ -1,9 +1,9 @@
 """Acts on the consumers of queues for several: they subscribe, to all messages or some, change that, and unsubscribe.
 
-What is enqueued after a consumer has subscribed is for it, too; what was stored before is not. So it is where what it
-wants has changed. From the moment in which
-it unsubscribes nothing more comes for it, and it takes nothing more. What stood there for it goes a step at a time, by
-whoever looks after the queue space: a transaction that holds a message of it may still end in either way.
+What is enqueued after a consumer has subscribed is for it, too; what was stored before is not. The same holds for a
+change of what it wants. From the moment in which it unsubscribes nothing more comes for it, and it takes nothing more.
+What stood there for it goes a step at a time, by whoever looks after the queue space: a transaction that holds a
+message of it may still end in either way.
 """
 
 from __future__ import annotations
